@@ -74,7 +74,7 @@ _NAMES_OF = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
-# The function of this name is public, and the import of a room would put that in its place: so it is imported first.
+# The import of the room would hide the public function of this name, so it comes first.
 import_module("fleetlore.redact")
 del redact
 

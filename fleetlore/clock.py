@@ -1,4 +1,4 @@
-"""Read the time through a dependency, so that tests decide what time it is (`fleetlore.testing.FakeClock`)."""
+"""Read the time through a dependency, which tests replace (`fleetlore.testing.FakeClock`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Wall time in seconds since the Unix epoch."""
+        """Return seconds since the Unix epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Return seconds since an arbitrary start; never goes back."""
         ...
 
 

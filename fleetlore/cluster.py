@@ -1,4 +1,4 @@
-"""Describe how a Kafka cluster is reached: its address, and what a secured one asks for."""
+"""Describe how a Kafka cluster is reached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VARIABLE = "FLEETLORE_KAFKA_"
 
 
 def check_address(address: str) -> None:
-    """Check bootstrap servers, comma-separated. Raises ConfigError: one of them is not HOST:PORT."""
+    """Check bootstrap servers. Raises ConfigError: one of them is not HOST:PORT."""
     for server in address.split(","):
         host, _, port = server.strip().rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -31,10 +31,10 @@ def check_address(address: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Bootstrap servers, with the settings of `FLEETLORE_KAFKA_*`, which `fleetlore.config` explains.
+    """Bootstrap servers, with the settings `FLEETLORE_KAFKA_*`.
 
-    Its `str()` is the address, and no secret is in its `repr()`. Raises ConfigError: settings are missing, contradict
-    each other, or name a file or a function that cannot be used.
+    Its `str()` is the address, and its `repr()` has no secret. Raises ConfigError: settings are missing, contradict
+    each other, or name an unusable file or function.
     """
 
     address: str
@@ -61,7 +61,7 @@ class Cluster:
             self._check(wanted, True, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} needs it")
             self._check(other, False, f"{_VARIABLE}SASL_MECHANISM={self.sasl_mechanism} does not use it")
         else:
-            # A password that is silently not used would be an open door that looks closed.
+            # An unused password would be an open door that looks closed.
             self._check(("sasl_mechanism", *credentials, *token), False, unused)
         if "SSL" not in self.security_protocol:
             self._check(("ssl_ca_location", "ssl_certificate_location", "ssl_key_location"), False, unused)
@@ -85,7 +85,6 @@ class Cluster:
         return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What verifies the brokers and shows this client's certificate; None without TLS."""
         if "SSL" not in self.security_protocol:
             return None
         return _ssl_context(
@@ -97,7 +96,7 @@ class Cluster:
         )
 
     def token_function(self) -> Callable[[], str]:
-        """The function of `sasl_token`, which returns a new bearer token."""
+        """Return the function of `sasl_token`, which returns a new bearer token."""
         module, _, name = self.sasl_token.partition(":")
         try:
             function: Callable[[], str] = getattr(importlib.import_module(module), name)
@@ -108,7 +107,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """A `fleetlore relay`, which an agent reaches in place of the brokers."""
+    """A `fleetlore relay` in place of the brokers."""
 
     address: str
     agent: str
@@ -131,13 +130,14 @@ class Relay:
         return path if scheme == "unix" else ""
 
 
-# How a cluster, or what stands before it, is given to whatever connects to it. A folder is read at each connection.
+# How to reach a cluster, or its stand-in. A folder is read at each connection.
 Bootstrap: TypeAlias = str | Cluster | Relay | StackFolder
 
 
 class _Session(ssl.SSLObject):
-    """A TLS session that ends without the broker's answer. asyncio waits up to 30 s for it, and the socket leaks if
-    the event loop ends before."""
+    """A TLS session that ends without the broker's answer. asyncio waits up to 30 s for it, and leaks the socket if the
+    event loop ends before.
+    """
 
     def unwrap(self) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -146,7 +146,7 @@ class _Session(ssl.SSLObject):
 
 @lru_cache(maxsize=8)
 def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: bool) -> ssl.SSLContext:
-    """Cached: the agents of a process share one instead of reading the system's certificates each."""
+    """Agents of a process share one, because reading the system's certificates is slow."""
     try:
         context = ssl.create_default_context(cafile=ca or None)
         context.sslobject_class = _Session
@@ -156,7 +156,7 @@ def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: b
         context.check_hostname = False
     if certificate:
         try:
-            # A function, since OpenSSL would ask the terminal for a password that is not given.
+            # With a function OpenSSL does not ask the terminal.
             context.load_cert_chain(certificate, key or None, lambda: password)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(

@@ -1,7 +1,6 @@
 """Read the settings: frozen, with units in their names, from the environment or from an embedded stack's folder.
 
-Every field is one variable `FLEETLORE_<FIELD IN CAPITALS>`, and a secret may lie in a file that
-`FLEETLORE_<FIELD>_FILE` names; `describe()` gives the table that the documentation shows.
+A field is a variable `FLEETLORE_<FIELD>`, or for a secret a file that `FLEETLORE_<FIELD>_FILE` names.
 """
 
 from __future__ import annotations
@@ -25,22 +24,19 @@ log = logging.getLogger(__name__)
 
 _HOLDS = ("off", "sure", "always")
 _REVIEWS = ("off", "risky", "all")
-# Event time after which an item that nothing backs any more counts for half.
+# Event time in which an item's backing halves.
 HALF_LIFE_SECONDS = 30 * 86_400.0
 
 _KAFKA = "kafka_"
 
 DEFAULT_TENANT = "default"
 
-# No dot: it separates the parts of a topic's name, so `a.b` could read the topics of a tenant `a`.
+# No dot, because `a.b` could read the topics of a tenant `a`.
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 
 def check_tenant(tenant: str) -> str:
-    """Return `tenant` unchanged.
-
-    Raises ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit.
-    """
+    """Return `tenant`. Raises ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit."""
     if not _TENANT.match(tenant):
         raise ConfigError(
             f"tenant {tenant!r} must be 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"
@@ -49,14 +45,12 @@ def check_tenant(tenant: str) -> str:
 
 
 def _setting(default: Any, doc: str, within: str = "", *, secret: bool = False) -> Any:
-    """A field, what it means, and the interval of the numbers that it takes, as mathematics writes it: `[0, 1)`."""
+    """A field, its meaning, and the interval of its numbers, as in mathematics: `[0, 1)`."""
     return field(default=default, repr=not secret, metadata={"doc": doc, "within": within, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything a role needs to know about the world around it."""
-
     broker: str = _setting("127.0.0.1:9092", "Kafka bootstrap servers, `host:port[,host:port]`")
     relay: str = _setting(
         "",
@@ -223,7 +217,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.broker:
             raise ConfigError("FLEETLORE_BROKER is empty")
-        _ = self.cluster  # says what is wrong with it
+        _ = self.cluster  # raises ConfigError
         if not self.tenants:
             raise ConfigError("FLEETLORE_TENANTS names no tenant")
         for tenant in self.tenants:
@@ -239,13 +233,12 @@ class Settings:
                 raise ConfigError(f"FLEETLORE_{each.name.upper()} must be in {within}, not {value}")
 
     def review_of(self, tenant: str) -> str:
-        """Which new lessons of a tenant wait for a person: `off`, `risky` or `all`."""
+        """Return which new lessons of a tenant wait for a person: `off`, `risky` or `all`."""
         known = dict(each.rpartition("=")[::2] for each in self.review)
         return known.get(tenant) or known.get("", "off")
 
     @property
     def cluster(self) -> Cluster:
-        """How the broker is reached."""
         settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name.startswith(_KAFKA)}
         return Cluster(address=self.broker, **{name.removeprefix(_KAFKA): value for name, value in settings.items()})
 
@@ -253,10 +246,10 @@ class Settings:
     def from_env(
         cls, environ: Mapping[str, str] | None = None, *, unknown_refused: bool = True, **overrides: Any
     ) -> Settings:
-        """Settings from `FLEETLORE_*`, then `overrides` that are not None.
+        """Return settings from `FLEETLORE_*`, then `overrides` that are not None.
 
-        `unknown_refused`: False only logs a variable that is no setting, because an agent's work must not end for it.
-        Raises ConfigError: a value is malformed, a file with a secret cannot be read, or a variable is misspelt.
+        `unknown_refused`: False only logs an unknown variable, for an agent. Raises ConfigError: a value is malformed,
+        a secret's file cannot be read, or a variable is misspelt.
         """
         environ = os.environ if environ is None else environ
         known = {f.name: f for f in fields(cls)}
@@ -284,10 +277,10 @@ class Settings:
     def from_data_dir(
         cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
     ) -> Settings:
-        """Settings of the embedded stack that runs on a folder; see `from_env`.
+        """Return settings of the embedded stack that runs on a folder; see `from_env`.
 
-        `must_run`: False for an agent, which waits for a stack that is away, with the addresses of the environment
-        until then. Raises ConfigError: there is no such folder, or no stack runs on it.
+        `must_run`: False for an agent, which waits for a stack that is away. Raises ConfigError: there is no such
+        folder, or no stack runs on it.
         """
         stack: dict[str, Any] = {}
         folder = StackFolder(Path(data))
@@ -302,15 +295,15 @@ class Settings:
         environ = embedded_environ(folder.data)
         if "fetch_wait_ms" in stack and "FLEETLORE_FETCH_WAIT_MS" not in os.environ:
             found["fetch_wait_ms"] = stack["fetch_wait_ms"]
-        if "FLEETLORE_STATE_DIR" not in environ:  # each stack signs with its own key
+        if "FLEETLORE_STATE_DIR" not in environ:  # stacks have different keys
             found["state_dir"] = str(folder.data / "agents")
         found |= {name: value for name, value in overrides.items() if value is not None}
         return cls.from_env(environ, unknown_refused=unknown_refused, **found)
 
     def to_env(self) -> dict[str, str]:
-        """The environment that gives these settings again in another process."""
+        """Return the environment that gives these settings in another process."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        # An inherited file name of a secret is cleared, so that the secret itself counts.
+        # An inherited file of a secret would count before the secret.
         files = {f"FLEETLORE_{f.name.upper()}_FILE": "" for f in fields(self) if f.metadata["secret"]}
         return files | {
             f"FLEETLORE_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
@@ -321,7 +314,7 @@ class Settings:
         return replace(self, **changes)
 
     def with_key(self, data: Path | None) -> Settings:
-        """Return settings that sign with the key of the stack in `data`. Without a folder, return them unchanged."""
+        """Return settings that sign with the key of the stack in `data`, if any."""
         if data is None:
             return self
         return self.with_(
@@ -345,7 +338,7 @@ def _parse(variable: str, text: str, default: Any) -> Any:
 
 
 def embedded_environ(data: Path) -> dict[str, str]:
-    """The environment of a stack: one owner, and a broker that answers a waiting fetch late, without TLS."""
+    """Return the environment of a stack: one owner, and a broker that answers a waiting fetch late, without TLS."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(f"FLEETLORE_{_KAFKA.upper()}")}
     weights = f"file://{data.absolute()}/weights"
     return {
@@ -360,7 +353,7 @@ def _read_secret(variable: str, file: str) -> str:
         raise ConfigError(f"{variable}={file} cannot be read: {error}") from None
 
 
-# Settings of the version before. They warn for one version, so that an upgrade starts before its environment is tidied.
+# Settings of the last version, which only warn.
 _REMOVED = {
     f"FLEETLORE_{name}"
     for name in ("BREAKER_RATIO", "LLM_DISTILL_SHARE", "LLM_TOKENS_PER_MINUTE", "LONG_CALL_SECONDS", "LORA_DIR")
@@ -373,12 +366,11 @@ def _warn_once(variable: str) -> None:
 
 
 def variables() -> list[str]:
-    """Names of all environment variables, in the order of the table."""
     return [f"FLEETLORE_{f.name.upper()}" for f in fields(Settings)]
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """Rows (variable, default, meaning)."""
+    """Return rows (variable, default, meaning)."""
     rows = []
     for f in fields(Settings):
         default = ",".join(f.default) if isinstance(f.default, tuple) else str(f.default)

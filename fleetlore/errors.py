@@ -24,7 +24,7 @@ from __future__ import annotations
 
 
 class FleetloreError(Exception):
-    """Base of all errors below: catch it to catch them all."""
+    """Base of all errors below."""
 
 
 class ConfigError(FleetloreError):
@@ -40,7 +40,7 @@ class CallHeld(FleetloreError):
 
 
 class _WithReason(FleetloreError):
-    """An error with a `reason` from a bounded set of words, fit for a metric label, and a `detail` for a person."""
+    """An error with a `reason` from a bounded set, fit for a metric label, and a `detail`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -49,32 +49,31 @@ class _WithReason(FleetloreError):
 
 
 class InvalidEvent(_WithReason):
-    """Bytes or an event that can never be processed, however often they are tried (`not_json`, `missing_field`, …)."""
+    """Bytes or an event that can never be processed (`not_json`, `missing_field`, …)."""
 
 
 class BrokerUnavailable(FleetloreError):
-    """The broker did not answer in time; the same call may succeed later."""
+    """The broker did not answer in time. Try again."""
 
 
 class TopicsChanged(FleetloreError):
-    """Topics were grown or made anew under a running worker, which must end and begin anew."""
+    """Topics were grown or made anew. The worker must end and begin anew."""
 
 
 class LeaseLapsed(BrokerUnavailable):
-    """A worker had no answer of its group for so long that another one may own its partitions: it must not write."""
+    """The group did not answer, so another worker may own the partitions: do not write."""
 
 
 class StoreUnavailable(FleetloreError):
-    """The vector store did not answer in time; the same call may succeed later."""
+    """The vector store did not answer in time. Try again."""
 
 
 class RowRefused(FleetloreError):
-    """Rows that the vector store will never take, however often they are tried; all others of the call are written.
+    """Rows that the vector store will never take. The others of the call are written.
 
     Attributes:
-        collection: where they should have gone.
-        ids: of the rows that were refused.
-        detail: what the store said of the first of them, for a person.
+        ids: of the refused rows.
+        detail: the store's error for the first of them.
     """
 
     def __init__(self, collection: str, ids: tuple[str, ...], detail: str) -> None:
@@ -85,11 +84,11 @@ class RowRefused(FleetloreError):
 
 
 class RecordsRefused(FleetloreError):
-    """Records that the broker will never take, however often they are sent; all others of the call are written.
+    """Records that the broker will never take. The others of the call are written.
 
     Attributes:
-        values: (topic, value) of the records that were refused.
-        detail: what the broker said of the first of them, for a person.
+        values: (topic, value) of the refused records.
+        detail: the broker's error for the first of them.
     """
 
     def __init__(self, values: tuple[tuple[str, bytes], ...], detail: str) -> None:
@@ -99,19 +98,19 @@ class RecordsRefused(FleetloreError):
 
 
 class BreakerTripped(FleetloreError):
-    """A whole stream is refused; the worker stops before it drains into the dead letters. The text says what to do."""
+    """A whole stream is refused. The worker stops before it drains into the dead letters."""
 
 
 class AdapterRefused(_WithReason):
-    """An adapter version that must not be applied (`tampered`, `foreign`, …); the one in use stays."""
+    """An adapter version that must not be applied (`tampered`, `foreign`, …). The one in use stays."""
 
 
 class ChannelMoved(FleetloreError):
-    """Another process moved the adapters' channel first, so the decision rests on a state that has changed."""
+    """Another process moved the adapters' channel first. Decide again."""
 
 
 class ModelUnavailable(FleetloreError):
-    """An optional package or a model file is missing; the text says which extra brings it."""
+    """An optional package or a model file is missing. The text names the extra."""
 
 
 class StackError(FleetloreError):

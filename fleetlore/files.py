@@ -10,13 +10,13 @@ _OWNER_ALONE = 0o600
 
 
 def write_whole(file: Path, data: bytes, mode: int = _OWNER_ALONE) -> None:
-    # Fleets in several threads of one process keep the same file.
+    # Fleets in several threads may write it.
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as handle:
             handle.write(data)
             handle.flush()
-            # Without it a power cut can leave the new name on an empty file.
+            # After a power cut the new name could be an empty file.
             os.fsync(handle.fileno())
         draft.replace(file)
     except OSError:

@@ -1,9 +1,7 @@
 """Serve an ASGI application over HTTP, and bound what clients hold open: connections and bytes, each and in total.
 
-Every ASGI listener is made here, because uvicorn waits for headers and bodies without limit.
-
-At a bound the oldest connection whose request is not whole gives way. It belongs to the client that uses the most, so
-one client cannot displace the others.
+uvicorn alone waits for headers and bodies without limit. At a bound the oldest connection with an unfinished request
+gives way. It belongs to the client that uses the most.
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ from fleetlore.refusals import refused
 __all__ = ["PROBLEM", "Listener", "listen", "serve_http"]
 
 _MAX_FILES = 65_536
-# The event loop accepts this many connections in one go, before it closes any.
+# The event loop accepts so many connections in one go.
 BACKLOG = 128
-# Connections in the kernel's queue, which need no open file.
+# Connections in the kernel's queue.
 _QUEUE = 2048
-# Open files for other uses: logs, brokers, libraries.
+# Files for other uses.
 _OTHER_FILES = 64
-# The part of a bound that one client address may use.
+# One client's part of a bound.
 _SHARE = 0.75
 
 
@@ -58,17 +56,17 @@ class HttpLimits:
         files = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
         if soft != resource.RLIM_INFINITY and soft < files:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-        # A request to the relay's gateway opens a second connection, to the provider.
+        # The gateway opens a second connection, to the provider.
         return replace(self, connections=min(self.connections, (files - 2 * BACKLOG - _OTHER_FILES) // 2))
 
 
 class Listener(socket.socket):
-    """A listening socket that counts the connections it accepts, in a TLS handshake too."""
+    """A listening socket that counts the connections it accepts."""
 
     gate: Gate
 
     def listen(self, backlog: int = _QUEUE, /) -> None:
-        """Listen with a long queue, which the event loop would shorten to its own batch size."""
+        """The event loop would shorten the queue to its own batch size."""
         super().listen(max(backlog, _QUEUE))
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -79,7 +77,7 @@ class Listener(socket.socket):
             if self.gate.admit(slot):
                 return slot, address
             slot.close()
-        raise BlockingIOError  # the event loop asks again in its next turn
+        raise BlockingIOError  # the event loop asks again
 
 
 class Slot(socket.socket):
@@ -110,7 +108,7 @@ class Slot(socket.socket):
 
 
 class _Budget:
-    """A bound. One client may use three quarters of it."""
+    """A bound of which one client may use three quarters."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -124,7 +122,7 @@ class _Budget:
             del self.used[client]
 
     def exceeded_by(self, client: str, more: int = 0) -> str | None:
-        """Return the client that must give way before `client` uses `more`, or None if there is room."""
+        """Return the client that must give way before `client` uses `more`, or None."""
         if self.used[client] + more > self.limit * _SHARE:
             return client
         if self.total + more > self.limit:
@@ -138,7 +136,7 @@ class Gate:
         self.slots: dict[int, Slot] = {}  # by file descriptor
         self.connections = _Budget(limits.connections)
         self.held = _Budget(limits.held_bytes)
-        # By client, the longest waiting first: connections whose request is not whole.
+        # By client, the longest waiting first: connections with an unfinished request.
         self._unfinished: dict[str, dict[Slot, None]] = {}
 
     def admit(self, slot: Slot) -> bool:
@@ -174,7 +172,7 @@ class Gate:
         slot.held = 0
 
     def mark(self, slot: Slot, *, unfinished: bool) -> None:
-        """Record whether the server waits for the client's request. A waiting client keeps its position."""
+        """Note whether the server waits for a request. A waiting client keeps its position."""
         if unfinished:
             self._unfinished.setdefault(slot.client, {})[slot] = None
         elif slot in (waiting := self._unfinished.get(slot.client, {})):
@@ -190,7 +188,7 @@ class Gate:
 
 
 def listen(host: str, port: int) -> list[Listener]:
-    """Return sockets that listen on all addresses of a host; port 0 picks a free one."""
+    """Return sockets on all addresses of a host; port 0 picks a free one."""
     bound: list[Listener] = []
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -201,7 +199,7 @@ def listen(host: str, port: int) -> list[Listener]:
                 if family == socket.AF_INET6:
                     made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 made.bind(address)
-                made.listen()  # a reader of the printed address may connect at once
+                made.listen()  # before the address is printed
             except OSError as error:
                 made.close()
                 if error.errno != errno.EADDRNOTAVAIL or (not bound and len(found) == 1):
@@ -216,7 +214,7 @@ def listen(host: str, port: int) -> list[Listener]:
 
 
 def _client(family: int, address: Any) -> str:
-    """Name a connection's client. An IPv6 client is a network; a Unix socket has no address."""
+    """Name a connection's client: the network of an IPv6 address, nothing for a Unix socket."""
     if family == socket.AF_INET6:
         found = IPv6Address(address[0].partition("%")[0])
         return str(found.ipv4_mapped or int(found) >> 64)
@@ -224,17 +222,17 @@ def _client(family: int, address: Any) -> str:
 
 
 PROBLEM = "application/problem+json"
-# A client that sends a body or reads an answer more slowly is disconnected.
+# Slower clients are disconnected.
 _LEAST_BYTES_PER_SECOND = 8 * 1024
 _GRACE_SECONDS = 2
-# Seconds to wait for a client that does not read its last answer.
+# Seconds for a client to read its last answer.
 _LINGER_SECONDS = 1.0
 
 _Phase = Literal["new", "headers", "body", "work", "answer"]
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection with a time limit for each phase in which the client must act."""
+    """uvicorn's connection with a time limit for each of the client's phases."""
 
     def __init__(self, gate: Gate, **given: Any) -> None:
         super().__init__(**given)
@@ -346,7 +344,7 @@ def server(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> uvicorn.Server:
-    """Make the server of an application. Run it with `serve(sockets)`; `should_exit` ends it."""
+    """Make the server of an application, for `serve(sockets)`."""
     gate = Gate((limits or HttpLimits()).within_open_files())
     for each in listening:
         each.gate = gate

@@ -1,4 +1,4 @@
-"""Tell loopback addresses from others, and serve no page of a browser on them."""
+"""Recognise loopback addresses, and serve no page of a browser on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 __all__ = ["is_loopback", "past_proxies", "without_pages"]
 
-# As ASGI has them.
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -31,10 +30,7 @@ def hostname(netloc: str) -> str:
 
 
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which a process reaches this machine directly, whatever proxy `environ` names.
-
-    An office sets `http_proxy` for all programs; gRPC, httpx and urllib would ask it for 127.0.0.1.
-    """
+    """Return the variables that exempt this machine from the proxies in `environ`."""
     named = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     spared = [host for each in named for host in each.split(",") if host.strip()]
     if "*" not in spared:
@@ -43,11 +39,10 @@ def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_pages(app: Application) -> Application:
-    """Return the application, served to programs and to pages that this machine serves itself.
+    """Serve an application only to programs and to pages of this machine.
 
-    Any page may send to a loopback address, and what it sends would become lore of the fleet. A browser names the
-    page of every POST in `Origin`. A name that another's server resolves to this machine (DNS rebinding) makes the
-    page read answers as its own, so `Host` must be a loopback address on every request.
+    What another page sends would become lore. A browser names the page of a POST in `Origin`. `Host` must be a loopback
+    address, against DNS rebinding.
     """
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:

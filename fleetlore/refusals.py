@@ -1,4 +1,4 @@
-"""Count what this process refuses and forgets, by reason, and log it without letting a flood fill the log."""
+"""Count refusals by reason, and log few of a flood."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ _refused: Counter[str] = Counter()
 
 
 def refused(reason: str, detail: str) -> None:
-    """Count a refusal.
-
-    The first, second, fourth, eighth … of a reason is logged: a flood of millions is 20 lines. `reason`: one of a
-    bounded set of words, fit for a metric label.
+    """Count a refusal, and log the first, second, fourth, eighth … of a reason. `reason`: from a bounded set, fit for a
+    metric label.
     """
     with _counting:
         _refused[reason] += 1

@@ -12,15 +12,14 @@ __all__ = ["Share", "Shares"]
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-# The caller that an entry belongs to: its tenant, and its name there.
+# An entry's caller: its tenant, and its name there.
 Share = tuple[Hashable, Hashable]
 
 
 class Shares(Generic[Key, Value]):
     """A bounded dictionary in which each entry belongs to a caller.
 
-    When it is full, the longest unused entry of the largest caller of the largest tenant gives way. So a caller below
-    an equal share loses nothing.
+    When it is full, the longest unused entry of the largest caller of the largest tenant gives way.
     """
 
     def __init__(self, limit: int, name: str) -> None:
@@ -44,7 +43,7 @@ class Shares(Generic[Key, Value]):
         return held[key]
 
     def put(self, owner: Share, key: Key, value: Value) -> tuple[Key, Value] | None:
-        """Add or replace an entry, which then counts as used. Return the one that gave way, or None."""
+        """Add or replace an entry, which counts as used. Return the one that gave way, or None."""
         gone = None
         if key in self._owners:
             owner = self._owners[key]
@@ -55,7 +54,6 @@ class Shares(Generic[Key, Value]):
         return gone
 
     def pop(self, key: Key) -> Value | None:
-        """Remove an entry and return its value; None if there is none."""
         if key not in self._owners:
             return None
         tenant, name = self._owners.pop(key)
@@ -81,7 +79,7 @@ class _Tenant(Generic[Key, Value]):
     def __init__(self) -> None:
         self.held: dict[Hashable, OrderedDict[Key, Value]] = {}
         self.count = 0
-        # Callers by the number of their entries: a flood of names must not make the search for the largest slow.
+        # Callers by number of entries, so that a flood of names does not slow the search.
         self._by_size: dict[int, dict[Hashable, None]] = {}
         self._largest = 0
 

@@ -1,4 +1,4 @@
-"""Find the embedded stack of a folder (`fleetlore up --data DIR`), which is at other addresses after each start."""
+"""Find the embedded stack of a folder (`fleetlore up --data DIR`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ADAPTERS = Path("adapters")
 
 @dataclass(frozen=True, slots=True)
 class StackFolder:
-    """The folder of a stack that may be stopped now, and elsewhere later.
+    """The folder of a stack, which may be stopped now, and at other addresses later.
 
-    Two values of one path are equal, so that the agents of a process share what follows the stack. Raises ConfigError:
+    Values of one path are equal, so that the agents of a process share what follows the stack. Raises ConfigError:
     there is no such folder.
     """
 
@@ -40,7 +40,7 @@ class StackFolder:
         return f"of the stack on {self.data}"
 
     def read(self) -> dict[str, Any]:
-        """Return what `stack.json` says of the stack that runs now: `broker`, `milvus`, `public_key` and more."""
+        """Return the running stack's `stack.json`: `broker`, `milvus`, `public_key` and more."""
         path = self.data / STACK_FILE
         try:
             stack: dict[str, Any] = orjson.loads(path.read_bytes())
@@ -69,10 +69,10 @@ def roles_of(data: Path) -> dict[str, str]:
 
 
 def _runs(process: int, lock: Path) -> bool:
-    """Return whether a stack holds the lock of this folder: a copy names the process of the original."""
+    """Whether a stack holds the lock of this folder: a copy names the original's process."""
     try:
         import fcntl
-    except ImportError:  # no stack runs on such a system, and what happens on another one is not known here
+    except ImportError:  # no stack runs on such a system
         return True
     try:
         with lock.open("rb") as file:
@@ -86,6 +86,6 @@ def _runs(process: int, lock: Path) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # of another user
+    except OSError:  # another user's process
         pass
     return True

@@ -1,10 +1,10 @@
-"""Offer a clock that only moves when a test says so, for tests of agents and of the project itself."""
+"""Offer a clock that only moves when a test says so."""
 
 from __future__ import annotations
 
 
 class FakeClock:
-    """Implements `fleetlore.clock.Clock`; starts at 2026-01-01T00:00:00Z unless told otherwise."""
+    """Implements `fleetlore.clock.Clock`. Starts at 2026-01-01T00:00:00Z by default."""
 
     def __init__(self, now: float = 1_767_225_600.0) -> None:
         self._now = now
@@ -17,12 +17,12 @@ class FakeClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` (not below 0) pass on both clocks."""
+        """Move both clocks by `seconds`, at least 0."""
         if seconds < 0:
             raise ValueError(f"time does not go back: {seconds}")
         self._now += seconds
         self._monotonic += seconds
 
     def set(self, now: float) -> None:
-        """Step the wall clock, as NTP or an operator does; the monotonic one stays."""
+        """Set the wall clock, as NTP does, and not the monotonic one."""
         self._now = now

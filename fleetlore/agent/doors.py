@@ -29,7 +29,7 @@ _NOTES: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
 
 
 def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
-    """Return for the system message: how to read advice, and the brief of these tools. It changes only with the tools."""
+    """For the system message: how to read advice, and the brief of these tools. It changes only with the tools."""
     known = _PREFIXES.setdefault(session, {})
     key = frozenset(tools)
     if key not in known:

@@ -234,7 +234,7 @@ class Fleet:
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> Session:
-        """Return a new session: a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
+        """Return a session, a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
         return Session(self, SessionOptions(*args, **kwargs))
 
     def begin_session(self, session_id: str) -> None:

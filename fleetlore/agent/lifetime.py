@@ -38,7 +38,7 @@ class Lifetime:
 
     @property
     def is_forked(self) -> bool:
-        """Whether it is open in a process that this one was forked from. A fork copies the memory and not the threads."""
+        """Whether it is open in a parent process: a fork copies the memory and not the threads."""
         return self._open_in not in (_CLOSED, _forks)
 
     def enter(self) -> None:

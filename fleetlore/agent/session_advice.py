@@ -159,7 +159,7 @@ class SessionAdvice:
         return self._show(advice._replace(held=True), "")
 
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
-        """Return advice from items of a search, the best match first, without those that the session may not be shown."""
+        """Return advice from items of a search, the best match first, without hidden ones."""
         replica = self._fleet.replica
         key = session_key(self._fleet.agent, self._session)
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]

@@ -46,7 +46,7 @@ _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up -
 
 
 def _choices(argument: TyperArgument, ctx: Any) -> str | None:
-    """Show the choices of an argument, and no `<str>`: its name and its help say what it takes."""
+    """The argument's name and help describe it."""
     return argument.display_type(ctx) if argument.type_descriptor.is_choice else None
 
 
@@ -54,9 +54,9 @@ TyperArgument.display_type_rich = _choices  # type: ignore[assignment, method-as
 
 
 class _Commands(TyperGroup):
-    """Commands grouped by purpose. The name of a command may be two words, as `import lore` beside `import`.
+    """Commands grouped by purpose. A name may be two words: `import lore` beside `import`.
 
-    An expected error prints one line and exits with 1; other errors keep their traceback.
+    An expected error prints one line and exits with 1.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -92,8 +92,8 @@ def build_app() -> typer.Typer:
         name="fleetlore",
         help="One agent's failure becomes every agent's lesson.",
         no_args_is_help=True,
-        pretty_exceptions_enable=False,  # tracebacks of typer print local variables, which may hold secrets
-        rich_markup_mode=None,  # rich takes longer to import than all other modules for a help text
+        pretty_exceptions_enable=False,  # tracebacks of typer print local variables
+        rich_markup_mode=None,  # rich is slow to import
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH},
     )
     app.callback()(_root)

@@ -43,7 +43,7 @@ def place(text: str) -> str:
 
 @dataclass(slots=True)
 class _Survey:
-    """Counts of all dead letters, and the newest ones without values. A letter written twice counts once."""
+    """Counts of dead letters, and the newest ones without values. A letter written twice counts once."""
 
     limit: int
     total: int = 0
@@ -145,7 +145,7 @@ _COLUMNS: Columns = {
 
 
 def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
-    """Return the fields of a letter. Its detail may quote secrets from the value."""
+    """Return the fields of a letter, whose detail may quote secrets."""
     from fleetlore.redact.redact import redact
 
     return {

@@ -101,14 +101,14 @@ def _file(agent: str, project: bool) -> Path:
 
 
 def _command(agent: str, relay: str, event: str) -> str:
-    """Return a hook's command. It uses curl, which starts in milliseconds; Python needs 100 ms."""
+    """The hook uses curl, which starts in milliseconds."""
     # Cursor blocks a call without its hook's permission, so the command allows it without a relay.
     silent = """printf '{"permission":"allow"}'""" if event == "preToolUse" else "true"
     url = shlex.quote(f"{relay.rstrip('/')}/v1/hooks/{agent}")
-    # A token identifies the sender. Without one, all agents of a person are one principal: the name before the colon.
+    # Without a token, all agents of a person are one principal: the name before the colon.
     who = "${FLEETLORE_TOKEN:+Fleetlore-Token: }${FLEETLORE_TOKEN:-Fleetlore-Agent: ${USER:-me}:" + agent + "}"
-    # Options come from a file and not from arguments, which other users can read. Stdin stays the hook's: Node passes a
-    # socket, which /dev/fd/3 cannot open. ~/.curlrc and proxies are ignored.
+    # Other users can read arguments, so options come from a file. Stdin stays the hook's: Node passes a socket, which
+    # /dev/fd/3 cannot open.
     curl = f"curl -q -sf -m 2 --noproxy localhost,127.0.0.1,::1 -K /dev/fd/4 --data-binary @- {url}"
     return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || {silent}"""
 
@@ -184,7 +184,7 @@ def _write(file: Path, text: str) -> None:
         if not text and not file.is_symlink():
             file.unlink(missing_ok=True)
             return
-        file = file.resolve()  # keep a link to a repository of settings a link
+        file = file.resolve()  # keep a link a link
         file.parent.mkdir(parents=True, exist_ok=True)
         mode = file.stat().st_mode & 0o777 if file.exists() else _READABLE
         write_whole(file, (text or "{}\n").encode(), mode)

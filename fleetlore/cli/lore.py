@@ -138,7 +138,7 @@ def patterns(
         chosen.sort(key=lambda each: (-each.failures, each.id))
 
     def calls(pattern: Pattern) -> str:
-        """Return the calls of the pattern's tool: the pattern's own calls all failed."""
+        """Return the calls of the pattern's tool."""
         of = calls_of(pattern, tools.get(pattern.tool))
         return figure(of.calls, "all" in of.estimated) if of else "-"
 
@@ -166,7 +166,7 @@ def patterns(
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
     from fleetlore.recall.index import worth_showing
 
-    # Exception templates omit their class, and some messages are only a name.
+    # Templates of exceptions omit their class.
     error_class = pattern.error_class if pattern.error_class[:1].isupper() else ""
     said = ": ".join(filter(None, (error_class, pattern.template))) or pattern.error_class
     parts = [part for part in (said, pattern.shape and f"[{pattern.shape}]") if part]

@@ -16,7 +16,6 @@ from importlib.util import find_spec
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. It always ends in SystemExit. `arguments`: default: those of the process."""
     for package in ("typer", "rich"):
         if find_spec(package) is None:
             needed = f"the command line needs {package}: pip install 'fleetlore[cli]' from your index"

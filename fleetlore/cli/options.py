@@ -1,7 +1,5 @@
-"""Define the options that commands share, with one name, help text and check each.
-
-A command with a parameter :class:`Joined`, :class:`Asked`, :class:`Reader` or :class:`Stack` gets its options
-(:func:`command`).
+"""Define the options that commands share. A command with a parameter :class:`Joined`, :class:`Asked`, :class:`Reader`
+or :class:`Stack` gets its options (:func:`command`).
 """
 
 from __future__ import annotations
@@ -97,14 +95,13 @@ class Joined:
     tenant: Tenant = "default"
 
     def fleet(self) -> dict[str, Any]:
-        """Return the arguments of `Fleet`. Raises BadParameter and ConfigError as `connection` does."""
         connection(self.broker, self.data, of_agent=True)
         return {"broker": self.broker, "data": self.data, "tenant": self.tenant}
 
 
 @dataclass(frozen=True)
 class Asked(Joined):
-    """Options of a command about a tenant: its broker and the output format."""
+    """Options of a command about a tenant."""
 
     json: Json = False
 
@@ -166,7 +163,7 @@ def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
 
 
 def _name_value(name: str, kind: Any) -> None:
-    """Let the help text say `--limit LIMIT`, and not `<int range>` or `<list[str]>`."""
+    """Show `--limit LIMIT`, and not `<int range>` or `<list[str]>`."""
     for info in getattr(kind, "__metadata__", ()):
         types = {*get_args(kind.__origin__), kind.__origin__} - {bool, type(None)}
         if isinstance(info, OptionInfo) and info.metavar is None and types & {str, int, float, Path, list[str]}:
@@ -183,7 +180,7 @@ def extra(name: str, what: str) -> Iterator[None]:
 
 
 def group(app: typer.Typer, name: str) -> typer.Typer:
-    """Return the command group `name` of `app`, creating it if necessary."""
+    """Return the command group `name` of `app`, new if necessary."""
     for each in app.registered_groups:
         if each.name == name and each.typer_instance is not None:
             return each.typer_instance

@@ -1,8 +1,7 @@
 """Print and write for all commands.
 
-On a terminal rich draws tables. Elsewhere a table is aligned text without truncation, for `grep` and `awk`. `--json`
-prints one ASCII JSON document. Control characters in agents' texts are escaped first, so that they cannot steer the
-terminal.
+On a terminal rich draws tables. Elsewhere a table is aligned text without truncation. `--json` prints one ASCII JSON
+document. Control characters in agents' texts are escaped, so that they cannot steer the terminal.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ _SPACES = re.compile(r"[\t\r\n]+")
 
 
 def safe(text: str) -> str:
-    """Return the text on one line, with terminal controls and invisible characters escaped.
-
-    A reviewer sees what a model reads.
-    """
+    """Return the text on one line, with terminal controls and invisible characters escaped."""
     return INVISIBLE.sub(lambda match: _escaped(ord(match.group())), _SPACES.sub(" ", text))
 
 
@@ -49,7 +45,7 @@ def _escaped(code: int) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """Escape a text as `safe` does, but keep its lines."""
+    """Escape a text, but keep its lines."""
     return "\n".join(safe(line) for line in text.splitlines())
 
 
@@ -80,13 +76,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], consol
             column.lstrip(">~"), justify=justify, no_wrap=not fold, overflow="fold" if fold else "ellipsis"
         )
     for row in cells:
-        # `Text` prevents rich from reading brackets as markup.
+        # rich would read brackets as markup.
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align by terminal cells: a Chinese character takes two."""
+    """A Chinese character takes two terminal cells."""
     from rich.cells import cell_len
 
     lines = [[column.lstrip(">~") for column in columns], *rows]
@@ -115,7 +111,7 @@ def print_list(
 
     Args:
         key: name of the rows in the document.
-        nothing: printed instead of an empty table. With `limit` the document has the `total` too.
+        nothing: printed instead of an empty table.
     """
     shown = rows[:limit]
     if asked.json:
@@ -139,14 +135,14 @@ def print_json(document: Any) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask before an action that cannot be undone; exit with 1 on a no. Raises ConfigError without a terminal."""
+    """Ask before an irreversible action; exit with 1 on a no. Raises ConfigError without a terminal."""
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} There is no terminal to ask; say --yes")
     typer.confirm(question, abort=True)
 
 
 def ask(question: Coroutine[Any, Any, T]) -> T:
-    """Run a request to the broker. Its error is printed in one line, so the client's own log is off."""
+    """Run a request to the broker. Its error is printed in one line."""
     clients = [logging.getLogger(name) for name in ("aiokafka", "fleetlore")]
     levels = [client.level for client in clients]
     for client in clients:

@@ -138,7 +138,7 @@ def address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def _unix_socket(path: Path) -> Iterator[Listener]:
-    """Listen on a socket for this user and its group. Replace the socket of a killed relay."""
+    """Listen on a socket for this user and its group, in place of a killed relay's."""
     from fleetlore.http_server import Listener
 
     with Listener(socket.AF_UNIX) as made:

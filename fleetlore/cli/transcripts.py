@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-# Bytes of logs for one process, whose start takes half a second: as long as this many take to import.
+# Importing so many bytes takes as long as starting a process: half a second.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
 _NEEDS = "`ingest otel` needs"
@@ -122,7 +122,7 @@ class _Found:
 
 
 def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], _Found]) -> _Found:
-    """Sessions are independent, so the order does not matter."""
+    """The order of sessions does not matter."""
     groups = groups_of(files)
     parts = min(os.cpu_count() or 1, len(groups), size // _PART_BYTES)
     if parts <= 1:

@@ -20,9 +20,9 @@ _EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure"
 
 
 def fleet_hooks(session: Session, tools: Sequence[str] = ()) -> dict[Any, list[HookMatcher]]:
-    """Hooks for `ClaudeAgentOptions(hooks=…)` that record in the session, sub-agents' calls among them.
+    """Return hooks for `ClaudeAgentOptions(hooks=…)` that record in the session, sub-agents' calls too.
 
-    `tools`: names of those that the agent may call, as in `allowed_tools`; the hooks are not told them.
+    `tools`: names in `allowed_tools`, which hooks are not told.
     """
     hooks = HookCalls(session, tools)
 

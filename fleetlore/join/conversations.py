@@ -1,7 +1,7 @@
-"""Keep a session for each conversation with a model that passes by, and record each of its calls once.
+"""Keep a session for each conversation with a model, and record each of its calls once.
 
-A conversation is known by the name that its client gives it, or by what it goes on from: the ids of its calls, or the
-response before. A request without either begins one, unless one with the same beginning waits for its second turn.
+A conversation is known by its client's name for it, or by what it continues: the ids of its calls, or the response
+before. Any other request begins one, unless one with the same beginning waits for its second turn.
 """
 
 from __future__ import annotations
@@ -28,17 +28,14 @@ __all__ = ["Conversation", "Conversations", "SessionCalls"]
 
 log = logging.getLogger(__name__)
 
-# After so long without a request a conversation is left.
 SILENT_SECONDS = 600.0
 _MOST = 10_000
-# Characters of ids, arguments and advice that the conversations of one caller keep together, and the bytes of the
-# objects that hold a call or a result.
+# Characters of ids, arguments and advice of one caller's conversations, and bytes of their objects.
 _MOST_BYTES = 32 * 1024 * 1024
 _ENTRY_BYTES = 512
-# Turns of a request, and calls and results in them; a longer conversation passes unread. Reading so many takes
-# some 20 ms, in which the event loop does nothing else.
+# A longer conversation passes unread. Reading so many turns, calls and results takes 20 ms of the event loop.
 _MAX_TURNS = 4096
-# Results that are recorded from one request, the last ones. Each takes some 0.2 ms.
+# Results recorded from one request, the last ones. Each takes 0.2 ms.
 _MAX_RESULTS = 128
 
 Key = tuple[str, ...]
@@ -49,7 +46,7 @@ class Conversation:
 
     Attributes:
         keys: by which it is found.
-        size: approximate bytes that it keeps.
+        size: approximate, in bytes.
         used_at, answered_at: times of the fleet's clock.
     """
 
@@ -61,11 +58,11 @@ class Conversation:
         self.used_at = now
         self.answered_at: float | None = None
         self.calls: dict[str, Made] = {}
-        # By id of the call, and how many results of that id came before it (some servers number calls anew each turn).
+        # By id of the call, and number of earlier results of that id: some servers number calls anew each turn.
         self._added: dict[tuple[str, int], str] = {}
 
     def tell(self, dialect: Dialect, body: Body, turns: list[Turn], *, is_new: bool, now: float) -> None:
-        """Record the new results, and put advice into the request."""
+        """Record the new results, and add advice to the request."""
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
         calls = OpenCalls[Made](lambda call: None)
@@ -97,7 +94,6 @@ class Conversation:
         dialect.tell(body, prompt_prefix(self.session, _tools_of(body)))
 
     def keep(self, calls: Iterable[Made]) -> None:
-        """Keep calls for results that come without them."""
         for call in calls:
             if call.id and self.calls.get(call.id) != call:
                 self.calls[call.id] = call
@@ -118,14 +114,14 @@ class Conversations:
     def __init__(self, *, own: bool = True) -> None:
         self._own = own
         self._found: dict[Key, Conversation] = {}
-        self._open: OrderedDict[Conversation, None] = OrderedDict()  # the longest silent first
+        self._open: OrderedDict[Conversation, None] = OrderedDict()  # longest silent first
         self._shares = Shares[Conversation, None](_MOST, "conversations")  # by owner
         self._sizes = Counter[Key]()
 
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
     ) -> Conversation | None:
-        """Record what is new in a request and put advice into it; None without tools."""
+        """Record the new part of a request and add advice. Return None without tools."""
         turns = list(islice(dialect.turns(body), _MAX_TURNS))
         if len(turns) == _MAX_TURNS or sum(len(turn.calls) + len(turn.results) for turn in turns) > _MAX_TURNS:
             refused("conversation_too_long", f"a conversation of {owner} has more than {_MAX_TURNS} turns and calls")
@@ -142,7 +138,7 @@ class Conversations:
             goal = next((turn.text for turn in turns if turn.role == "user" and turn.text), "")
             found = Conversation(owner, begin(goal), now)
         before = found.size
-        # One that waits for its second turn is the next of the same beginning.
+        # A waiting one is the next of the same beginning.
         self._link(found, keys or [start])
         if keys:
             self._unlink(found, start)
@@ -158,7 +154,7 @@ class Conversations:
         return found
 
     def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
-        """Note that an answer has gone. `answer`: OpenAI's response, which the next request may continue."""
+        """Note that an answer has gone. `answer`: OpenAI's response, for the next request."""
         conversation.answered_at = now
         response = response_of(answer)
         if response is None or conversation not in self._open:
@@ -175,7 +171,7 @@ class Conversations:
         self._grow(conversation, conversation.size - before)
 
     def end(self, tenant: str, agent: str, name: str, outcome: Outcome, reward: float | None) -> bool:
-        """Say how the conversation of this name ended; False where none is under way."""
+        """Report how the conversation of this name ended. Return False if there is none."""
         found = self._found.get((tenant, agent, "name", name))
         if found is None:
             return False
@@ -189,7 +185,7 @@ class Conversations:
             self._leave(each)
 
     def _keys(self, owner: Key, body: Body, turns: list[Turn], name: str) -> tuple[Key, list[Key]]:
-        """The key of the beginning is what a person says first: a system message may hold the time."""
+        """The beginning's key is a person's first message: a system message may hold the time."""
         first = takewhile(lambda turn: turn.role in ("system", "developer", "user"), turns)
         beginning = [turn.text for turn in first if turn.role == "user"]
         digest = blake2b("\x1f".join(beginning).encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -199,7 +195,7 @@ class Conversations:
         before = body.get("previous_response_id") or body.get("conversation")
         if before:
             return start, [(*owner, "response", str(before["id"] if isinstance(before, dict) else before))]
-        # A request may hold only references to the items of a stored response, calls included.
+        # A request may only refer to the items of a stored response.
         ids = [id for turn in turns for id in (*map(_key_of, turn.calls), *(each.call for each in turn.results))]
         return start, [(*owner, "call", digest, id) for id in dict.fromkeys(ids) if id]
 
@@ -214,7 +210,7 @@ class Conversations:
         conversation.keys.discard(key)
 
     def _grow(self, conversation: Conversation, size: int) -> None:
-        """Leave the oldest conversations of a caller that keeps too much; the callers beside it lose nothing."""
+        """Leave the oldest conversations of a caller that keeps too much."""
         owner = conversation.owner
         self._sizes[owner] += size
         while self._sizes[owner] > _MOST_BYTES:
@@ -261,10 +257,7 @@ class SessionCalls:
         self._lock = Lock()
 
     def told(self, dialect: Dialect, body: Body) -> tuple[Body, Conversation | None]:
-        """Return a copy of a request with the advice for its model.
-
-        Returns the request itself outside of a session, or if it cannot be read.
-        """
+        """Return a copy of a request with advice, or the request itself outside of a session or if it is malformed."""
         session = current_session()
         if session is None:
             return body, None
@@ -280,7 +273,7 @@ class SessionCalls:
         return (body, None) if conversation is None else (copied, conversation)
 
     def heard(self, conversation: Conversation, answer: bytes = b"") -> None:
-        """Note that an answer has come; its bytes, where it is of OpenAI's responses."""
+        """Note an answer: the bytes of OpenAI's responses."""
         session = conversation.session
         try:
             with self._lock:
@@ -290,7 +283,7 @@ class SessionCalls:
 
 
 def _copied(value: Any) -> Any:
-    """Lists and objects anew: the agent keeps its own messages as they are."""
+    """The agent keeps its own messages unchanged."""
     if isinstance(value, dict):
         return {name: _copied(each) for name, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

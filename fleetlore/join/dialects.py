@@ -1,7 +1,7 @@
-"""Read the tool calls and their results out of a request for a model, and put text where the model reads it.
+"""Read tool calls and results out of a request for a model, and add text for the model.
 
-Three APIs: OpenAI's chat completions and responses, and Anthropic's messages. What is put in stays the same in every
-turn, at the end of what a client wrote, so that the prefix that a provider has cached stays one.
+Dialects: OpenAI's chat completions and responses, and Anthropic's messages. Added text is the same in every turn and
+comes last, so that a provider's cached prefix stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Made(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The answer to a call; its content is `holder[key]`. `marked`: whether it is marked as an error, or None."""
+    """The answer to a call, in `holder[key]`. `marked`: as an error or not, or None without a mark."""
 
     call: str
     holder: Body
@@ -69,7 +69,7 @@ def _of_chat(body: Body) -> Iterator[Turn]:
 
 
 def _id(call: Body) -> str:
-    """The id of a call; "" if it has none, as some servers of local models leave it out."""
+    """Some servers of local models give no id."""
     return str(call.get("call_id") or call.get("id") or "")
 
 
@@ -113,14 +113,14 @@ def _of_responses(body: Body) -> Iterator[Turn]:
 
 
 def call_of_item(item: Body) -> Made | None:
-    """The call that an item of a response is; None where it is none that the client answers."""
+    """Return the call of a response's item, or None if the client answers none."""
     if item.get("type") not in ("function_call", "custom_tool_call"):
         return None
     return Made(_id(item), item["name"], json_or_text(item.get("arguments", item.get("input"))))
 
 
 def response_of(answer: bytes) -> dict[str, Any] | None:
-    """The response in an answer, whole or in the events of a stream; None if there is no response."""
+    """Return the response in an answer, whole or streamed, or None."""
     if answer[:1] == b"{":
         found: dict[str, Any] = read_json(answer)
         return found if "output" in found else None
@@ -130,19 +130,19 @@ def response_of(answer: bytes) -> dict[str, Any] | None:
             items.append(read_json(line[5:])["item"])
         elif line.startswith(b"data:") and b"response.completed" in line[:100]:
             whole: dict[str, Any] = read_json(line[5:])["response"]
-            # Some servers leave out here what they have streamed before.
+            # Some servers omit what they have streamed.
             return whole if whole.get("output") else {**whole, "output": items}
     return None
 
 
 def _tell_responses(body: Body, text: str) -> None:
-    # Instructions would take the place of those of a stored prompt.
+    # Instructions would replace those of a stored prompt.
     if body.get("instructions") or not body.get("prompt"):
         body["instructions"] = joined(body.get("instructions"), text)
 
 
 def longer(content: Any, text: str, part: str = "text") -> Any:
-    """The content with a text at its end; parts stay as they are, each with its `cache_control`."""
+    """Append a text. Parts keep their `cache_control`."""
     if isinstance(content, list):
         return [*content, {"type": part, "text": text}]
     return joined(content, text)

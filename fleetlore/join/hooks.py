@@ -1,8 +1,7 @@
-"""Answer the hooks of coding agents: record their tools' calls and tell the model what the fleet knows.
+"""Answer the hooks of coding agents: record their tools' calls and advise the model.
 
-What a hook says stays in the conversation, so everything is said once. Of a call that the model has chosen it reads
-only in place of the call, which is then denied. The words are those of Claude Code, which Codex took over; Cursor's are
-translated.
+A hook's text stays in the conversation, so nothing is repeated. Before a call the model reads only a denial. The words
+are those of Claude Code and Codex; Cursor's are translated.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from fleetlore.transcripts.calls import OpenCalls, Verdict, json_or_text, text_o
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 
-#: Those whose hooks are known, and the tools of their own, which no hook is told.
+#: Coding agents with known hooks, and their own tools, which hooks are not told.
 CODING_AGENTS = {
     "claude-code": ("Bash", "Read", "Edit", "Write", "Glob", "Grep", "WebFetch", "WebSearch"),
     "codex": ("Bash", "apply_patch"),
@@ -32,14 +31,14 @@ _CURSORS = {
     "postToolUse": "PostToolUse", "postToolUseFailure": "PostToolUseFailure", "afterAgentResponse": "Stop",
     "sessionEnd": "SessionEnd",
 }  # fmt: skip
-# The hooks of Cursor by which its model can be told something.
+# Cursor's hooks whose answer the model reads.
 _HEARD = ("SessionStart", "PostToolUse")
-# The frame that Codex puts before the output of a shell. The output itself may quote another program's frame.
+# Codex's frame of a shell's output. The output may quote another one.
 _ENDED = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n)*"
     r"(?:Process exited with code|Exit code:?) (-?\d+)\b"
 )
-# Calls that have begun, or were denied, and whose end no hook has reported.
+# Begun or denied calls whose end no hook has reported.
 _MAX_BEGUN = 1024
 
 
@@ -59,7 +58,7 @@ class _Hook(TypedDict, total=False):
 
 
 class HookCalls:
-    """The calls of one client (one of `CODING_AGENTS`). `tools`: those that the model may call; read at each prompt."""
+    """The calls of one client (one of `CODING_AGENTS`). `tools`: those that the model may call."""
 
     def __init__(self, session: Session, tools: Collection[str], client: str = "claude-code") -> None:
         self._session = session
@@ -71,11 +70,11 @@ class HookCalls:
         self._unsaid: list[str] = []
 
     def close(self) -> None:
-        """Abandon the calls under way: a person refused them or ended the turn, and no hook reports that."""
+        """Abandon the calls that a person refused: no hook reports that."""
         self._begun.close()
 
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a hook, in the client's words, or nothing. Raises KeyError: it lacks a field."""
+        """Return the answer to a hook, in the client's words. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
         output = self._chosen(given) if event == "PreToolUse" else _context(self._told(event, given))
         if self._client == "cursor":
@@ -84,10 +83,10 @@ class HookCalls:
 
     def _told(self, event: str, given: Mapping[str, Any]) -> str:
         match event:
-            case "SessionStart":  # what was said may be in the conversation no more
+            case "SessionStart":  # earlier texts may be gone
                 self._is_introduced = False
                 return self._introduced() if begins(given) else ""
-            case "SubagentStart":  # it has a context of its own, without what its parent was told
+            case "SubagentStart":  # it does not share its parent's context
                 return prompt_prefix(self._session, tuple(self._tools))
             case "UserPromptSubmit":
                 self.close()
@@ -145,7 +144,7 @@ class HookCalls:
                 return Verdict(text_of_content(response.get("content")) or "\n".join(printed) or str(response))
         if self._client != "codex" or not isinstance(response, str):
             return verdict_of(response, False)  # another hook reports failures
-        # Codex marks no failure. The frame of a shell's output has its exit code; other texts speak for themselves.
+        # Codex marks no failure, but the frame has the exit code.
         if (ended := _ENDED.match(response)) is None:
             return verdict_of(response)
         return Verdict(response if int(ended[1]) else None)
@@ -154,7 +153,7 @@ class HookCalls:
         if "permissionDecision" in output:
             return {"permission": "deny", "agent_message": output["permissionDecisionReason"]}
         event = given["hook_event_name"]
-        # Cursor blocks what these two hooks do not allow.
+        # Cursor blocks what these hooks do not allow.
         if event == "PreToolUse":
             return {"permission": "allow"}
         self._unsaid += output.values()
@@ -167,19 +166,19 @@ class HookCalls:
 
 
 def _call_of(given: Mapping[str, Any]) -> str:
-    """The id of a call; its tool and arguments for the tools of Cursor that have no id."""
+    """Return the id of a call, or its tool and arguments: some tools of Cursor have no id."""
     return given.get("tool_use_id") or f"{given['tool_name']} {arguments_text(given['tool_input'])}"
 
 
 def begins(given: Mapping[str, Any]) -> bool:
-    """Whether the model is to be told at a `SessionStart` what it otherwise is at its first prompt: where there is none
-    (its context was made shorter in the middle of its work) or no answer to it is read (Cursor).
+    """Whether a `SessionStart` must advise the model, because no first prompt follows (the context was compacted) or
+    its answer is not read (Cursor).
     """
     return given.get("source") in ("compact", "cursor")
 
 
 def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Translate a hook of a coding agent, and check its fields. Raises KeyError, ValidationError."""
+    """Translate a coding agent's hook. Raises KeyError, ValidationError."""
     if client != "cursor":
         return msgspec.convert(given, _Hook)
     translated = {

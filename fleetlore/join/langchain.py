@@ -28,11 +28,11 @@ __all__ = ["FleetMiddleware"]
 
 
 class FleetMiddleware(AgentMiddleware):
-    """Records in the session that the agent is invoked in; without one it does nothing. For `invoke` and `ainvoke`."""
+    """Records in the session of `invoke` or `ainvoke`, if any."""
 
     def __init__(self) -> None:
         super().__init__()
-        # What to add to the answer to a call, by the call's id. That of a failed one is often made further out.
+        # Additions to answers, by call id. An error's message is often made further out.
         self._advice: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -74,7 +74,7 @@ class FleetMiddleware(AgentMiddleware):
 
     @contextmanager
     def _recorded(self, call: Any, tool: str) -> Iterator[Action | ToolMessage | None]:
-        """Record the call. Return the answer to a call that is not made."""
+        """Record the call, or yield the answer to a held one."""
         session, id = current_session(), call["id"] or ""
         if session is None:
             yield None
@@ -89,7 +89,7 @@ class FleetMiddleware(AgentMiddleware):
             with action:
                 try:
                     yield action
-                except GraphBubbleUp:  # the graph is interrupted, as for a person's approval: the call has not ended
+                except GraphBubbleUp:  # interrupted, as for a person's approval
                     action.abandon()
                     raise
         finally:
@@ -98,7 +98,7 @@ class FleetMiddleware(AgentMiddleware):
 
 
 def _ended(action: Action | None, message: Any) -> Any:
-    """Return a tool's message. A `Command` changes the graph's state and has no text."""
+    """Return a tool's message. A `Command` has no text."""
     if action is None:
         return message
     if getattr(message, "status", "") == "error":
@@ -109,7 +109,7 @@ def _ended(action: Action | None, message: Any) -> Any:
 
 
 def _name(name: str, tool: Any) -> str:
-    """The name by which a tool is recorded. `langchain-mcp-adapters` does not say which server a tool is of."""
+    """`langchain-mcp-adapters` does not name a tool's server."""
     module = getattr(getattr(tool, "coroutine", None), "__module__", None) or ""
     return mcp_name("", name) if module.startswith("langchain_mcp_adapters.") else name
 

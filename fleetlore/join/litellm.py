@@ -21,7 +21,7 @@ __all__ = ["FleetCallback"]
 
 _READ = {"acompletion": CHAT_COMPLETIONS, "aresponses": RESPONSES, "anthropic_messages": ANTHROPIC_MESSAGES}
 _BODY = ("messages", "system", "tools", "input", "instructions", "prompt", "previous_response_id", "conversation")
-# Of a blocking call, and where its bodies have an API of their own.
+# Blocking calls whose bodies have an API of their own.
 _BLOCKING = {"completion": CHAT_COMPLETIONS, "responses": RESPONSES}
 _ANTHROPIC = "anthropic"
 
@@ -44,7 +44,7 @@ class FleetCallback(CustomLogger):
         body = kwargs.get("additional_args", {}).get("complete_input_dict")
         if dialect is None or not isinstance(body, dict) or not {"messages", "input"} & body.keys():
             return
-        # Claude has Anthropic's form at Azure and at Google, too.
+        # Claude at Azure and Google also has Anthropic's form.
         tools = body.get("tools") or ()
         if (
             kwargs.get("custom_llm_provider") == _ANTHROPIC
@@ -56,7 +56,7 @@ class FleetCallback(CustomLogger):
 
 
 def _plain(value: Any) -> Any:
-    """Messages as objects of JSON: agents put LiteLLM's answers among them as they are."""
+    """Agents put LiteLLM's answers among the messages."""
     if not isinstance(value, list):
         return value
     return [each.model_dump(exclude_none=True) if hasattr(each, "model_dump") else each for each in value]

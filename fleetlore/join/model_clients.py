@@ -22,21 +22,20 @@ __all__ = ["wrap_anthropic", "wrap_openai"]
 Client = TypeVar("Client")
 
 _READ = {"/chat/completions": CHAT_COMPLETIONS, "/responses": RESPONSES, "/v1/messages": ANTHROPIC_MESSAGES}
-# An option of a request: the SDK copies the options and hands them back with the answer.
+# The SDK copies a request's options and returns them with the answer.
 _CONVERSATION = "_fleetlore_conversation"
 
 
 def wrap_openai(client: Client) -> Client:
-    """Join an `OpenAI` or `AsyncOpenAI` (Azure's too) to the fleet, and return it.
+    """Join an `OpenAI` or `AsyncOpenAI` (Azure's too), and return it.
 
-    Requests of `chat.completions` and `responses` are read in the session that they are made in. Outside of a session
-    they pass as they are.
+    Requests of `chat.completions` and `responses` are read in the current session, if any.
     """
     return _joined(client)
 
 
 def wrap_anthropic(client: Client) -> Client:
-    """Do the same as `wrap_openai` for `Anthropic` or `AsyncAnthropic`: requests of `messages` and `beta.messages`."""
+    """Join an `Anthropic` or `AsyncAnthropic`, for requests of `messages` and `beta.messages`."""
     return _joined(client)
 
 
@@ -45,7 +44,7 @@ def _joined(client: Client) -> Client:
     if not hasattr(kind, "_fleetlore"):
         joined = (_asynchronous if iscoroutinefunction(kind._prepare_options) else _blocking)(kind)
         joined._fleetlore = SessionCalls()
-        # By which some of the SDK's methods tell clients apart.
+        # Some of the SDK's methods tell clients apart by it.
         joined.__name__ = joined.__qualname__ = kind.__name__
         client.__class__ = joined
     return client
@@ -107,7 +106,7 @@ def _heard(parts: Callable[..., Iterator[bytes]], hear: Callable[[list[bytes]], 
             for part in parts(*args):
                 kept.append(part)
                 yield part
-        finally:  # clients read no further than they need
+        finally:  # a client may stop reading
             hear(kept)
 
     return passed

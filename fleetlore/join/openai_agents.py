@@ -28,7 +28,7 @@ __all__ = ["function_tool", "tell"]
 
 
 def function_tool(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`agents.function_tool`, with the same options, whose calls are recorded in the session that the agent runs in."""
+    """`agents.function_tool`, with the same options, that records calls in the current session."""
     if function is None:
         return lambda given: function_tool(given, **options)
     explain = options.pop("failure_error_function", agents.default_tool_error_function)
@@ -59,9 +59,7 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
 
 
 def tell(data: CallModelData[Any]) -> ModelInputData:
-    """Tell the model what is known of the task and of its tools, in the same words at each of its turns: for
-    `RunConfig(call_model_input_filter=tell)`.
-    """
+    """Advise the model in each turn, for `RunConfig(call_model_input_filter=tell)`."""
     session = current_session()
     if session is None:
         return data.model_data

@@ -46,7 +46,8 @@ class FleetSpanProcessor(SpanProcessor):
 
 def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:
     """Put advice on the span in which a session asks: `fleetlore.session`, `fleetlore.advice`, `fleetlore.withheld`
-    (ids) and `fleetlore.risk` (0..1). Below it stands a span `search_memory` for each time that something was found."""
+    (ids) and `fleetlore.risk` (0..1). Each time that something was found has a child span `search_memory`.
+    """
     tracer = get_tracer("fleetlore", tracer_provider=provider)
 
     def show(session: str, advice: Advice) -> None:
@@ -63,7 +64,7 @@ def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:
         if found:
             about: dict[str, Any] = {"gen_ai.operation.name": "search_memory", MEMORY_STORE: OURS}
             about |= {name: list(ids) for name, ids in found.items()}
-            # What was said is in the conversation, and may hold what a trace must not.
+            # The text may hold what a trace must not.
             tracer.start_span(f"search_memory {OURS}", kind=SpanKind.CLIENT, attributes=about).end()
 
     fleet.on_advice.append(show)

@@ -1,7 +1,6 @@
-"""Receive OpenTelemetry's OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
+"""Receive OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
 
-If there is no room for an export, the exporter or the Collector is asked to send it again: by 429 and Retry-After over
-HTTP, by UNAVAILABLE over gRPC.
+If there is no room for an export, the exporter is asked to send it again: by 429 and Retry-After, or by UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -34,24 +33,23 @@ __all__ = ["MAX_SPANS", "OTLP_PATHS", "Traces", "closing_silent", "receiving_app
 
 OTLP_PATHS = ("/v1/traces", "/v1/logs")
 
-# Bytes of one export.
 _MAX_BODY = 16 * 1024 * 1024
 MAX_SPANS = 50_000
-# A span takes at least one of the places for `MAX_SPANS`, so that 100 MB of an export's bytes are held at most.
+# Places of `MAX_SPANS` per span, so that at most 100 MB are held.
 _PLACE_BYTES = 2_000
-# Ids of a run's spans that are kept for a later evaluation.
+# Ids of a run's spans, for a later evaluation.
 _MAX_RUNS = 16
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
-# Reading a body that is no export raises these.
+# Errors of a body that is no export.
 _NO_OTLP = (ValueError, DecodeError, RecursionError)
-# Spans of a trace come children first, from several processes and in batches of some seconds.
+# Spans of a trace come children first, in batches of some seconds.
 _SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _ENCODINGS = ("", "identity", "gzip", "deflate", "zlib", "zstd")
 _PROTOBUF = "application/x-protobuf"
-# Characters of an error that a sender is shown.
+# Characters of an error in an answer.
 _SHOWN = 200
 _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
@@ -64,25 +62,25 @@ class Traces:
         self._max_spans = max_spans
         self._held = 0
         self._reading = asyncio.Lock()
-        # By trace, the longest silent first: the time of the newest span, all spans, and their places.
+        # By trace, the longest silent first: time of the newest span, spans, and their places.
         self._spans: OrderedDict[str, tuple[float, list[Span], int]] = OrderedDict()
-        # Sessions by trace, with the ids of the spans that are the whole run: an evaluation of them may come later.
+        # Sessions by trace, with the ids of their runs' spans, for a later evaluation.
         self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
 
     def refuses(self) -> bool:
-        """Whether it takes nothing more now; what it refuses is counted."""
+        """Whether it is full. Counts the refusal."""
         if self._held < self._max_spans and not self._fleet.emitter.full:
             return False
         refused("buffer_full", "an export of spans is to be sent again later")
         return True
 
     def add(self, span: Span, places: int = 1) -> None:
-        """Hold a span. One of a trace that was closed comes too late and is left out, unless it evaluates the run."""
+        """Hold a span. After its trace was closed only an evaluation of the run counts."""
         if span.trace in self._closed:
             session, runs = self._closed[span.trace]
             succeeded = evaluation_of(span, runs)
             if session and succeeded is not None:
-                # The agent may have ended too, and then it cannot be informed.
+                # The agent may have ended too.
                 with suppress(NotOpen):
                     self._fleet.feedback(session, "success" if succeeded else "failure")
             else:
@@ -94,8 +92,8 @@ class Traces:
         self._held += places
 
     async def take(self, body: bytes, form: str, *, logs: bool) -> list[ValueError]:
-        """Hold the spans of an export; return the errors of those that are malformed."""
-        # To take 16 MiB of protobuf apart takes seconds: in a thread, so that others are answered, one at a time.
+        """Hold the spans of an export. Return the errors of malformed ones."""
+        # Parsing 16 MiB takes seconds, so use a thread, one at a time.
         async with self._reading:
             spans = await asyncio.to_thread(lambda: list(spans_of(body, form, logs=logs)))
         malformed, places = [], 1 + len(body) // max(1, len(spans)) // _PLACE_BYTES
@@ -130,15 +128,14 @@ class Traces:
             self._fleet.emitter.emit(event)
 
     def close_silent(self, seconds: float) -> None:
-        """Close the traces that have been silent for so long."""
         limit = self._fleet.clock.monotonic() - seconds
         while self._spans and next(iter(self._spans.values()))[0] <= limit:
             self.close(next(iter(self._spans)))
 
 
 def receiving_app(traces: Traces) -> Starlette:
-    """An ASGI application that takes `/v1/traces`, and of `/v1/logs` evaluations; enter their fleet before it runs."""
-    from starlette.applications import Starlette  # an agent whose spans are read in its process serves nothing
+    """Return an ASGI application for `/v1/traces`, and evaluations on `/v1/logs`. Enter the fleet before it runs."""
+    from starlette.applications import Starlette  # absent in an agent's process
     from starlette.routing import Route
 
     @asynccontextmanager
@@ -152,7 +149,7 @@ def receiving_app(traces: Traces) -> Starlette:
 
 @asynccontextmanager
 async def closing_silent(every: Callable[[], Iterable[Traces]]) -> AsyncIterator[None]:
-    """Close traces that have been silent, and all of them at the end."""
+    """Close silent traces, and all of them at the end."""
 
     async def close_silent() -> None:
         while True:
@@ -197,7 +194,7 @@ def _why(error: Exception) -> str:
 
 
 def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
-    """The answer to an export: empty, or a partial success that says how many of its records were refused."""
+    """Return the answer to an export, with the number of refused records."""
     if not malformed:
         return b"{}" if form == "application/json" else b""
     rejected, why = f"rejected_{'log_records' if logs else 'spans'}", str(malformed[0])[:_SHOWN]
@@ -211,7 +208,7 @@ def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
 
 
 async def _body(request: Request, encoding: str) -> bytes | None:
-    """Return the unpacked body, or None if it is too large, which shows before the whole body has arrived."""
+    """Return the unpacked body, or None as soon as it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)
@@ -228,12 +225,12 @@ async def _body(request: Request, encoding: str) -> bytes | None:
 
 @asynccontextmanager
 async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
-    """Serve on HOST:PORT; all traces are closed at its end. Raises ConfigError: it cannot be listened on."""
-    import grpc  # comes with the extra [otel-grpc]
+    """Serve on HOST:PORT. Raises ConfigError: it cannot be listened on."""
+    import grpc  # extra [otel-grpc]
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _MAX_BODY)])
     for kind, name in (("trace", "Trace"), ("logs", "Logs")):
-        # Without deserializers: bytes are read as those over HTTP are, and the empty answer is no bytes.
+        # Without deserializers the bytes are read like those over HTTP.
         handler = grpc.unary_unary_rpc_method_handler(_exporter(traces, logs=kind == "logs"))
         handlers = grpc.method_handlers_generic_handler(_SERVICE.format(kind, name), {"Export": handler})
         server.add_generic_rpc_handlers((handlers,))
@@ -253,7 +250,7 @@ def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable
     import grpc
 
     async def export(body: bytes, context: Any) -> bytes:
-        if traces.refuses():  # a code by which exporters send it again
+        if traces.refuses():  # exporters send it again
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
         try:
             malformed = await traces.take(body, _PROTOBUF, logs=logs)

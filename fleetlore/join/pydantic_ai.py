@@ -51,18 +51,18 @@ class FleetLore(AbstractCapability[Any]):
         if session is None:
             return await handler(args)
         if (held := session.hold(_name(tool_def), args)) is not None:
-            raise ToolFailed(_bare(held.text, tool_def))  # a `ModelRetry` would use up a retry of the tool
+            raise ToolFailed(_bare(held.text, tool_def))  # a `ModelRetry` would use up a retry
         with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
                 action.result = result = await handler(args)
             except (ApprovalRequired, CallDeferred, SkipToolExecution):
-                action.abandon()  # put off, or answered by somebody else
+                action.abandon()  # deferred
                 raise
-            except ToolRetryError as error:  # made of a `ModelRetry`, by which a tool refuses a call
+            except ToolRetryError as error:  # from a `ModelRetry` of the tool
                 action.end(error_text=str(error.tool_retry.content))
                 _advise(session, error.tool_retry, tool_def)
                 raise
-            except ToolFailedError as error:  # made of a `ToolFailed`
+            except ToolFailedError as error:  # from a `ToolFailed`
                 action.end(error_text=str(error))
                 _advise(session, error.tool_failed, tool_def)
                 raise
@@ -75,19 +75,19 @@ def _prefix(ctx: Any) -> str | None:
     session = current_session()
     if session is None:
         return None
-    # A run that is resumed in another process, as in Temporal, does not say which tools it has.
+    # A run that is resumed in another process, as in Temporal, does not know its tools.
     tools = [] if ctx.tool_manager is None else ctx.tool_manager.tool_defs
     return _bare(prompt_prefix(session, [_name(each) for each in tools if each.kind != "output"]), *tools)
 
 
 def _name(tool_def: Any) -> str:
-    """The name by which a tool is recorded. `MCPToolset` alone describes its tools by these three."""
+    """Only `MCPToolset` describes its tools by these three."""
     is_mcp = {"meta", "annotations", "task"} <= (tool_def.metadata or {}).keys()
     return mcp_name(tool_def.toolset_id or "", tool_def.name) if is_mcp else str(tool_def.name)
 
 
 def _bare(text: str, *tools: Any) -> str:
-    """Return a text with the names by which the model knows its tools."""
+    """Restore the model's names of tools."""
     for each in tools:
         text = text.replace(_name(each), each.name)
     return text

@@ -1,9 +1,8 @@
 """Read the batches of a fetch and skip what cannot be decoded.
 
 After an error of its parser or codec, aiokafka fetches the same batch again for ever. So a `Consumer` returns an
-`Unreadable` in place of such a record or batch. Limits count unpacked bytes. A batch with a bad checksum is fetched
-again, because it may have been damaged on the way. A codec without its package is an error of this process, and no
-record is skipped.
+`Unreadable` in its place. Limits count unpacked bytes. A batch with a bad checksum is fetched again, because it may
+have been damaged on the way. A codec without its package is an error of this process, and no record is skipped.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ __all__ = ["Consumer", "Unreadable", "readable"]
 
 log = logging.getLogger(__name__)
 
-# Limit of an unpacked batch. Clients fill batches to 1 MB, some count packed bytes, and JSON packs 20 to 1.
+# Clients fill batches to 1 MB, some count packed bytes, and JSON packs 20 to 1.
 MOST_BATCH_BYTES = 32 * MAX_MESSAGE_BYTES
-# Memory of the records that a partition's fetch returns at once. The rest is fetched again.
+# Memory of the records that a partition's fetch returns at once.
 _MOST_FETCHED_BYTES = 8 * MAX_MESSAGE_BYTES
 # Memory of an empty record's objects.
 _RECORD_BYTES = 512
-# The smallest batch of the format before Kafka 0.11, with an empty record.
+# The smallest batch of the format before Kafka 0.11.
 _LEAST_BYTES = 26
-# Offset and length of a batch. The length counts the bytes after them.
+# Offset and length of a batch, without these two.
 _PREFIX = struct.Struct(">qi")
 _MAGIC = 16
 _ATTRIBUTES, _COUNT, _RECORDS = 21, 57, 61
@@ -54,16 +53,15 @@ _corrupt: deque[int] = deque(maxlen=256)
 
 
 class Unreadable(ConsumerRecord):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """Replaces a record that cannot be decoded, or the last record of a batch that cannot.
-
-    `checksum`: the reason, in the field that aiokafka passes on unchanged.
+    """Replaces a record, or the last record of a batch, that cannot be decoded. `checksum`: the reason, in a field that
+    aiokafka passes on.
     """
 
     checksum: str
 
 
 def readable(records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
-    """Return the readable records and log the others, for readers without dead letters."""
+    """Return the readable records and log the others."""
     records = list(records)
     refused = [record for record in records if isinstance(record, Unreadable)]
     if not refused:
@@ -75,8 +73,6 @@ def readable(records: Iterable[ConsumerRecord]) -> list[ConsumerRecord]:
 
 
 class _Record(NamedTuple):
-    """The attributes of a record that aiokafka reads. `checksum` holds the reason of a refused one."""
-
     offset: int
     timestamp: int
     timestamp_type: int | None
@@ -91,7 +87,7 @@ class _CodecMissing(Exception):
 
 
 class _Batches:
-    """The batches of a fetch. It replaces aiokafka's `MemoryRecords`."""
+    """The batches of a fetch, in place of aiokafka's `MemoryRecords`."""
 
     def __init__(self, fetched: bytes) -> None:
         self._fetched, self._start = memoryview(fetched), 0
@@ -100,7 +96,7 @@ class _Batches:
         return len(self._fetched)
 
     def has_next(self) -> bool:
-        """Return whether a whole batch is left. A fetch may cut its last batch."""
+        """A fetch may cut its last batch."""
         start = self._start
         if len(self._fetched) - start < _PREFIX.size:
             return False
@@ -117,7 +113,7 @@ class _Batches:
 
 
 class _Batch:
-    """One batch of any bytes. `next_offset` is always above `base_offset`, so a reader always advances."""
+    """One batch of any bytes. `next_offset` is always above `base_offset`, so a reader advances."""
 
     is_control_batch = is_transactional = False
     producer_id: int | None = None
@@ -141,7 +137,7 @@ class _Batch:
         self._why, self.is_control_batch, self.is_transactional, self.producer_id = why, False, False, None
 
     def validate_crc(self) -> bool:
-        """Return True. A batch that fails twice with the same bytes is refused elsewhere."""
+        """A batch that fails twice with the same bytes is refused elsewhere."""
         if not self._why and not self._batch.validate_crc():
             seen = zlib.crc32(self._data)
             if seen not in _corrupt:
@@ -176,7 +172,7 @@ class _Batch:
             why = str(error) or repr(error)
         else:
             return
-        # Outside the handler: a suspended handler would keep the unpacked bytes alive in its traceback.
+        # A suspended handler would keep the unpacked bytes alive in its traceback.
         if records is None or self._magic < 2:
             yield self._refused(f"the batch from {self.base_offset} to {self.next_offset - 1}: {why}")
         else:
@@ -203,7 +199,7 @@ class _Batch:
         return bytes(header) + _unpack(attributes & _CODEC, bytes(self._data[_RECORDS:]), room)
 
     def _one_by_one(self, records: memoryview, given: int) -> Iterator[_Record]:
-        """Read the records after the first `given`. Each states its length, so a bad one can be skipped."""
+        """Read the records after the first `given`. A bad one can be skipped, because each states its length."""
         (count,) = struct.unpack_from(">i", self._data, _COUNT)
         start, after = 0, self.base_offset
         for number in range(count):
@@ -282,7 +278,7 @@ def _unpack(number: int, packed: bytes, room: int) -> bytes:
             raise ValueError(too_large)
         return bytes(codec.snappy_decode(packed))
     unpack_into: Callable[[bytes, bytearray], int] = getattr(codec.cramjam, name).decompress_into
-    # Most batches fit the first, smaller buffer, whose pages the system must clear.
+    # Most batches fit the smaller buffer, whose pages the system must clear.
     for size in sorted({min(room, 8 * len(packed) + 16 * 1024), room}):
         buffer = bytearray(size)
         try:
@@ -318,7 +314,7 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
         try:
             record = super().__next__()
         except CorruptRecordException as error:
-            # An error here would lose the records of other partitions, which `getmany` has taken already.
+            # An error would lose the records of other partitions, which `getmany` has taken already.
             log.info("%s; it is fetched again", error)
             raise StopIteration from None
         except _CodecMissing as missing:

@@ -1,7 +1,7 @@
 """Replace a Kafka client at an agent that uses a relay: the same calls over HTTP.
 
-So emitter and follower work unchanged over a broker or a relay. Offsets are the log's, so an agent continues after a
-relay's restart or at another relay. Records of compacted topics travel as MessagePack.
+Offsets are the log's, so an agent continues after a relay's restart or at another relay. Records of compacted topics
+travel as MessagePack.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from fleetlore.wire.topics import topic
 
 __all__ = ["ADAPTERS", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
 
-# Topics that an agent follows. The two sets have separate consumers, at an agent and at a relay.
+# Topics that an agent follows, in a consumer of their own.
 LORE = ("patterns", "items", "decisions")
 ADAPTERS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
-# Below common proxy time-outs. An idle agent sends its relay one request in this time.
+# Below common proxy time-outs.
 _WAIT_SECONDS = 25.0
-# Seconds until a relay reports that the broker has not stored the events. The agent then asks again.
+# Seconds until a relay reports that the broker has not stored the events.
 _STORE_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
-# Do not reuse connections that are idle for longer: the server closes them after 5 s.
+# The server closes idle connections after 5 s.
 _IDLE_SECONDS = 4.0
 _TOO_LARGE = (400, 413)
 
@@ -63,14 +63,14 @@ class Followed(msgspec.Struct):
 
 
 class _RelayClient:
-    """A client of one relay. Raises ConnectionError, an OSError, if the relay does not answer or refuses."""
+    """A client of one relay. Raises ConnectionError if the relay does not answer or refuses."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._http: Any = None
 
     async def start(self) -> None:
-        import httpx2  # takes 5 MB, which agents of a broker save
+        import httpx2  # 5 MB, which agents of a broker save
 
         relay = self._relay
         headers = {"fleetlore-agent": relay.agent, "fleetlore-tenant": relay.tenant}
@@ -79,7 +79,7 @@ class _RelayClient:
         self._http = httpx2.AsyncClient(
             base_url="http://relay" if relay.socket else relay.address,
             headers=headers,
-            # Ignore proxies of the environment: requests to a relay are private.
+            # Requests to a relay are private, so ignore proxies.
             transport=httpx2.AsyncHTTPTransport(
                 verify=secure,
                 uds=relay.socket or None,
@@ -119,7 +119,7 @@ def _detail(body: bytes) -> str:
 
 
 class RelayProducer(_RelayClient):
-    """Replaces an `AIOKafkaProducer`. A record counts as sent once the broker has it."""
+    """Replaces an `AIOKafkaProducer`. A record is sent once the broker has it."""
 
     async def partitions_for(self, topic: str) -> set[int]:
         return {0}
@@ -128,7 +128,7 @@ class RelayProducer(_RelayClient):
         return _Batch()
 
     async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
-        """Send a batch of events. The returned future resolves once the broker has them, without time-out.
+        """Send a batch of events. The future resolves, without time-out, once the broker has them.
 
         The future raises:
             MessageSizeTooLargeError: the relay refuses an event as too large or invalid.
@@ -152,7 +152,7 @@ class RelayProducer(_RelayClient):
 
 
 class _Batch:
-    """Values of records, each a JSON array of events. It has no limit: the caller counts bytes and events."""
+    """Values of records, each a JSON array of events. The caller bounds it."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -166,7 +166,7 @@ class _Batch:
 
 
 class RelayConsumer(_RelayClient):
-    """Replaces an `AIOKafkaConsumer` without a group. The relay returns its topics whole and in order."""
+    """Replaces an `AIOKafkaConsumer` without a group."""
 
     def __init__(self, relay: Relay, topics: Sequence[str]) -> None:
         super().__init__(relay)
@@ -191,7 +191,7 @@ class RelayConsumer(_RelayClient):
         return set(self._ends)
 
     def assign(self, parts: Iterable[TopicPartition]) -> None:
-        """Ignore the assignment: a follower reads all partitions."""
+        """A follower reads all partitions."""
 
     def last_stable_offset(self, part: TopicPartition) -> int | None:
         return self._ends.get(part)

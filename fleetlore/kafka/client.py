@@ -40,7 +40,7 @@ _settings_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def backoff() -> Iterator[float]:
-    """Yield seconds between retries without end: 0.1, 0.2, 0.4, …, at most 2."""
+    """Yield seconds between retries: 0.1, 0.2, 0.4, …, at most 2."""
     delay = _FIRST_DELAY_SECONDS
     while True:
         yield delay
@@ -48,9 +48,8 @@ def backoff() -> Iterator[float]:
 
 
 def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """Make a consumer without automatic commits, which starts at the beginning if no offset is committed.
-
-    It reads committed transactions only.
+    """Make a consumer of committed transactions, without automatic commits. It starts at the beginning if no offset is
+    committed.
     """
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
@@ -59,7 +58,7 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
         "enable_auto_commit": False,
         "isolation_level": "read_committed",
         "auto_offset_reset": "earliest",
-        # The fetching task wakes on every event that it waits for. By default it also polls every 200 ms.
+        # Without it the client polls every 200 ms; it wakes on events anyway.
         "consumer_timeout_ms": 5_000,
         **settings,
     }
@@ -69,8 +68,8 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
     """Make an idempotent producer with acknowledgements of all replicas.
 
-    Without idempotence, a timed-out request could be appended after its own retry and after later values. On a
-    compacted topic an older value would then become the newest of its key.
+    Otherwise a timed-out request could be appended after its own retry, and an older value become the newest of its
+    key.
     """
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
@@ -91,7 +90,7 @@ def _made(kind: Callable[..., Any], bootstrap: Bootstrap, *topics: str, **settin
 def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
     _quiet_client_logs()
     cluster = _found(bootstrap)
-    # A mutable list: `_choose_server` leaves one server at start.
+    # `_choose_server` leaves one server at start.
     servers = str(cluster.address).split(",")
     settings: dict[str, Any] = {"bootstrap_servers": servers, "security_protocol": cluster.security_protocol}
     if (context := cluster.ssl_context()) is not None:
@@ -108,10 +107,7 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
 
 def check_place(client: Any, bootstrap: Bootstrap) -> None:
-    """Check that a folder's stack still has the client's address: another broker may have its ports after a restart.
-
-    Raises ConnectionRefused.
-    """
+    """Check that a folder's stack still has the client's address. Raises ConnectionRefused."""
     if isinstance(bootstrap, StackFolder):
         address = str(_found(bootstrap).address)
         if address not in _settings_of[client]["bootstrap_servers"]:
@@ -128,7 +124,7 @@ def _found(bootstrap: Bootstrap) -> Cluster:
 
 
 class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
-    """A broker listens but refuses the connection. `why`: the reason given by the broker or TLS."""
+    """A broker refuses the connection. `why`: the reason given by the broker or TLS."""
 
     def __init__(self, tried: object, why: str) -> None:
         super().__init__(f"{tried}: {why}")
@@ -169,15 +165,14 @@ async def connect(client: Any) -> None:
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
     """Stop a client completely, even if the caller is cancelled.
 
-    A cancelled `stop` of aiokafka leaks connections and tasks, or swallows the cancellation, so that the caller's task
-    never ends.
+    A cancelled `stop` of aiokafka leaks connections and tasks, or swallows the cancellation.
     """
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)
     except asyncio.CancelledError:
         await asyncio.wait([stopping])
-        # aiokafka may raise its own task's cancellation, which does not concern the caller
+        # aiokafka may raise its own task's cancellation.
         caller = asyncio.current_task()
         if not stopping.cancelled() or (caller is not None and caller.cancelling()):
             raise
@@ -185,7 +180,7 @@ async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
 
 @asynccontextmanager
 async def connected(client: _Client) -> AsyncIterator[_Client]:
-    """Yield the client, started while the context is open."""
+    """Yield the started client."""
     await connect(client)
     try:
         yield client
@@ -199,7 +194,7 @@ async def _stop(client: Any, seconds: float) -> None:
             # Admin clients have `close` instead of `stop`.
             await asyncio.wait_for((client.stop if hasattr(client, "stop") else client.close)(), seconds)
         except TimeoutError:
-            # `stop` waits for answers that a hanging broker never sends. Without connections it does not wait.
+            # `stop` waits for a hanging broker. Without connections it does not.
             await asyncio.wait_for(connections(client).close(), seconds)
 
 
@@ -210,19 +205,19 @@ def _close_first_connection(trace: TracebackType | None) -> None:
 
 
 async def _refusal(settings: Mapping[str, Any]) -> str | None:
-    """Return why a secured cluster refuses a connection: aiokafka only logs that a password is wrong."""
+    """Return why a secured cluster refuses a connection. aiokafka only logs it."""
     if settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
         return None
     host, port, _ = collect_hosts(settings["bootstrap_servers"])[0]
     try:
         (await _open(settings, host, port)).close()
-    except Exception as error:  # any error of a broker, a certificate or a token function
+    except Exception as error:  # of a broker, a certificate or a token function
         return f"{type(error).__name__}: {error}"
     return None
 
 
 async def _choose_server(settings: Mapping[str, Any]) -> None:
-    """Keep the server that answers first: aiokafka waits a whole request time-out for one that hangs."""
+    """Keep the server that answers first: aiokafka waits a whole time-out for one that hangs."""
     servers: list[str] = settings.get("bootstrap_servers", [])
     if len(servers) < 2:
         return
@@ -254,10 +249,7 @@ async def _open(settings: Mapping[str, Any], host: str, port: int) -> Any:
 
 
 def connections(client: Any) -> AIOKafkaClient:
-    """Return a client's connections, which only producers expose.
-
-    Without them a stop does not wait for a broker that hangs. They also list topics that a consumer is not assigned to.
-    """
+    """Return a client's connections, which only producers expose."""
     return client.client if hasattr(client, "client") else client._client
 
 
@@ -271,7 +263,7 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
 
 
 def _quiet_client_logs() -> None:
-    """Silence aiokafka, which logs several errors a second in an outage, unless its level was set explicitly."""
+    """Silence aiokafka, which logs several errors a second in an outage."""
     client = logging.getLogger("aiokafka")
     if client.level == logging.NOTSET:
         client.setLevel(logging.CRITICAL)

@@ -1,6 +1,6 @@
-"""Follow topics from their beginning, across outages, and report when their present content is read.
+"""Follow topics from their beginning, across outages.
 
-There is no consumer group: each follower reads everything, so a late one knows the same.
+There is no consumer group: each follower reads everything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fleetlore.wire.topics import DAY_SECONDS, TOMBSTONE_SECONDS
 
 log = logging.getLogger(__name__)
 
-# A topic that is created later is noticed within this time. Each refresh of an idle client costs the broker work.
+# A new topic is noticed within this time. Each refresh costs the broker work.
 _METADATA_AGE_MS = 15_000
 _REQUEST_TIMEOUT_MS = 10_000
 # The broker keeps tombstones for one day more.
@@ -38,11 +38,11 @@ Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 class Follower:
     """Passes the records of `topics` to `take`, from the beginning. Run `run()` as a task, and cancel it to stop.
 
-    `take` gets each fetch at least once; empty after `poll_ms` without a record. If it raises, the same records come
-    again. `resumes`: continue at the last position after an outage. `newest`: start this many records before the end.
-    `begin`: called with the ends; returns the offsets to start at. `complete`: awaited after each fetch once the
-    initial content is read. `outdated`: called before a restart from the beginning, when known records may be deleted.
-    `skipped` counts undecodable records or batches.
+    `take` gets each fetch at least once, and again if it raises; empty after `poll_ms` without a record. `resumes`:
+    continue at the last position after an outage. `newest`: start this many records before the end. `begin`: called
+    with the ends; returns the offsets to start at. `complete`: awaited after each fetch once the initial content is
+    read. `outdated`: called before a restart from the beginning, when known records may be deleted. `skipped` counts
+    undecodable records or batches.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class Follower:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since a broker last answered for the partition that waits longest, or since the start."""
+        """Seconds since a broker last answered for the longest waiting partition, or since the start."""
         if (consumer := self._consumer) is not None:
             answered = [consumer.last_poll_timestamp(part) for part in consumer.assignment()]
             self._answered = min((ms / 1000 for ms in answered if ms), default=self._answered)
         return max(0.0, self._clock.now() - self._answered)
 
     def rewind(self, topic: str) -> None:
-        """Read a topic from its beginning again, after the current fetch."""
+        """Read a topic from its beginning, after the current fetch."""
         self._rewound.add(topic)
 
     async def run(self) -> None:
-        """Follow until cancelled. An outage, or a `take` that keeps failing, is logged once."""
+        """Follow until cancelled. Each outage or failing `take` is logged once."""
         delays, reported = backoff(), False
         while True:
             followed_since = inf
@@ -123,9 +123,9 @@ class Follower:
                 if not reported:
                     log.error("%s: %s", self._what, failure)
                     reported = True
-            except Exception as failure:  # any error: the process continues with the records that it has
+            except Exception as failure:  # continue with the records so far
                 if self._clock.monotonic() - followed_since > LONGEST_DELAY_SECONDS:
-                    delays, reported = backoff(), False  # it had worked, so this is a new outage
+                    delays, reported = backoff(), False  # a new outage
                 if not reported:
                     log.warning(
                         "%s cannot be followed on broker %s: %r; trying again", self._what, self._bootstrap, failure
@@ -136,7 +136,7 @@ class Follower:
             await asyncio.sleep(next(delays))
 
     async def caught_up(self, timeout_seconds: float | None) -> bool:
-        """Wait until the current content of the topics is read. Return False on time-out."""
+        """Wait until the current content is read. Return False on time-out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 ends: dict[TopicPartition, int] | None = None
@@ -153,12 +153,12 @@ class Follower:
     async def _present_ends(self, consumer: Any) -> dict[TopicPartition, int]:
         if isinstance(consumer, RelayConsumer):
             return await _ends(consumer)
-        # Use a separate connection: on the follower's, Kafka answers only after the fetch that waits there.
+        # On the follower's connection Kafka answers only after the fetch that waits there.
         async with observer(self._bootstrap) as asking:
             return await end_offsets(asking, consumer.assignment())
 
     def _is_behind(self, part: TopicPartition, end: int) -> bool:
-        """Return whether the partition is behind `end`, a lower bound on tansu (see `end_offsets`)."""
+        """`end` is a lower bound on tansu (see `end_offsets`)."""
         newer = self._consumer.last_stable_offset(part) if self._consumer is not None else None
         return self._positions.get(part, 0) < max(end, newer or 0)
 
@@ -186,11 +186,11 @@ class Follower:
             self._heard = self._clock.now()
         ends = await _ends(consumer)
         if self._newest is not None or self._is_shorter(ends):
-            # A lower bound would not do: old records would be read twice.
+            # With a lower bound old records would be read twice.
             async with observer(self._bootstrap) as asking:
                 ends = await end_offsets(asking, ends)
         if self._outdated is not None and self._is_shorter(ends):
-            # Clear all: partitions that are not shorter were replaced too.
+            # All partitions were replaced, not only shorter ones.
             self._positions.clear()
             self._replaced, self._first_ends = True, None
         self._first_ends = ends if self._first_ends is None else self._first_ends
@@ -213,11 +213,11 @@ class Follower:
             check_place(consumer, self._bootstrap)
             if self._outdated is not None:
                 if self._too_long_away():
-                    # the process slept, with or without a connection
+                    # the process slept
                     raise BrokerUnavailable("the log was not read for days")
                 if fetched and self._replaced:
                     self._replaced = False
-                    self._outdated()  # Old lore is better than none until the new log is filled.
+                    self._outdated()  # old lore stays until the new log is filled
             read = {part: readable(records) for part, records in fetched.items()}
             await self._take({part: records for part, records in read.items() if records})
             self.skipped += sum(len(fetched[part]) - len(records) for part, records in read.items())
@@ -232,17 +232,16 @@ class Follower:
                 for part in parts:
                     self._positions.pop(part, None)
                 await consumer.seek_to_beginning(*parts)
-            await asyncio.sleep(0)  # the client returns fetched records without yielding to the event loop
+            await asyncio.sleep(0)  # fetched records return without yielding to the event loop
             if fetched:
                 idle_since = self._clock.monotonic()
             elif not isinstance(consumer, RelayConsumer) and (
                 self._clock.monotonic() - idle_since > _REQUEST_TIMEOUT_MS / 1000
             ):
-                # The client hides a lost connection and may wait for ever. Asking for end offsets fails if the broker
-                # is gone, and shows a replaced log.
+                # The client hides a lost connection. Asking for end offsets fails then, and shows a replaced log.
                 idle_since = self._clock.monotonic()
                 ends = await _ends(consumer)
-                # Tansu returns the first offset of the last batch. The end from the last fetch is more exact.
+                # Tansu returns the first offset of the last batch. The fetch's end is more exact.
                 known = {part: max(end, consumer.last_stable_offset(part) or 0) for part, end in ends.items()}
                 if self._is_shorter(known):
                     raise BrokerUnavailable("its log is shorter than before")

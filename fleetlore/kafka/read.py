@@ -21,18 +21,18 @@ from fleetlore.wire.topics import topic
 
 _FETCH_WAIT_MS = 20
 POLL_MS = 200
-# A moved partition leader is found within this time: aiokafka does not refresh while it looks for a first offset.
+# aiokafka finds a moved leader only by this refresh.
 _METADATA_AGE_MS = 5_000
-# A broker that hangs costs this much of the caller's 20 to 60 s. aiokafka's default is 40 s.
+# Bounds the cost of a hanging broker; aiokafka's default is 40 s.
 _REQUEST_MS = 8_000
-# The client itself waits silently and without end for a lost broker.
+# The client itself waits without end for a lost broker.
 _STALL_SECONDS = 60.0
 
 
 async def read_dead_letters(
     bootstrap: Bootstrap, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[DeadLetterRecord | Mark]:
-    """Yield the present dead letters and marks, in order within a partition: a mark after its letter."""
+    """Yield the present dead letters and marks: a mark after its letter."""
     async for record in records_of(bootstrap, topic(tenant, "dead-letters"), stall_seconds=timeout_seconds):
         if (read := read_dead_letter(record)) is not None:
             yield read
@@ -61,7 +61,7 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
 
 
 async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
-    """Return all partitions of the topics. A missing topic has none and is not created."""
+    """Return all partitions of the topics, none for a missing one, which is not created."""
     # `consumer.partitions_for_topic` knows only assigned topics.
     cluster = await connections(consumer).fetch_all_metadata()
     return [
@@ -76,8 +76,7 @@ async def committed_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return a group's commit of each partition; offset -1 without one.
 
-    A consumer treats a coordinator's refusal as "nothing committed". Here the partition is then missing. Raises
-    KafkaError: the coordinator did not answer.
+    A partition that the coordinator refuses is missing. Raises KafkaError: the coordinator did not answer.
     """
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     if partitions:
@@ -88,10 +87,10 @@ async def committed_offsets(
 
 
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offset after the last record of each partition.
+    """Return the offset after the last record of each partition, and reassign `consumer`.
 
-    This reassigns `consumer`. The offset lies before the first record of an open transaction. It is read from a fetch,
-    because tansu's answer for the latest offset is the first offset of the last *batch* plus one.
+    Open transactions end it. It is read from a fetch, because tansu answers with the first offset of the last *batch*
+    plus one.
     """
     wanted = list(partitions)
     if not wanted:
@@ -108,13 +107,12 @@ async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> di
 async def read_until(
     consumer: Any, ends: Mapping[TopicPartition, int], *, most: int | None = None, stall_seconds: float = inf
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Yield fetches until `consumer` has passed `ends`.
+    """Yield fetches of at most `most` records until `consumer` has passed `ends`.
 
-    The last one may reach beyond. `most`: records of a fetch. Raises BrokerUnavailable: no record came for
-    `stall_seconds`.
+    The last one may reach beyond. Raises BrokerUnavailable: no record came for `stall_seconds`.
     """
     came = time.monotonic()
-    # Compare positions and not counts: retention deletes records and transactions leave gaps.
+    # Retention and transactions leave gaps, so compare positions and not counts.
     while unread := [partition for partition, end in ends.items() if await consumer.position(partition) < end]:
         fetched = await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
         if fetched:
@@ -128,7 +126,7 @@ async def read_until(
 async def records_of(
     bootstrap: Bootstrap, *topics: str, stall_seconds: float = _STALL_SECONDS
 ) -> AsyncIterator[ConsumerRecord]:
-    """Yield the records of topics one by one up to their current end, without holding them in memory."""
+    """Yield the records of topics up to their current end, without holding them in memory."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(None if stall_seconds == inf else stall_seconds):
@@ -158,7 +156,7 @@ async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_secon
 
 
 async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-    """Return the record at that offset, or None if it is deleted or never existed."""
+    """Return the record at that offset, or None if there is none."""
     tp = TopicPartition(topic, partition)
     if tp not in await partitions_of(consumer, topic):
         return None

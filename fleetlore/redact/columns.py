@@ -27,7 +27,7 @@ _SQL = re.compile(r"(?P<quoted>\\*'(?:[^'\\]|''|\\[^'])*+\\*'|\"[^\"]*+\")|[(),]
 
 
 def kind_of_column(name: str) -> str | None:
-    """Return the kind of a column's values by its name: "password", "secret" or None."""
+    """Return "password", "secret" or None."""
     name = name.strip(_MARKS)
     if _PASSWORD.fullmatch(name):
         return "password"

@@ -1,7 +1,7 @@
 """Detect secrets with a distinctive form: a vendor's prefix, a PEM block, a three-part token.
 
-The forms come from vendors' documentation and repository scanners. `python -m benchmarks redaction` measures them on
-planted secrets. To add one, add its row and an example in `tests/fleetlore/redact/test_redact.py`.
+The forms come from vendors' documentation and repository scanners. To add one, add its row and an example in
+`tests/fleetlore/redact/test_redact.py`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ class _Form(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Forms with a common first test: most texts lack `contains`, which costs a tenth of a search for all needles."""
+    """Forms with a common first test: most texts lack `contains`."""
 
     contains: str
     shape: str | None
     forms: tuple[_Form, ...]
 
 
-# One search for both alternatives takes as long as each, and every event is searched.
+# One search for both alternatives.
 _BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
 _BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
 _BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
 _BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
-# Forms without a fixed substring: kind, pattern, and a shape that every matching text contains. A shape starts with one
-# literal character, which makes its search fast.
+# Forms without a fixed substring: kind, pattern, and a shape that every match contains. A shape starts with one literal
+# character, which makes its search fast.
 BY_SHAPE: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
     ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
-    # Facebook and other issuers of numbered tokens.
     ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
     # Issuers that put a name before the random part.
     (
@@ -53,11 +52,10 @@ BY_SHAPE: tuple[tuple[str, str, str], ...] = (
 
 
 def _shape(pattern: str) -> str:
-    """Return the pattern as it matches in JSON, where an escape's letter may precede a token."""
+    """Return the pattern as in JSON, where an escape's letter may precede a token."""
     return re.sub(r"\\b|\(\?<!\[[^\]]*\]\)", "", pattern).replace("(?P<secret>", "(?:").replace(BEFORE, "")
 
 
-# A Kubernetes manifest.
 _KIND = r"\bkind: {1,4}[\\x22']?Secret\b"
 _VALUES = r"(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+"
 
@@ -71,8 +69,7 @@ FORMS: tuple[_Group, ...] = (
                 "PRIVATE K",
                 (
                     r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-                    # Stop at the next dashes: each beginning without an end would otherwise scan to the end of the
-                    # text.
+                    # Each beginning without an end would otherwise scan to the end of the text.
                     r"(?:(?:[^-]|-(?!----))*+-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
                     r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"  # truncated
                 ),
@@ -268,12 +265,12 @@ FORMS: tuple[_Group, ...] = (
             _Form(
                 "password",
                 "mysql",
-                # A command has one password, so do not match beyond a mask.
+                # A command has one password.
                 r"\bmysql\w*\b(?:(?!\bmysql|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
                 r"(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})",
             ),
         ),
     ),
-    # Each is its own group and its own shape, because its needles are short.
+    # Short needles need their own shape.
     *(_Group(contains, _shape(row[2]), (_Form(*row),)) for contains, rows in VENDOR_FORMS.items() for row in rows),
 )

@@ -1,7 +1,7 @@
 """Mask values after a secret's name: `password=`, `"api_key": "..."`, `--token x`, `Bearer x`.
 
-Error texts such as "Unexpected token: <" must stay whole, because failure patterns are mined from them. So only a value
-that can be a secret (`is_secret`) is masked.
+Failure patterns are mined from texts such as "Unexpected token: <", so only a value that can be a secret (`is_secret`)
+is masked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ Replace = Callable[[re.Match[str]], str]
 
 class Rule(NamedTuple):
     kind: str
-    needles: tuple[str, ...]  # every match contains one (word rules: folded); the search uses the last four
+    needles: tuple[str, ...]  # every match contains one; the search uses the last four
     # characters, so these should be rare
     pattern: re.Pattern[str]
     replace: Replace
-    # A cheap test on the folded text: without this match there is no secret.
+    # Without this match of the folded text there is no secret.
     named: re.Pattern[str] | None = None
 
 
-# Prefix of every mask.
 REDACTED = "[redacted:"
 
 
@@ -42,7 +41,7 @@ def masked_group(match: re.Match[str], group: str, mask: str, length: int | None
 
 
 def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) -> Rule:
-    """Make a rule of a distinctive form: the group `secret`, or else the whole match, is masked."""
+    """Make a rule of a distinctive form. It masks the group `secret`, or the whole match."""
     compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
     mask = mask_of(kind)
     if "secret" not in compiled.groupindex:
@@ -51,7 +50,7 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
     return Rule(kind, tuple(needles.split("|")), compiled, lambda match: masked_group(match, "secret", mask))
 
 
-# Suffixes of a secret's name, as in `password_new`.
+# Suffixes, as in `password_new`.
 AGAIN_WORDS = (
     "again",
     "confirm",
@@ -89,7 +88,7 @@ _VALUE = (
     r"""|(?P<quote>\\+["'])(?P<escaped>[^\n]*?)(?P=quote)"""
     r"""|(?P<bare>(?:[^\s"'`,;&\\]|,(?=[^\s"',;&])|&(?![\w.-]{1,40}=|gt;|lt;))+)))"""
 )
-# Placeholders for secrets in documentation, code and error texts.
+# Placeholders for secrets.
 _FILLERS = (
     "none null nil true false undefined unset empty required missing invalid incorrect wrong expired denied optional "
     "str string bytes text int bool object any password passwd secret token key value rejected failed mismatch unknown "
@@ -106,13 +105,13 @@ FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 @lru_cache(maxsize=1024)
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
-    """Return whether a value after a secret's name can be a secret.
+    """Whether a value after a secret's name can be a secret.
 
     A password may be any word. A token or key has at least eight characters, no blank, and a digit or mixed case.
 
     Args:
         bare: unquoted, so it may be code.
-        prose: a bare word after a colon, followed by words: as likely a sentence as a password.
+        prose: a bare word after a colon, followed by words.
     """
     value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
@@ -127,7 +126,6 @@ def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = F
 
 
 def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tuple[Rule, Rule]:
-    """Make rules for a secret named by `names`: `name=value` in all notations, and `--name value`."""
     mask = mask_of(kind)
 
     def replace(match: re.Match[str]) -> str:
@@ -141,7 +139,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
             return match[0]
         return masked_group(match, form, mask)
 
-    # A slash or dot may not precede it: `/etc/passwd: Permission denied` is a very common error.
+    # `/etc/passwd: Permission denied` is a very common error.
     sign = (
         r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}value"""
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
@@ -156,7 +154,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+|\\*[\"'],\s{{0,2}}(?=\\*[\"']))(?!-){_VALUE}",
         re.IGNORECASE,
     )
-    # A literal first letter lets the search skip, at more than twice the speed.
+    # A literal first letter more than doubles the speed.
     named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
     return (
@@ -166,12 +164,12 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
 
 def _basic_credentials(rule: Rule) -> Rule:
-    """Mask `Basic dXNlcjpwYXNz` only if it decodes to `user:password`: "basic authentication" is harmless."""
+    """Mask `Basic dXNlcjpwYXNz` only if it decodes to `user:password`."""
 
     def replace(match: re.Match[str]) -> str:
         try:
             decoded = b64decode(match["secret"], validate=True)
-        except ValueError:  # not base64, or a letter that matches only without case, such as a long s
+        except ValueError:  # not base64, or a letter such as a long s
             return match[0]
         return rule.replace(match) if b":" in decoded else match[0]
 
@@ -196,7 +194,7 @@ def _is_random(value: str, named: bool) -> bool:
 
 
 def _said() -> Rule:
-    """Make rules for secrets named in a sentence or log line: "token is …", "401 for key …", `secret - '…'`."""
+    """ "token is …", "401 for key …", `secret - '…'`."""
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:
@@ -219,7 +217,7 @@ def _said() -> Rule:
     )
 
 
-# A value that no id or path resembles, after a vendor's key: `fastlyKey string = "…"`.
+# Resembles no id and no path: `fastlyKey string = "…"`.
 OF_A_KEY = (
     r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*[\"'])?"
     r"(?=[\w+.=?-]{0,60}\d)"
@@ -235,8 +233,7 @@ _LONG_KEY = 32
 
 
 def _own_key() -> Rule:
-    """Make rules for `fastlyKey string = "…"` if the value is no id: mixed case with digits, or as long as a hash
-    unless the key only identifies."""
+    """The value is no id: mixed case with digits, or as long as a hash unless the key only identifies."""
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:
@@ -253,8 +250,7 @@ def _own_key() -> Rule:
 
 
 def _element() -> Rule:
-    """Make rules for `<password>…</password>`, also HTML-escaped, and for `<secret>{AQAA …}</secret>` of credential
-    stores."""
+    """`<password>…</password>`, also HTML-escaped, and `<secret>{AQAA …}</secret>` of credential stores."""
     mask = mask_of("password")
 
     def replace(match: re.Match[str]) -> str:
@@ -299,7 +295,7 @@ def _quoted_password() -> Rule:
     return rule._replace(named=re.compile(r"pass(?:word|wd|phrase)\s"))
 
 
-# Secrets named by a word before them, in any case. They run last, so that a vendor's token keeps its vendor's kind.
+# These run last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
     form_rule("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
     _basic_credentials(form_rule("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),

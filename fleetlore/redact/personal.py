@@ -1,7 +1,7 @@
 """Find and mask personal data by its form: e-mail, phone, card, IBAN, national id, IP address.
 
-It needs the extra `[personal]`. Check digits are verified. Only public IP addresses count. A preceding word can mark a
-number as an order or version, which is ignored, or as a phone number. Names of persons have no form and are not found.
+It needs the extra `[personal]`. Check digits are verified. A word before a number can mark it as an order or version,
+which is ignored, or as a phone number. Names of persons have no form and are not found.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_CARD = re.compile(
     r"bestellung|auftrag|rechnung)(?:[\s_-]{0,2}(?:no|nr|num|number|id|code|nummer))?[\s\"'#:=.]{0,4}\Z",
     re.I,
 )
-# Issuers' first digits and lengths (ISO/IEC 7812). Any number passes Luhn's test once in ten.
+# Issuers' first digits and lengths (ISO/IEC 7812): Luhn's test alone accepts one number in ten.
 _ISSUED = re.compile(
     r"4\d{12}(?:\d{3})?|(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}|3[47]\d{13}"
     r"|3(?:0[0-5]|[68]\d)\d{11}|(?:6011|65\d\d|64[4-9]\d|62\d\d|35\d\d|50\d\d|5[6-8]\d\d)\d{12}(?:\d{3})?"
@@ -51,7 +51,6 @@ _IBAN = re.compile(
     r"|[a-z]{2}\d{2}(?:[a-z0-9]{11,30}|(?: [a-z0-9]{4})?(?: (?=[a-z]{0,3}\d)[a-z0-9]{4}){2,7}"
     r"(?: \d[a-z0-9]{0,2})?))(?!\w)"
 )
-# With or without a port.
 _IP = re.compile(
     r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}(?=:\d{1,5}(?![\w:]|\.\w))"
     r"|(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:]|\.\w))",
@@ -63,7 +62,7 @@ _NO_IP = re.compile(
     re.I,
 )
 _UNICAST = ip_network("2000::/3")
-# E.164 has 7 to 15 digits. A local number must have separators and not be a date.
+# E.164 has 7 to 15 digits. A local number must have separators.
 _PHONE = re.compile(r"(?<![\w+])\+\d(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
 _LOCAL = re.compile(
     r"(?<![\w.+/-])(?=\(?\d{2,6}[) ./-])(?!\d{4}-\d\d-\d\d|\d\d[./-]\d\d[./-]\d{4})"
@@ -78,7 +77,7 @@ _BARE_PHONE = re.compile(r"\+?\d{7,15}")
 _CALLED_PHONE = re.compile(
     rf"(?<![A-Za-z])(?:{_PHONE_KEY.pattern}|call|dial|ring)\W{{1,4}}(?P<number>\d{{7,15}})(?![\w-]|\.\w)", re.I
 )
-# Numbers of a text that are checked, which is slow. Beyond them the form is enough.
+# Checks are slow. Beyond so many numbers of a text the form is enough.
 _CHECKED = 20
 _PARTS_TRIED = 2
 _DIGITS_IN_A_ROW = re.compile(r"\d+")
@@ -90,9 +89,8 @@ _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (re.compile(r"(?<!\w)\d{8}-?[A-Z](?!\w)"), dni.is_valid),
 )
 _FISCAL = re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)")
-# A fast first test of texts or events' JSON, because the patterns above look behind at every character: seven digits
-# for a number, two capitals and two digits for an IBAN or code, and the middle of an IP address. All begin with a
-# digit, so a search can skip.
+# A fast first test of texts or events' JSON: seven digits for a number, two capitals and two digits for an IBAN or
+# code, and the middle of an IP address. All begin with a digit, so a search can skip.
 _NUMBER = r"[0-9](?:(?:BLANK{0,3}+[0-9]){6}|(?<=[A-Z]{2}[0-9])[0-9]|(?<=\.[0-9])[0-9]{0,2}\.[0-9])"
 _COLONS = r":[0-9A-Fa-f]{0,4}:"
 _IN_TEXT, _IN_JSON = (
@@ -125,7 +123,7 @@ def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
         yield from _each(text, _CARD, "card", _is_card, _NO_CARD)
     if _CODED.search(text):
         yield from _each(text, _FISCAL, "national id", codicefiscale.is_valid)
-        # Check only the country's length: some banks' check digits differ from the library's rules.
+        # Some banks' check digits differ from the library's rules.
         yield from _each(text, _IBAN, "iban", lambda each: iban.is_valid(each, check_country=False))
     if _MIDDLE.search(text):
         yield from _each(text, _IP, "ip address", _is_public, _NO_IP)
@@ -139,7 +137,7 @@ def personal_data(text: str, regions: Sequence[str] = ()) -> Iterator[_Found]:
             yield _Found(*match.span("number"), "phone")
 
 
-# Characters before a number that may describe it.
+# Characters before a number.
 _BEFORE = 24
 
 
@@ -178,7 +176,7 @@ def _is_phone(text: str, region: str | None) -> bool:
         return False
     if not phonenumbers.is_valid_number(number):
         return False
-    # A local number must have its region's usual grouping: otherwise most dates would be numbers of Washington.
+    # Most dates would be numbers of Washington without its usual grouping.
     usual = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
     return region is None or _parts(text) == _parts(usual)
 
@@ -198,12 +196,12 @@ def _is_public(text: str) -> bool:
         address = ip_address(text)
     except ValueError:
         return False
-    # `[::2]` is a slice and a valid address, but no host has it
+    # `[::2]` is a slice and a valid address
     return address.is_global and (address.version == 4 or address in _UNICAST)
 
 
 class PersonalData:
-    """Masks personal data in events, as secrets are: `[redacted:email]`."""
+    """Masks personal data in events: `[redacted:email]`."""
 
     def __init__(self, regions: Sequence[str]) -> None:
         unknown = set(regions) - {ANYWHERE} - phonenumbers.SUPPORTED_REGIONS
@@ -212,7 +210,7 @@ class PersonalData:
         self._regions = tuple(region for region in regions if region != ANYWHERE)
 
     def masked_json(self, data: bytes) -> bytes:
-        """Return JSON with personal data masked in texts, names and numbers; the same object if there is no match."""
+        """Return JSON with personal data masked, or the same object if there is none."""
         if b"@" not in data and not any(each.search(data) for each in _IN_JSON):
             return data
         value = orjson.loads(data)

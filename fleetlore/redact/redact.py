@@ -1,8 +1,7 @@
 """Mask secrets before an event leaves the process.
 
-A mask names the kind, `[redacted:github_token]`. Tokens with a distinctive form are in `fleetlore.redact.detectors`,
-values with a secret name in `fleetlore.redact.named_values`. Each rule has needles, substrings that every match
-contains. One pass over the JSON of many events finds them; an event without one needs no further test.
+A mask names the kind, `[redacted:github_token]`. Each rule has needles, substrings that every match contains. One pass
+over the JSON of many events finds them, and an event without one needs no further test.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from fleetlore.redact.prefilter import (
 
 __all__ = ["fold", "may_hold_secret", "redact", "suspects"]
 
-_CACHED_CHARS = 2048  # longer texts hardly repeat, and caching them would take tens of megabytes
+_CACHED_CHARS = 2048  # longer texts hardly repeat
 
 
 def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool) -> _Form:
@@ -49,10 +48,8 @@ def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool
     return contains, compiled if first else None, compiled, rules
 
 
-# Required substring; shape, tested before the needles; shape for the first test only (a single form's pattern is its
-# shape); rules.
+# Required substring; shape, tested before the needles; shape for the first test only; rules.
 _Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
-# Distinctive forms, then possible base64.
 _FORMS: tuple[_Form, ...] = (
     *(
         _form(group.contains, group.shape, tuple(form_rule(*form) for form in group.forms), len(group.forms) > 1)
@@ -68,15 +65,14 @@ _FORMS: tuple[_Form, ...] = (
 _NAMED = (*COLUMN_RULES, *NAMED)
 
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
-# Separate searches: one for two alternatives takes three times as long.
+# One search for two alternatives takes three times as long.
 _SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE)))
 
 
-# Such a word and its continuation if it names a value, in text or JSON. Most mentions of a key do not match. Words and
-# signs start differently, so no backtracking occurs. The second pattern is for texts with `--`, where a blank is enough
-# (`--token x`).
+# Such a word and its continuation if it names a value, in text or JSON. Words and signs start differently, so no
+# backtracking occurs. The second pattern is for texts with `--`, where a blank is enough.
 def _beside(signs: str) -> str:
-    """Return a pattern of the characters between word and sign. `signs` adds characters of the name."""
+    """Return a pattern between word and sign. `signs` adds characters of the name."""
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
@@ -85,7 +81,7 @@ def _beside(signs: str) -> str:
 
 
 _BESIDE = _beside(r"""\\"',""")
-# A secret in a sentence is followed by a value that looks like one.
+# A secret-like value follows.
 _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
     r"(?:(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
@@ -102,13 +98,12 @@ _COLUMN = (
 )
 _QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|\s+\\*[\"'])"
 _SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN})"
-# Only names of secrets with `key`, because `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital
-# dotted one.)
+# `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital dotted one.)
 _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
     "client|consumer)[_-]?)"
 ).replace("i", "[i\u0131]\u0307?")
-# After `basic`, only a word as long as base64: "basic authentication" is common.
+# Only as long as base64: "basic authentication" is common.
 _BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
 _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
@@ -139,9 +134,8 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("basic", "basic", _BLANK + _BASE64),
     )
 }
-# Every match of the patterns above contains one of these, and its word. Short words include their continuation:
-# `keyboard` contains `key`, and "initial" ends like `credential`. White space beyond ASCII starts with one of the last
-# four bytes.
+# Every match contains one of these after its word. Short words include their continuation: `keyboard` contains `key`.
+# Non-ASCII white space starts with one of the last four bytes.
 _AFTER_NAME = b"\\\"'`:=<>%,&()[]_-0123456789s \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
 _AFTER_WORD = sorted({word[:2].encode() for word in AGAIN_WORDS})
 _AFTER_PASS = [bytes([each]) for each in b"\\\"'`:=>%_-]0123456789"] + [b" =", b" :", b"  =", b"  :"]
@@ -149,13 +143,12 @@ _MENTIONS: dict[bytes, str] = {
     **{word.encode(): word for word in ("token", "secret", "signat", "cookie", "authoriza", "bearer", "basic")},
     **dict.fromkeys((b"passw", b"passp", b"passc"), "pass"),
     **{word.encode() + bytes([after]): word for word in ("key", "pwd", "auth") for after in _AFTER_NAME},
-    # After a name without a sign.
     **{word.encode() + after: word for word in ("key", "pwd", "auth") for after in _AFTER_WORD},
     **{b"creds" + after: "cred" for after in _AFTER_WORD},
     **{word.encode(): word for word in ("kennwort", "senha", "contrase", "wachtwoo")},
     # A lower-case needle finds upper case in ASCII only.
     **{cased.encode(): word for word in FOREIGN for cased in (word, word.title(), word.upper())},
-    # Short words without a blank alone, which every "class " contains.
+    # Every "class " contains `pass` and a blank.
     **{b"pass" + after: "pass" for after in _AFTER_PASS},
     **{b"pw" + after: "pw" for after in _AFTER_PASS},
     **dict.fromkeys((b"motdepas", b"mot_de_pas"), "pass"),
@@ -175,27 +168,25 @@ for _character, _, _shape, _rules in _FORMS:
         for _needle in _rule.needles:
             _LOOKS[_needle.encode()].add((_character, _shape))
 _NEEDLES = Needles(exact=_LOOKS, folded=_WORDS)
-# Texts with more names are treated as secret: testing all costs as much as masking.
+# Testing more names costs as much as masking.
 _MANY_NAMES = 32
-# Above this length, one pass over all needles is cheaper than separate searches.
+# Above it, one pass over all needles is cheaper.
 _SCANNED_CHARS = 500
 
-# Every kind of mask.
 KINDS: frozenset[str] = frozenset(
     rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *_NAMED)
 )
 
 
 def suspects(texts: Sequence[str]) -> list[int]:
-    """Return the ascending indices of texts that `redact` might change: about one in 300, at 2 ns a byte."""
+    """Return the ascending indices of texts that `redact` might change, at 2 ns a byte."""
     return _open([text.encode("utf-8", "surrogatepass") for text in texts])
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
-    """Return the ascending indices of JSON texts whose values `redact_value` might change: about one in 320.
+    """Return the ascending indices of JSON texts whose values `redact_value` might change.
 
-    They must be written like `orjson`'s, which escapes only what it must. No needle or test contains a character that
-    JSON escapes, so a match in a part is a match in the whole.
+    They must escape only what they must, as `orjson` does. No test contains a character that JSON escapes.
     """
     return _open(jsons)
 
@@ -209,7 +200,7 @@ def _open(texts: Sequence[bytes]) -> list[int]:
     for look in _SOUGHT:
         if look.search(joined):
             opened.update(index for index, text in enumerate(texts) if look.search(text))
-    if not joined.isascii():  # most texts are, and they have no invisible characters
+    if not joined.isascii():  # then without invisible characters
         opened.update(index for index, text in enumerate(texts) if not text.isascii() and HIDING.search(text))
     return sorted(opened)
 
@@ -226,7 +217,7 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
 
 
 def redact(text: str) -> str:
-    """Mask every secret in a text; return the same object if there is none.
+    """Mask every secret in a text, or return the same object if there is none.
 
     Idempotent, except for the second of two adjacent tokens.
     """
@@ -297,7 +288,7 @@ def _masked_base64(text: str) -> str:
 def _sub_named(
     pattern: re.Pattern[str], replace: Replace, named: re.Pattern[str], text: str, folded: str
 ) -> tuple[str, str]:
-    """Apply `pattern.sub` only where a name begins: `named` finds names several times faster than the pattern."""
+    """Apply `pattern.sub` only where a name begins: `named` is several times faster."""
     parts: list[str] = []
     copied = start = 0
     while found := named.search(folded, start):

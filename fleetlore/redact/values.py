@@ -1,7 +1,4 @@
-"""Copy an agent's values into plain JSON, masking secrets found by form or by name.
-
-The size is limited before the copy, because shared parts are copied repeatedly. Long texts are truncated.
-"""
+"""Copy an agent's values into plain JSON, masking secrets found by form or by name."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from fleetlore.redact.redact import fold, redact
 __all__ = ["cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
 
 _UNCUT = 2**62
-_MAX_DEPTH = 64  # deeper nesting is a cycle or an attack, and would raise RecursionError in the agent
+_MAX_DEPTH = 64  # deeper nesting would raise RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
-# Limit of a copy: lists with shared members can expand without bound.
+# Lists with shared members can expand without bound.
 _MAX_VALUES = 20_000
 _LONG_KEY = 1024
 
@@ -44,16 +41,15 @@ def _key(key: str) -> tuple[str, str | None]:
 
 
 def redact_value(value: Any, longest: int = _UNCUT) -> Any:
-    """Copy `value` into JSON types with every secret masked.
+    """Copy `value` into JSON types with every secret masked. Never raises.
 
-    It never raises, because it runs inside the agent. `longest`: limit of characters of a text and of members of a
-    collection, cut before masking.
+    `longest`: limit of characters of a text and of members of a collection.
     """
     return _Copy(longest, masks=True).of(value, 0)
 
 
 def plain_value(value: Any, longest: int) -> Any:
-    """Copy without masking, for a value that is masked together with others."""
+    """Copy without masking."""
     return _Copy(longest, masks=False).of(value, 0)
 
 
@@ -77,7 +73,7 @@ class _Copy:
             return "[nested too deep]"
         try:
             return self._of_other(value, depth)
-        except Exception:  # failing methods of the agent's own collection must not break its call
+        except Exception:  # of the agent's own collection
             return f"<unreadable {kind.__name__}>"
 
     def _of_other(self, value: Any, depth: int) -> Any:
@@ -166,15 +162,15 @@ def _text(value: Any) -> str:
         if isinstance(value, (bytes, bytearray)):
             return value.decode("utf-8", "replace")
         return str(value)
-    except Exception:  # a failing __str__ of the agent's own class must not break its call
+    except Exception:  # of the agent's own `__str__`
         return f"<unprintable {type(value).__name__}>"
 
 
 def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
     """Return a value's characters plus eight a member, stopping above `most`.
 
-    Shared parts count each time: twenty nested lists of two can have a million members. Types unknown to JSON count
-    little, so the copy must check again. `longest`: characters of a text that count.
+    Shared parts count each time. The copy must check types unknown to JSON again. `longest`: characters of a text that
+    count.
     """
     found, places = 0, [value]
     for place in places:
@@ -191,7 +187,7 @@ def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _
 
 
 def cut_text(text: str, longest: int) -> str:
-    """Return the text, or its first characters and the number of missing ones."""
+    """Return the text, or its beginning and the number of missing characters."""
     if len(text) <= longest:
         return text
     kept = whole_tokens(text, longest)

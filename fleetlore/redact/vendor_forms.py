@@ -1,4 +1,4 @@
-"""List more vendors' tokens and commands by a common substring: (kind, needles, pattern) as `detectors.Form`."""
+"""List tokens and commands of more vendors by a common substring, as rows of `detectors.Form`."""
 
 from __future__ import annotations
 

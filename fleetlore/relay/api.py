@@ -33,22 +33,20 @@ from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 __all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
 
 MAX_BODY = 4 * 1024 * 1024
-# An event takes about 0.3 ms. This package's agents send at most 512 at once.
+# An event takes about 0.3 ms.
 _MAX_EVENTS = 1024
 _EVENTS_AT_ONCE = 32
 _RETRY_SECONDS = 1
 _LOOK_SECONDS = 0.25
-# Proxies close connections that are silent for long.
+# Proxies close silent connections.
 _SILENT_SECONDS = 15.0
 _MOST_WAITING = 1024
 _READY = b"event: ready\ndata: {}\n\n"
-# The listener is too slow: it must read the lore again.
+# The listener is too slow and must read the lore again.
 _BEHIND = b"event: behind\ndata: {}\n\n"
 
 
 class Api:
-    """State shared by the operations: a fleet for each tenant, and all sessions."""
-
     def __init__(self, fleets: Mapping[str, Fleet]) -> None:
         self.sessions = RemoteSessions()
         self.conversations = Conversations()
@@ -130,7 +128,7 @@ class Api:
         return await _decided(fleet, judged(index, body.judgment, id, by=by, why=body.why, now=now))
 
     def _operated(self, caller: Caller) -> tuple[Fleet, str]:
-        """Return the caller's fleet and name. Raises HTTPException (403) if no token says that it is an operator."""
+        """Return the fleet and name of an operator. Raises HTTPException (403) for others."""
         if not caller.operator:
             raise HTTPException(403, "only a token with `operator` in the relay's --tokens writes and judges hints")
         return self.fleet(caller), caller.agent
@@ -171,7 +169,7 @@ class Api:
         return await self._answered(fleet, taken, len(events) - taken, wait)
 
     async def _answered(self, fleet: Fleet, taken: int, repeated: int, wait: float) -> schemas.EventsAnswer:
-        # Do not hurry: with many agents a flush always waits, and each event would be its own batch.
+        # A hurried flush would make each event its own batch.
         stored = wait > 0 and await fleet.emitter.flush(wait, hurried=False)
         return schemas.EventsAnswer(taken, repeated, stored, self._id)
 
@@ -192,7 +190,7 @@ class Api:
         return is_new
 
     def _check_numbers(self, events: list[Event]) -> None:
-        """Refuse events that cannot be numbered here before processing any: numbers identify events."""
+        """Refuse the whole request if an event cannot be numbered here."""
         begun: set[tuple[str, str, str]] = set()
         for event in events:
             key = event.tenant, event.agent, event.session
@@ -208,7 +206,7 @@ class Api:
 
 
 class _Changes:
-    """Publishes changes of an index to any number of listeners. It idles without listeners."""
+    """Publishes changes of an index to its listeners."""
 
     def __init__(self, index: LoreIndex) -> None:
         self._index = index
@@ -300,7 +298,6 @@ async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """Return a problem document, counted by its reason or status."""
     refused(str(more.get("reason") or f"status_{status}"), detail)
     told = schemas.Problem(HTTPStatus(status).phrase, status, detail, **more)
     return Response(msgspec.json.encode(told), status, headers, PROBLEM)

@@ -43,7 +43,6 @@ _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 _MAX_GOAL = 2_000
 _MAX_TOOLS = 256
-# Coding agents with a cached list of tools.
 _MOST_AGENTS = 1024
 
 
@@ -55,7 +54,7 @@ def relay_app(
     Enter the fleets, one a tenant, before it runs.
 
     Args:
-        tokens: the agents' tokens (`read_tokens`), or None on loopback: then callers name themselves.
+        tokens: of `read_tokens`, or None on loopback, where callers name themselves.
         providers: addresses that replace `PROVIDERS`.
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
@@ -80,7 +79,7 @@ def relay_app(
 
     async def export(request: Request) -> Response:
         caller = caller_of(request, tokens)
-        # A token's spans are its agent's, whatever their resource claims. Without tokens they name their agents.
+        # A token's spans are its agent's, whatever their resource claims.
         key = caller.tenant, caller.agent if caller.sure else ""
         if key not in received:
             limit = max(1, MAX_SPANS // (len(tokens) if tokens else len(fleets)))
@@ -101,7 +100,7 @@ def relay_app(
         fleet = api.fleet(caller_of(request, tokens))
         try:
             found = await api.native.follow(fleet, await body_of(request))
-        except asyncio.CancelledError:  # the server stops without waiting for this caller
+        except asyncio.CancelledError:  # the server stops
             raise HTTPException(503, "this relay ends") from None
         return Response(found, media_type="application/msgpack")
 
@@ -130,13 +129,13 @@ def relay_app(
 
     ends = [(each.path, handler(each), [each.method]) for each in OPERATIONS]
     ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
-    # Some clients can be configured with an address only.
+    # Some clients cannot send our headers.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
-    # Routes of this package's own agents, which the document omits.
+    # For this package's own agents, so not in the document.
     own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
     posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
     posts += [Route(path, export, methods=["POST"]) for path in OTLP_PATHS]
-    # Probes and scrapers have no token, so these name no tenant and no agent.
+    # Without tokens, so they name no tenant and no agent.
     probes = {"/livez": alive, "/readyz": ready, "/metrics": metrics, "/v1/openapi.json": describe}
     return Starlette(
         routes=[*named, *(Route(path, end) for path, end in probes.items()), *posts],
@@ -164,15 +163,14 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 class Hooks:
-    """Sessions of coding agents on this machine, through the hooks of `fleetlore install`.
-
-    A session is closed after a silence. Its next call starts a new part.
+    """Sessions of coding agents on this machine, through the hooks of `fleetlore install`. After a silence the next
+    call starts a new part.
     """
 
     def __init__(self) -> None:
         self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())
         self._calls: dict[Session, HookCalls] = {}
-        # By tenant, agent and client. Hooks do not get the tool list, and MCP tools are known after their first call.
+        # By tenant, agent and client. MCP tools are known after their first call.
         self._tools = Shares[tuple[str, str, str], dict[str, None]](_MOST_AGENTS, "tool_lists")
 
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
@@ -191,7 +189,7 @@ class Hooks:
             self.sessions.leave(name)
             return {}
         if event == "SessionStart" and name not in self.sessions and not begins(given):
-            return {}  # the goal comes with its first prompt
+            return {}  # the first prompt is the goal
         goal = str(given.get("prompt", ""))[:_MAX_GOAL]
         begin = partial(Member(fleet, caller.agent).session, goal, "", id, resume=True)
         session = self.sessions.enter(name, begin, caller.share)

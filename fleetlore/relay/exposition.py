@@ -13,7 +13,7 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(fleets: Collection[Fleet], sessions: int) -> str:
-    """Return the metrics of a relay with these fleets and so many open sessions."""
+    """Return the metrics of these fleets and so many open sessions."""
     figures = {
         ("sent_events_total", "counter", "Events that the broker has."): sum(each.sent for each in fleets),
         ("dropped_events_total", "counter", "Events that were given up."): sum(each.dropped for each in fleets),

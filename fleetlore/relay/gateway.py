@@ -1,7 +1,6 @@
 """Forward model requests to their provider, record their tool calls, and add the fleet's advice.
 
-Requests that cannot be parsed, or that cause an error here, pass unchanged. Keys are forwarded and not stored. Answers
-are streamed unchanged.
+Requests that cannot be parsed, or that cause an error here, pass unchanged. Keys are not stored.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ __all__ = ["Gateway"]
 
 log = logging.getLogger(__name__)
 
-# Default addresses of the providers.
 _PROVIDERS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 _READ: dict[tuple[str, str], Dialect] = {
     ("openai", "chat/completions"): CHAT_COMPLETIONS,
@@ -65,20 +63,20 @@ class About(NamedTuple):
 def tell(
     conversations: Conversations, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About
 ) -> Conversation | None:
-    """Record the new part of an agent's request, and add advice for its model."""
+    """Record the new part of an agent's request, and add advice."""
 
     def begin(said: str) -> Session:
         session = Member(fleet, agent).session(
             (about.goal or said)[:_MAX_GOAL], about.task, about.name or None, place=about.place, resume=bool(about.name)
         )
-        return copy_context().run(session.__enter__)  # so that it is not the current session here
+        return copy_context().run(session.__enter__)  # not the current session here
 
     owner, now = (fleet.tenant, agent), fleet.clock.monotonic()
     return conversations.tell(owner, dialect, body, begin, now, name=about.name)
 
 
 class Gateway:
-    """Forwards to the providers. `providers`: addresses by name; default: `_PROVIDERS`."""
+    """Forwards to the providers. `providers`: addresses by name."""
 
     def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
         self._conversations = conversations
@@ -106,7 +104,7 @@ class Gateway:
         url = f"{self._providers[provider]}/{quote(path, safe=_IN_PATHS)}"
         if request.url.query:
             url += f"?{request.url.query}"
-        # Request an uncompressed answer, which can be read. Every client accepts it.
+        # Every client accepts an uncompressed answer, which can be read.
         headers.append((b"accept-encoding", b"identity"))
         try:
             sent = self._client.build_request(request.method, url, headers=headers, content=body or None)
@@ -163,7 +161,7 @@ class Gateway:
 
 
 def _leaves_folder(path: str) -> bool:
-    """Servers decode a path differently often, so every reading of it must stay below the address."""
+    """Servers decode paths differently, so every reading of it must stay below the address."""
     while True:
         if any(segment.partition(";")[0].strip(" \t\r\n\0") in (".", "..") for segment in re.split(r"[/\\]", path)):
             return True

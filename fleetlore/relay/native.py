@@ -1,7 +1,7 @@
 """Serve agents that keep their own sessions (`Fleet(relay=…)`): topics to follow, and events to send.
 
 The relay keeps the newest record of each key of a tenant's compacted topics, of lore the best backed that its memory
-allows. It reads only while an agent follows.
+allows.
 """
 
 from __future__ import annotations
@@ -37,23 +37,22 @@ _ACKS = "adapters.acks"
 _LONGEST_WAIT_SECONDS = 60.0
 # Approximate size of an answer, which an agent parses in one go.
 _ANSWER_BYTES = 512 * 1024
-# Shorter than an agent waits for an answer.
+# Below an agent's time-out.
 _BEHIND_SECONDS = 8.0
 _SPARE = 1024
-# A relay keeps so many times `replica_mb`: its agents use more tools than one agent does.
+# Times `replica_mb`: its agents use more tools than one agent.
 _REPLICAS = 4
 _BACKING = {"patterns": backing_of_pattern, "items": backing_of_item}
-# Tombstones kept in each partition for left-out lore: some 25 MB.
+# Tombstones of left-out lore in each partition: some 25 MB.
 _LEFT_OUT = 100_000
 
 
 class Native:
-    """State of all tenants' such agents. It keeps only the last event number of a session."""
+    """State of these agents of all tenants."""
 
     def __init__(self) -> None:
         self._mirrors: dict[tuple[str, tuple[str, ...]], _Mirror] = {}
-        # Number of the last event by tenant, agent and session. During an outage agents send events again, which would
-        # otherwise fill the buffer.
+        # By tenant, agent and session. Agents send events again in an outage, which would fill the buffer.
         self._last = Shares[tuple[str, str, str], int](MAX_SESSIONS, "positions")
 
     async def close(self) -> None:
@@ -75,7 +74,7 @@ class Native:
         return msgspec.msgpack.encode(Followed(mirror.ends(), records))
 
     def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
-        """Send an event that its agent has numbered; return False for a duplicate."""
+        """Send an event that its agent has numbered. Return False for a duplicate."""
         key = fleet.tenant, event.agent, event.session
         last = self._last.get(key)
         if last is not None and event.sequence <= last:
@@ -86,7 +85,7 @@ class Native:
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
-        if name == "definitions":  # agents of earlier releases send these, without readers
+        if name == "definitions":  # sent by agents of earlier releases
             return
         if name == _ACKS:
             said = json_reader(dict[str, Any])(value)
@@ -109,7 +108,7 @@ async def send_record(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
 
 
 def _is_news(fleet: Fleet, event: Event) -> bool:
-    """Return whether no known agent met this failure: others may be about to make the same call."""
+    """Whether no known agent met this failure."""
     error = event.data.get(names.ERROR_TYPE), event.data.get(names.ERROR_MESSAGE)
     if event.kind != "outcome" or error == (None, None):
         return False
@@ -118,7 +117,7 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
 
 
 class _Mirror:
-    """A tombstone replaces what is left out: no agent keeps an earlier version of it."""
+    """Left-out lore is replaced by a tombstone, so that no agent keeps an earlier version."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._names = {topic(fleet.tenant, name): name for name in names}
@@ -136,7 +135,7 @@ class _Mirror:
             clock=clock,
         )
         self._changed = asyncio.Event()
-        # Concurrent callers share one request to the broker that started after they called.
+        # Concurrent callers share one later request to the broker.
         self._asking = asyncio.Lock()
         self._asked = self._answered = 0
         self._up_to_date = False
@@ -218,9 +217,9 @@ class _Part:
         self.end = 0
         self._newest: dict[bytes, int] = {}
         self._offsets: list[int] = []
-        # A record is replaced by None once its key has a newer one.
+        # None for records with a newer one.
         self._records: list[tuple[bytes, bytes | None] | None] = []
-        # The log's tombstones with their time in seconds, and those of left-out lore.
+        # Tombstones with their time in seconds, of the log and of left-out lore.
         self._deleted: deque[tuple[float, bytes, int]] = deque()
         self._left_out: deque[tuple[bytes, int]] = deque()
 
@@ -241,7 +240,7 @@ class _Part:
             self._deleted = deque(each for each in self._deleted if self._newest.get(each[1]) == each[2])
 
     def leave_out(self, key: bytes) -> None:
-        """Replace a record by a tombstone. It may be forgotten: it deletes no lore that was erased."""
+        """Replace a record by a tombstone that may be forgotten."""
         offset = self._newest.get(key)
         if offset is None:
             return

@@ -1,4 +1,4 @@
-"""Identify a request's sender, by token or on loopback by name, and parse its CloudEvents."""
+"""Identify a request's sender, and parse its CloudEvents."""
 
 from __future__ import annotations
 
@@ -22,21 +22,16 @@ from fleetlore.wire.incoming import incoming, latest_from, of_headers
 __all__ = ["NUMBERLESS", "OWN_HEADERS", "Caller", "caller_of", "events_of", "read_tokens"]
 
 _AGENT, _TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
-# Prefix of the gateway's own headers, which are not forwarded.
 OWN_HEADERS = "fleetlore-"
 _LEAST_TOKEN = 16
 _OPERATOR = "operator"
 _UNNAMED = "agent"
 _HEADER = "ce-"
-# Sequence of an event without a number.
 NUMBERLESS = -1
 
 
 class Caller(NamedTuple):
-    """The caller of a request.
-
-    `sure` is true if a token proves who it is, and `operator` if it may decide what agents are shown.
-    """
+    """The caller of a request. `sure`: a token proves who it is. `operator`: it may decide what agents are shown."""
 
     tenant: str
     agent: str
@@ -49,7 +44,7 @@ class Caller(NamedTuple):
         return self.tenant, self.agent
 
 
-# By sha256 of the token, so that the time of a look-up reveals nothing about tokens.
+# By sha256 of the token, against timing attacks.
 Tokens = Mapping[bytes, Caller]
 
 
@@ -78,10 +73,9 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
-    """Return the caller of a request.
+    """Return the caller. `bearer`: accept `Authorization`, which at the gateway is the provider's.
 
-    `bearer`: accept `Authorization` too, which at the gateway holds the provider's key. Raises HTTPException: 401, 403
-    for another agent or tenant than the token's, 400.
+    Raises HTTPException: 401, 403 for another agent or tenant than the token's, 400.
     """
     headers = request.headers
     named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
@@ -104,7 +98,6 @@ def _hashed(token: str) -> bytes:
 
 
 def events_of(headers: Mapping[str, str], body: bytes, caller: Caller, now: float) -> list[Event]:
-    """Parse the events of a request in order."""
     try:
         found = read_json(body)
     except msgspec.DecodeError as error:

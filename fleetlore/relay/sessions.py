@@ -18,9 +18,8 @@ from fleetlore.wire.events import Event
 __all__ = ["BufferFull", "Member", "RemoteSessions"]
 
 CALL_ID = "gen_ai.tool.call.id"
-# Sessions in memory. Evicted sessions get advice as if new.
+# In memory. Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
-# Open calls of a session.
 _MAX_BEGUN = 1024
 
 
@@ -36,7 +35,7 @@ class Member(Fleet):
         self.agent = agent
         if emitter is not None:
             self.emitter = emitter
-        # An agent may correct its own sessions only. The relay may not grant the right to overrule rewards.
+        # The relay may not grant the right to overrule rewards.
         self.reviews = fleet.emitter
 
     def begin_session(self, session_id: str) -> None:
@@ -44,8 +43,7 @@ class Member(Fleet):
 
 
 class _RemoteSession:
-    """A remote session, which is the emitter of its inner session: of each event it sends the inner session's
-    version."""
+    """A remote session, and the emitter of its inner session, whose version of each event it sends."""
 
     def __init__(self, fleet: Fleet, agent: str, id: str, goal: str = "", task: str = "", place: str = "") -> None:
         self.next: int | None = None
@@ -53,8 +51,8 @@ class _RemoteSession:
         self._id = id
         self._emitter = fleet.emitter
         self._member = Member(fleet, agent, self)
-        self._all_before = 0  # all smaller numbers were processed
-        self._seen: set[int] = set()  # processed numbers from there on
+        self._all_before = 0  # all smaller ones were processed
+        self._seen: set[int] = set()  # processed from there on
         self._given: Event | None = None
         self._sent = False
         self._begun = OpenCalls[Action](Action.abandon, _MAX_BEGUN)
@@ -70,7 +68,7 @@ class _RemoteSession:
             self._record(event.kind, event.data)
         finally:
             self._given = None
-        if not self._sent and not self._emitter.emit(event):  # the inner session made no event
+        if not self._sent and not self._emitter.emit(event):  # no event from the inner session
             raise BufferFull
         self._seen.add(event.sequence)
         while self._all_before in self._seen:
@@ -80,7 +78,7 @@ class _RemoteSession:
         return True
 
     def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        """Send the inner session's version of the current event. Drop its other events."""
+        """Send the inner session's version of the current event only."""
         given = self._given
         if given is None or event.kind != given.kind:
             return True
@@ -92,7 +90,7 @@ class _RemoteSession:
 
     def _begin(self, goal: str, task: str, place: str) -> Session:
         session = self._member.session(goal, task, self._id, place=place)
-        return copy_context().run(session.__enter__)  # so that it is not the current session here
+        return copy_context().run(session.__enter__)  # not the current session here
 
     def _record(self, kind: names.Kind, data: dict[str, Any]) -> None:
         session = self.session

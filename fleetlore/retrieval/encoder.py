@@ -28,12 +28,10 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Encodes texts as vectors. Two encoders' vectors cannot be compared, so they are stored with name and hash.
+    """Encodes texts as vectors, which only compare with those of the same name and hash.
 
     Attributes:
-        name: name of the model.
-        sha256: hex digest of everything that defines a vector's meaning.
-        dimensions: length of a vector.
+        sha256: of everything that defines a vector's meaning.
     """
 
     name: str
@@ -43,7 +41,7 @@ class Encoder(Protocol):
     def sha256(self) -> str: ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return vectors: float32 (n, dimensions), rows of length 1; an empty text is a zero row."""
+        """Return float32 (n, dimensions), rows of length 1; an empty text is a zero row."""
         ...
 
 
@@ -75,21 +73,19 @@ class StaticEncoder:
 
     @cached_property
     def sha256(self) -> str:
-        """Hex digest of weights and tokenizer, which both define a vector's meaning."""
         digest = hashlib.sha256()
         for file in self._files:
             digest.update(file.read_bytes())
         return digest.hexdigest()
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return vectors: float32 (n, dimensions), rows of length 1; an empty text is a zero row."""
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in zip(rows, texts, strict=True):
             row[:] = self._cached(text[:_MAX_CHARACTERS])
         return rows
 
     def _vector(self, text: str) -> Vectors:
-        # The tokenizer requires UTF-8; a tool's output may hold lone surrogates.
+        # A tool's output may hold lone surrogates.
         clean = text.encode("utf-8", "replace").decode()
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
         vector: Vectors = self._table[ids].astype(np.float32).sum(axis=0)
@@ -99,7 +95,7 @@ class StaticEncoder:
 
 
 def _mapped(weights: Path) -> npt.NDArray[np.float16]:
-    """Memory-map the 8 MB table (safetensors), so that only used rows are loaded."""
+    """Memory-map the 8 MB table (safetensors): only used rows are loaded."""
     with weights.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         about = json.loads(file.read(length))["embedding.weight"]
@@ -109,7 +105,7 @@ def _mapped(weights: Path) -> npt.NDArray[np.float16]:
 
 @lru_cache(maxsize=1)
 def shared_encoder() -> StaticEncoder:
-    """Return the process' encoder: the tokenizer takes 20 MB, and all agents share its cache."""
+    """All agents of the process share its tokenizer (20 MB) and cache."""
     return StaticEncoder()
 
 

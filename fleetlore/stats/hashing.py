@@ -7,23 +7,19 @@ from hashlib import blake2b
 from typing import Final
 from unicodedata import normalize
 
-HASHES: Final = 2**52  # a hash fits a JSON number exactly (an IEEE double has 53 bits)
+HASHES: Final = 2**52  # exact in a JSON number (an IEEE double has 53 bits)
 
 
 def stable_hash(text: str) -> int:
-    """52-bit hash of a text, equal in every process and on every machine."""
+    """Return a 52-bit hash of a text, equal on every machine."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") >> 12
 
 
-# Sessions and agents are hashed at every step and merge.
 cached_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 def user_hash(user: str) -> str:
-    """Return the pipeline's only name of a user: 13 hex digits.
-
-    The hash is of the composed Unicode form (NFC), because systems use different normal forms.
-    """
+    """Return the pipeline's only name of a user: 13 hex digits of the composed Unicode form (NFC)."""
     return f"{stable_hash(normalize('NFC', user)):013x}"
 
 
@@ -32,11 +28,9 @@ def drawn(key: str, share: float) -> bool:
     return share > 0 and stable_hash(key) < share * HASHES
 
 
-@lru_cache(maxsize=16_384)  # called at every step of a session
+@lru_cache(maxsize=16_384)  # called at every step
 def withheld(session: str, id: str, share: float) -> bool:
-    """Return whether a tip is withheld from this session, to measure its effect.
-
-    Advice is shown in easy and hard sessions, so only a randomised holdout can measure it. The draw needs no state and
-    is constant within a session. A larger `share` withholds the same draws and more.
+    """Whether a tip is withheld from this session, to measure its effect: only a randomised holdout can, because advice
+    is shown in easy and hard sessions. A larger `share` withholds the same draws and more.
     """
     return drawn(f"holdout\x1f{session}\x1f{id}", share)

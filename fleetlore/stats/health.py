@@ -1,6 +1,5 @@
-"""Compute failure rates of calls by tool, error, agent or tenant, for a window or all time, with their trend.
-
-They come from the health rows (`fleetlore.wire.lore.Pattern`) that every agent has.
+"""Compute failure rates of calls by tool, error, agent or tenant, with their trend, from the health rows
+(`fleetlore.wire.lore.Pattern`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ _COMMONEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The last hours or days with calls.
-
-    It ends at the newest call and not now, because logs are read later. `last_seen` shows its age.
-    """
+    """The last hours or days, up to the newest call: logs are read later. `last_seen` shows its age."""
 
     unit: Literal["hours", "days"]
     length: int
@@ -51,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """The failure rate of a group of calls, with its 95 % interval. `calls` of an error are those of its tool."""
+    """The failure rate of a group of calls, with its 95 % interval. An error counts its tool's calls."""
 
     tool: str
     calls: int
@@ -77,8 +73,7 @@ def tools_of(patterns: Iterable[Pattern]) -> dict[str, Pattern]:
 
 
 def calls_of(pattern: Pattern, tool: Pattern | None) -> Pattern | None:
-    """Return the row with the calls that failures are counted against: the tool's for a failure pattern, otherwise its
-    own."""
+    """Return the row with the calls of a failure pattern, or the pattern."""
     return tool if pattern.level in PATTERN_LEVELS and not pattern.is_loop else pattern
 
 
@@ -90,8 +85,7 @@ def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
 def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[_Health]:
     """Return one row a group, the most certain failures first.
 
-    `agent` covers the calls of the last 14 days by at most twelve agents a tool, and takes no window. Raises
-    ValueError: a window by agent.
+    `agent` covers the calls of the last 14 days by at most twelve agents a tool. Raises ValueError: a window by agent.
     """
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = tools_of(rows)
@@ -118,7 +112,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
 
 
 def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
-    """Return whether a rate (calls, failures) changed: the 95 % interval of the difference excludes 0."""
+    """Whether a rate (calls, failures) changed: the 95 % interval of the difference excludes 0."""
     if not now[0] or not before[0]:
         return "unknown"
     low, high = newcombe(now, before)
@@ -126,14 +120,13 @@ def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
 
 
 def degraded(calls: int, failures: int) -> bool:
-    """Return whether the failure rate is significantly too high (`DEGRADED_RULE`)."""
+    """Whether the failure rate is significantly too high (`DEGRADED_RULE`)."""
     return calls >= _DEGRADED_CALLS and wilson(failures, calls)[0] > _DEGRADED_RATE
 
 
 def worsened(now: tuple[int, int], before: tuple[int, int]) -> bool:
-    """Whether a rate (calls, failures) has risen by 10 points for certain: by the lower end of its 95 % interval.
-
-    Some tools always fail often, as the shell of a coding agent does. That is no news to anybody.
+    """Whether a rate (calls, failures) has risen by 10 points, by the lower end of its 95 % interval. A tool that
+    always fails often is no news.
     """
     return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
 
@@ -161,7 +154,7 @@ def _of(
 def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> _Health:
     (calls, _), (old_calls, _) = _figures([tool], window, newest)
     (_, failures), (_, old_failures) = _figures([family], window, newest)
-    # Estimates from two samples may give more failures than calls.
+    # Estimates may give more failures than calls.
     now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
     name = f"{family.tool}: {family.error_class}"
     return _health(

@@ -6,7 +6,7 @@ import math
 
 
 def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a rate (Wilson 1927), in 0..1; (0, 1) without trials."""
+    """Return the Wilson score interval of a rate (Wilson 1927), or (0, 1) without trials."""
     if calls <= 0:
         return 0.0, 1.0
     rate = failures / calls
@@ -19,8 +19,7 @@ def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float
 def newcombe(one: tuple[float, float], other: tuple[float, float], z: float = 1.96) -> tuple[float, float]:
     """Return the interval of the difference of two independent rates, each as (trials, hits).
 
-    Newcombe's hybrid score interval of two Wilson intervals (Newcombe 1998, Statistics in Medicine 17:873–890, method
-    10).
+    Newcombe's hybrid score interval (Newcombe 1998, Statistics in Medicine 17:873–890, method 10).
     """
     (trials, hits), (other_trials, other_hits) = one, other
     rate, other_rate = hits / trials, other_hits / other_trials

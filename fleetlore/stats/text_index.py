@@ -1,7 +1,4 @@
-"""Find texts similar to a query: cosine of words weighted by rarity (tf-idf, binary tf), without a model.
-
-An agent has numpy at most. The search is exact at its threshold.
-"""
+"""Find texts similar to a query: cosine of words weighted by rarity (tf-idf, binary tf), exactly."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ _MAX_QUERY_WORDS = 64
 
 
 class TextIndex:
-    """Texts by id. Adding costs the text's words; a look-up costs the texts that share a word."""
+    """Texts by id. A look-up costs the texts that share a word."""
 
     def __init__(self) -> None:
-        # Words are shared between texts; sets would take four times the memory.
+        # Shared words take a quarter of the memory of sets.
         self._words: dict[str, tuple[str, ...]] = {}
         self._holding: dict[str, set[str]] = defaultdict(set)
 
@@ -43,7 +40,7 @@ class TextIndex:
                 shared[id] += weights[word]
         found = []
         for id, both in shared.items():
-            # A shared weight bounds the cosine by sqrt(both / total), so most texts need no length.
+            # A shared weight bounds the cosine by sqrt(both / total).
             if both >= threshold * threshold * total:
                 length = sum(self._weight(word) for word in self._words[id])
                 cosine = min(1.0, both / math.sqrt(total * length))

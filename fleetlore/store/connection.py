@@ -12,7 +12,7 @@ from fleetlore.loopback import is_loopback
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-# pymilvus pings every 10 s. A gRPC server allows one ping in 5 minutes on an idle connection, then closes it.
+# A gRPC server closes an idle connection that pings more often than every 5 minutes; pymilvus pings every 10 s.
 _GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
 
 
@@ -24,9 +24,9 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
         raise ModelUnavailable(
             "Milvus is reached with pymilvus: pip install 'fleetlore[recall]' from your index"
         ) from error
-    # pymilvus logs every failed call with a traceback; the caller logs the error once.
+    # The caller logs an error once.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-    # pymilvus imports scipy at its first row, which fails if two threads do so at once.
+    # pymilvus imports scipy at its first row, which fails in two threads at once.
     SciPyHelper.is_scipy_sparse(None)
     # gRPC would use `http_proxy` even for this machine.
     direct = {"grpc.enable_http_proxy": 0} if is_loopback(urlsplit(uri).hostname or "") else {}
@@ -34,7 +34,7 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
 
 
 def milvus_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of client calls. Requires an installed client."""
+    """Return the errors of client calls."""
     from grpc import RpcError
     from pymilvus import MilvusException
 

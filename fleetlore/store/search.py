@@ -1,10 +1,9 @@
 """Search a tenant's lore in Milvus, by words.
 
-An agent's replica holds the newest lore; the store holds all. Milvus weighs words by BM25. If workers and agent have
-the extra `[meaning]`, items are also searched by the cosine of static vectors. Scores are fused here, because Milvus
-Lite and a cluster scale them differently and rank fusion loses how much better the best match is. Items that a search
-found are then compared with the text by a similarity that also counts unshared words. Similar matches are ordered by
-the number of agents.
+Milvus weighs words by BM25. If workers and agent have the extra `[meaning]`, items are also searched by the cosine of
+static vectors. Scores are fused here: Milvus Lite and a cluster scale them differently, and rank fusion loses how much
+better the best match is. Found items are then compared by a similarity that also counts unshared words. Similar matches
+are ordered by the number of agents.
 """
 
 from __future__ import annotations
@@ -32,33 +31,30 @@ __all__ = ["MADE_BY", "SEARCH_SECONDS", "LoreSearch", "encoder_mark", "quoted", 
 
 _Result = TypeVar("_Result")
 
-# Columns of a searched collection: the text, its BM25 vector, and its dense vector.
+# Columns of a searched collection.
 TEXT, WORDS, VECTOR = "text", "words", "vector"
-# Property of a collection: its schema, and the encoder of its vectors if it has any.
+# Property of a collection: its schema, and the encoder of its vectors if any.
 MADE_BY = "fleetlore.made_by"
 
 SEARCH_SECONDS = 5.0
-# Matches by words, and by meaning, that are ranked.
 CANDIDATES = 50
 _MAX_QUERY = 2_000
-# A word in a tenth of this many texts weighs little and costs most, because Milvus Lite reads all texts with it.
-# Queries omit such words while enough others remain.
+# Queries omit words in a tenth of so many texts while enough others remain: Milvus Lite reads all texts with them.
 SAMPLED_TEXTS = 1_000
 _COMMON_SHARE = 0.1
 LEAST_WORDS = 4
 _SEARCHES_PER_SAMPLE = 1_000
-# Weight of meaning; the best match by words counts 1.
+# The best match by words counts 1.
 _MEANING_WEIGHT = 0.5
 # Scores that differ by less are equal.
 ALIKE = 0.02
-# A match has this tf-idf cosine, or this cosine of static vectors. One in 50 pairs of a logged error and an item of
-# other tools does.
+# Least tf-idf cosine, or cosine of static vectors. One in 50 pairs of a logged error and an item of other tools has it.
 _LEAST_LIKENESS = 0.1
 _LEAST_COSINE = 0.35
 
 
 class _Match(NamedTuple):
-    """A row with its score relative to the best match (0..1), and its cosine (0 if not near)."""
+    """A row with its score relative to the best match (0..1), and its cosine."""
 
     score: float
     cosine: float
@@ -66,7 +62,7 @@ class _Match(NamedTuple):
 
 
 class LoreSearch:
-    """Searches one tenant. The first search connects.
+    """Searches one tenant.
 
     Each search raises:
         ModelUnavailable: the extra `[recall]` is not installed.
@@ -78,10 +74,10 @@ class LoreSearch:
         self._folder = None if data is None else StackFolder(Path(data))
         self._uri, self._token = settings.milvus, settings.milvus_token
         self._tenant = tenant
-        # Own thread: pymilvus blocks, and a store that hangs must not block other threads.
+        # pymilvus blocks, and a store that hangs must not block other threads.
         self._thread = ThreadPoolExecutor(1, "fleetlore-search")
         self._client: MilvusClient | None = None
-        # By collection: the encoder of its vectors, or None if it is searched by words alone.
+        # By collection: the encoder of its vectors, or None.
         self._checked: dict[str, Encoder | None] = {}
         self._searches: Counter[str] = Counter()
         self._common: dict[str, Mapping[str, int]] = {}
@@ -89,7 +85,7 @@ class LoreSearch:
     async def items(
         self, text: str, *, kind: ItemKind | None = None, least: int = 0, timeout_seconds: float = SEARCH_SECONDS
     ) -> list[tuple[float, MemoryItem]]:
-        # Rows without a kind hold only state. Other kinds are obsolete.
+        # Rows without a kind hold only state.
         kinds = get_args(ItemKind) if kind is None else (kind,)
         condition = f"kind in [{', '.join(map(quoted, kinds))}]"
 
@@ -99,7 +95,7 @@ class LoreSearch:
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)
-            # These items alone weigh the words.
+            # Only these items weigh the words.
             alike = dict(index.like(text[:_MAX_QUERY], _LEAST_LIKENESS, max(1, len(items))))
             best = max(alike.values(), default=1.0)
             found = [
@@ -162,7 +158,7 @@ class LoreSearch:
                     filter=clause,
                     output_fields=["body"],
                     timeout=timeout_seconds,
-                    # The newest rows may be missing: waiting for them takes a cluster longer than the search.
+                    # Waiting for the newest rows takes a cluster longer than the search.
                     consistency_level="Bounded",
                 )[0]
                 bodies.update((hit["id"], hit["entity"]["body"]) for hit in hits)
@@ -215,13 +211,13 @@ class LoreSearch:
                     "workers and fill a new one with `fleetlore backfill run NAME`"
                 )
             encoder, made_by = installed_encoder(), described["properties"].get(MADE_BY, "")
-            # Vectors of another encoder cannot be compared with the text's.
+            # Vectors of different encoders cannot be compared.
             self._checked[collection] = encoder if encoder and made_by.endswith(encoder_mark(encoder)) else None
         return self._client
 
 
 def common_words(texts: Sequence[str]) -> Mapping[str, int]:
-    """Count the texts with each common word (in a tenth of the texts); empty for few texts."""
+    """Count the texts with each word of at least a tenth of the texts; empty for few texts."""
     if len(texts) < SAMPLED_TEXTS:
         return {}
     held = Counter(word for text in texts for word in set(WORD.findall(text.lower())))
@@ -261,9 +257,8 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 
 
 def quoted(text: str) -> str:
-    """Return the text as a string literal of Milvus' filter language.
-
-    Milvus Lite knows few escapes and takes other characters literally. A lone surrogate becomes a question mark.
+    """Return a string literal of Milvus' filter language. Milvus Lite knows few escapes. A lone surrogate becomes a
+    question mark.
     """
     return f'"{text.encode("utf-8", "replace").decode().translate(_ESCAPES)}"'
 

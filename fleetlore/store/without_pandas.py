@@ -1,7 +1,6 @@
 """Import pymilvus without pandas, pyarrow and scipy, which saves a worker 80 MB.
 
-Stub modules replace them during the import only, so other importers get the real ones. Agents import pymilvus normally,
-because their process may pass it tables.
+Stub modules replace them during the import only.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ def _import() -> None:
     finally:
         for name in absent:
             del sys.modules[name]
-    with suppress(ImportError, AttributeError):  # a private name; without it a worker also loads scipy
+    with suppress(ImportError, AttributeError):  # private; without it a worker also loads scipy
         from pymilvus.client.utils import SciPyHelper
 
-        SciPyHelper._checked = True  # prevents the import of scipy to test a row for its matrices
+        SciPyHelper._checked = True  # no scipy to test a row for its matrices
 
 
 if "pymilvus" not in sys.modules and "pandas" not in sys.modules and find_spec("pymilvus") is not None:

@@ -1,4 +1,4 @@
-"""Pair calls with their results, also where ids are empty, missing or repeated, and tell from a result how it ended.
+"""Pair calls with their results, also if ids are empty, missing or repeated, and read from a result how it ended.
 
 A unique id decides. Other calls of one turn are answered in order, or by the tool that a result names. A turn ends when
 a person speaks, and when a call follows a result.
@@ -18,7 +18,7 @@ from fleetlore.wire.decode import read_json
 __all__ = ["OpenCalls", "Verdict", "json_or_text", "text_of_content", "verdict_of"]
 
 T = TypeVar("T")
-# An id and a tool; None stands for any.
+# An id and a tool, None for any.
 _Key = tuple[str | None, str | None]
 
 
@@ -26,10 +26,10 @@ class OpenCalls(Generic[T]):
     def __init__(self, leave: Callable[[T], object], limit: int = 2**62) -> None:
         self._leave, self._limit = leave, limit
         self._numbers = count()
-        # By number, in the order in which they were made: the call, its keys, and whether its id says nothing.
+        # In the order in which they were made: the call, its keys, and whether its id says nothing.
         self._open: dict[int, tuple[T, str, str]] = {}
         self._by: dict[_Key, dict[int, None]] = {}
-        # Calls of this turn alone can be answered by a result without an id.
+        # Only calls of this turn can have a result without an id.
         self._turn: dict[_Key, dict[int, None]] = {}
         self._turn_start = 0
         self._is_answered = False
@@ -44,7 +44,7 @@ class OpenCalls(Generic[T]):
         return (id, None) in self._by
 
     def add(self, id: str, tool: str, call: T) -> None:
-        """A call is made. One of an earlier turn that has its id gets no result any more."""
+        """Add a call. It replaces an earlier turn's call of its id."""
         if self._is_answered:
             self.end_turn()
         for number in [each for each in self._by.get((id, None), ()) if each < self._turn_start]:
@@ -58,8 +58,8 @@ class OpenCalls(Generic[T]):
             self._leave(self._removed(next(iter(self._open))))
 
     def pop(self, id: str, tool: str = "") -> T | None:
-        """The call that a result answers; None if there is none."""
-        # A result may have an id of which its call has none. Some makers give the name of the tool in its place.
+        """Return the call that a result answers, or None."""
+        # A result may have an id that its call lacks. Some makers put the tool's name there.
         keys: list[_Key] = [(id, tool), (id, None)] if id else []
         keys += [("", tool or id), ("", None)]
         found = next((self._by[key] for key in keys if key in self._by), None)
@@ -71,7 +71,7 @@ class OpenCalls(Generic[T]):
         return self._removed(next(iter(found)))
 
     def end_turn(self) -> None:
-        """Leave the calls without an id: what comes later answers later calls."""
+        """Forget the calls without an id."""
         self._is_answered = False
         for number in list(self._by.get(("", None), ())):
             self._leave(self._removed(number))
@@ -93,14 +93,14 @@ class OpenCalls(Generic[T]):
         return call
 
 
-# An error is known by how it begins: this many characters of a result are looked at.
+# Characters of a result that are searched for an error.
 _BEGINNING = 2_000
 _FAILED = re.compile(
     r"\s*(?:Traceback \(most recent call last\)|An error occurred while running the tool\b|E(?:rror|RROR)\b(?![./])"
     r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
     r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
 )
-# Beginnings of the texts that agents put in place of the result of a call that was refused, cancelled or interrupted.
+# Beginnings of texts in place of the result of a refused, cancelled or interrupted call.
 _NEVER_MADE = re.compile(
     r"\s*(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
@@ -116,13 +116,13 @@ _NEVER_MADE = re.compile(
     r"|The tool call was denied)",
     re.DOTALL,
 )
-# JSON that may say in its fields that a call failed.
+# JSON with a field that may mark a failure.
 _MAY_SAY = re.compile(r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")')
-# How Python writes a message of LangChain or a result of MCP, and the text in it.
+# Python's notation of a message of LangChain or a result of MCP.
 _PYTHON = re.compile(r"(?:\w+\()?(?:_?meta|content)=")
 _PYTHON_ERRORS = ("isError=True", "is_error=True", "status='error'", 'status="error"')
 _PYTHON_TEXT = re.compile(r"""\b(?:text|content)=(['"])(.*?)(?<!\\)\1""", re.DOTALL)
-# Fields under which a result lies as its tool gave it: Google's ADK, LangChain's own JSON, JSON-RPC.
+# Fields that wrap a result: Google's ADK, LangChain's own JSON, JSON-RPC.
 _WITHIN = ("result", "response", "output", "kwargs")
 _MAX_WITHIN = 4
 
@@ -132,7 +132,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         error: text of its error, or None if it worked.
-        made: whether the tool was called at all. If not, the call says nothing about the tool.
+        made: whether the tool was called.
     """
 
     error: str | None = None
@@ -142,8 +142,7 @@ class Verdict(NamedTuple):
 def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     """Decide how a call ended.
 
-    `marked`: whether its maker marked it as failed, or None without a mark. Only a field of the result that marks it as
-    failed overrules a mark of success.
+    `marked`: its maker's mark of failure, or None. Only a field of the result overrules a mark of success.
     """
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:
@@ -156,7 +155,7 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
 
 
 def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
-    """`weak`: look at fields that also occur in what a tool found (`error`, `status`)."""
+    """`weak`: look at fields that results may contain too (`error`, `status`)."""
     if isinstance(result, str):
         if result[:1] == "{" and _MAY_SAY.search(result):
             found = json_or_text(result)
@@ -185,7 +184,7 @@ def _text_of(result: object) -> str:
 
 
 def json_or_text(value: object) -> Any:
-    """Decode JSON in a text. Return the text itself if it is no JSON."""
+    """Decode JSON in a text, or return the text."""
     if isinstance(value, str):
         try:
             return read_json(value)
@@ -195,7 +194,7 @@ def json_or_text(value: object) -> Any:
 
 
 def text_of_content(content: object) -> str:
-    """The text of a message's content. The content is a text, or a list of parts with texts among them."""
+    """Return the text of a content, which is a text or a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

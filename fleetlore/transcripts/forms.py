@@ -23,20 +23,20 @@ __all__ = [
     "MAX_PART_BYTES", "lines_of", "read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent",
 ]  # fmt: skip
 
-# Bytes of a part of an archive or a packed line once it is unpacked: a few kB on the disk may stand for gigabytes.
+# Of an unpacked part or line: a few kB on the disk may stand for gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
-_ZSTANDARD = 93  # a method that this Python's zipfile does not know
-# A run that came to its end has the first; one that was stopped has the second alone.
+_ZSTANDARD = 93  # some versions of zipfile lack it
+# Finished runs have the first, stopped ones the second only.
 _HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
-# What a damaged archive raises: cut, changed, of a kind that this Python cannot read, or encrypted.
+# Errors of a damaged or encrypted archive.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file in UTF-8, without its byte order mark; a file that begins with UTF-16's is translated."""
+    """Yield lines in UTF-8 without its byte order mark. A file with UTF-16's is translated."""
     with path.open("rb") as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             with path.open(encoding="utf-16", errors="replace", newline="\n") as text:
@@ -48,9 +48,8 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def read_messages(path: Path) -> Iterator[LoggedSession | None]:
-    """Read sessions of chat messages: a line a session, or an array of sessions (tau-bench, LangSmith).
-
-    A line that is no session gives None.
+    """Read sessions of chat messages: a session a line, or an array of sessions (tau-bench, LangSmith). A malformed
+    line gives None.
 
     A session is a list of messages (`fleetlore.transcripts.messages`), or an object that has one under `messages` or
     `traj`. Beside it may stand `id`, `task` or `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or
@@ -61,7 +60,7 @@ def read_messages(path: Path) -> Iterator[LoggedSession | None]:
         try:
             found = read_json(line)
         except msgspec.DecodeError:
-            if line.strip() not in (b"[", b"{"):  # the first line of one document
+            if line.strip() not in (b"[", b"{"):  # the beginning of a document
                 if line.strip():
                     yield None
                 continue
@@ -113,10 +112,9 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
 
 
 def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """Read the session of a transcript of Claude Code, an entry a line.
+    """Read a transcript of Claude Code, an entry a line. A malformed line gives None.
 
-    A line that is no entry gives None. `seen`: what other transcripts hold. A resumed, branched or copied session
-    begins with the entries of another.
+    `seen`: entries of other transcripts, with which a resumed, branched or copied session begins.
     """
     talk: Conversation | None = None
     for line in lines_of(path):
@@ -128,9 +126,9 @@ def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[Lo
             continue
         message = entry.get("message") if isinstance(entry, dict) else None
         if not isinstance(message, dict) or entry.get("isMeta"):
-            continue  # summaries, snapshots and the like
+            continue  # such as summaries
         if talk is None:
-            # The file of a sub-agent has the session's id and another name.
+            # A sub-agent's file has the session's id and another name.
             talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem, seen=seen)
         try:
             take_message(talk, message, seconds_of(entry.get("timestamp")))
@@ -141,7 +139,7 @@ def read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[Lo
 
 
 def read_atif(path: Path) -> Iterator[LoggedSession | None]:
-    """Read the session of a file in the Agent Trajectory Interchange Format, 1.4 to 1.7; another file gives None."""
+    """Read a file in the Agent Trajectory Interchange Format, 1.4 to 1.7. Other files give None."""
     try:
         found = read_json(path.read_bytes())
         talk = Conversation("atif", str(found["session_id"]), agent=str(found["agent"]["name"]))
@@ -160,7 +158,7 @@ def read_atif(path: Path) -> Iterator[LoggedSession | None]:
 
 
 def read_swe_agent(path: Path) -> Iterator[LoggedSession | None]:
-    """Read the session of a trajectory of SWE-agent, whose actions are commands of a shell; another file gives None."""
+    """Read a trajectory of SWE-agent, whose actions are shell commands. Other files give None."""
     raw = path.read_bytes()
     try:
         found = read_json(raw)
@@ -182,7 +180,7 @@ def read_swe_agent(path: Path) -> Iterator[LoggedSession | None]:
 
 
 def read_inspect(path: Path) -> Iterator[LoggedSession | None]:
-    """The samples of a log of Inspect (`.eval`), whose scores are rewards; None for one that cannot be read."""
+    """Read the samples of a log of Inspect (`.eval`), whose scores are rewards. Unreadable ones give None."""
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED:

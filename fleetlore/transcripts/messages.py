@@ -35,12 +35,12 @@ _RESULTS = (
     "tool_result", "tool-result", "tool_call_response", "tool-return", "retry-prompt", "functionResponse",
     "function_response", "toolResult",
 )  # fmt: skip
-# Calls of tools that the maker itself runs, such as `web_search_call`, end so.
+# Suffixes of calls that the maker runs itself, such as `web_search_call`.
 _CALL_ENDS, _RESULT_ENDS = ("_call", "_tool_use"), ("_call_output", "_tool_result")
-# Fields of a message that are read, or that repeat what is read.
+# Fields of a message that are read, or repeat those.
 _READ = ("tool_calls", "invalid_tool_calls", "tool_call_chunks", "function_call", "toolInvocations")
 _LIKE_CALLS = re.compile(r"tool|call|function|action|observation", re.IGNORECASE)
-# Parts that hold no call and no word: what the model thought, and files.
+# Parts without calls and words: thoughts and files.
 _SILENT = (
     "thinking", "redacted_thinking", "reasoning", "refusal", "image", "image_url", "input_image", "audio", "file",
     "input_audio", "document", "inlineData", "inline_data", "fileData", "thought", "step-start", "source-url",
@@ -50,15 +50,15 @@ _ID = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id"
 _NAME = ("name", "tool_name", "toolName")
 _ARGUMENTS = ("arguments", "args", "input", "parameters", "action")
 _RESULT = ("output", "content", "response", "result", "errorText")
-# What the Vercel AI SDK writes around a result.
+# The Vercel AI SDK's types of results.
 _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
-# Outcomes that pydantic-ai states of a call.
+# pydantic-ai's outcomes of a call.
 _FAILED, _NOT_MADE = ("failed", "retried"), ("denied", "interrupted")
 _MAX_KEYS = 8
 
 
 def is_message(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a message, and not a session that holds some."""
+    """Whether an object is a message and no session."""
     return bool({"role", "type", "parts", "kind"} & found.keys()) and not {"messages", "traj"} & found.keys()
 
 
@@ -81,7 +81,7 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
         return
     made = list(message.get("tool_calls") or ())
     made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
-    invoked = message.get("toolInvocations") or ()  # of the Vercel AI SDK before its parts
+    invoked = message.get("toolInvocations") or ()  # the Vercel AI SDK
     unread = [
         name
         for name, value in message.items()
@@ -93,7 +93,7 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
         _say(talk, role, content, time)
     for part in content if isinstance(content, list) else ():
         _take_part(talk, part if isinstance(part, dict) else {"text": part}, role, time)
-    # LangChain has the calls of Anthropic's models in the content, too.
+    # LangChain repeats the calls of Anthropic's models in the content.
     if not _holds_calls(content):
         for call in made:
             _take_call(talk, call, time)
@@ -149,7 +149,7 @@ def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
         found = "Tool execution denied"
     if isinstance(found, list):
         found = text_of_content(found) or found
-    # LangChain marks every result that it does not know to have failed as a success.
+    # LangChain marks every result without a known failure as a success.
     if part.get("status") == "error" or part.get("outcome") in _FAILED or part.get("part_kind") == "retry-prompt":
         marked = True
     talk.result(_text(part, _ID), found, marked if isinstance(marked, bool) else None, time, _text(part, _NAME))
@@ -167,7 +167,7 @@ def _holds_calls(content: object) -> bool:
 
 
 def _holds_results(content: object) -> bool:
-    """Whether the parts of a message are results with ids of their own, as in the Vercel AI SDK."""
+    """Whether parts are results with own ids, as in the Vercel AI SDK."""
     return isinstance(content, list) and any(
         isinstance(part, dict) and (_is_result(str(part.get("type"))) or any(name in part for name in _RESULTS))
         for part in content

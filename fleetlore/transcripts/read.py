@@ -1,6 +1,6 @@
-"""Read logged sessions in whatever form they lie: find the files, tell their form, and read them one after another.
+"""Read logged sessions in any form.
 
-Beside the forms of other makers there is one of our own, of two files:
+Our own form has two files:
 
 - `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
   worked, or the log has no result if `output` is null, too), role (tool, message);
@@ -33,7 +33,6 @@ __all__ = ["FORMS", "TRAJECTORIES", "Form", "files_of", "groups_of", "read_files
 Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
 Form = Literal["messages", "claude-code", "inspect", "atif", "swe-agent"]
-#: Reader and endings of the files, by the name of the form.
 FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
     "messages": (forms.read_messages, (".jsonl", ".json")),
     "claude-code": (forms.read_claude_code, (".jsonl",)),
@@ -61,7 +60,7 @@ def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
 
 
 def groups_of(files: Sequence[Path]) -> list[list[Path]]:
-    """Files in groups whose sessions do not share history: the copies of a transcript begin with the same call."""
+    """Return files in groups whose sessions share no history: copies of a transcript begin with the same call."""
     groups: dict[object, list[Path]] = {}
     for path in files:
         with path.open("rb") as file:
@@ -71,7 +70,7 @@ def groups_of(files: Sequence[Path]) -> list[list[Path]]:
 
 
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
-    """Sessions of files of one form, one after another; None for each part that could not be read."""
+    """Yield sessions of files of one form, and None for each unreadable part."""
     read, _ = FORMS[form]
     if form == "claude-code":
         read = partial(forms.read_claude_code, seen=set())
@@ -87,7 +86,7 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
 
 
 def read_sessions(path: Path) -> list[LoggedSession]:
-    """All sessions at and below a path, whatever their form."""
+    """Return all sessions at and below a path."""
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     own = sorted(path.rglob(f"{TRAJECTORIES}*")) if path.is_dir() else []

@@ -1,4 +1,4 @@
-"""Hold one session of a foreign log, collect it call by call, and turn it into events."""
+"""Collect a session of a foreign log, and turn it into events."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from fleetlore.wire.events import Event, Kind
 
 # Seconds between two events if the log has no times.
 _TICK_SECONDS = 0.001
-#: Reading a log of another form raises these: it is no JSON, or JSON of another shape.
+#: Errors that a log of another form raises.
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 _MAX_GOAL = 2_000
-# Seconds, milliseconds, microseconds, nanoseconds: a time of today is in one of them before the year 5138.
+# Seconds to nanoseconds: until the year 5138 a time fits one unit.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 LATEST = 1e11
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
-# Reasons under which parts of a log are counted that become no event.
+# Reasons why parts of a log become no event.
 _NEVER_MADE, _NO_CALL, _OTHER_REASON = "call that was never made", "result without a call", "other parts"
-#: The reason of what is history.
 SEEN = "call or message that another transcript holds"
-# Ids that are unique in the world: those of Anthropic, and those of so many characters.
+# Anthropic's ids and long ones are unique in the world.
 _UNIQUE, _UNIQUE_ID = "toolu_", 20
 _MAX_REASONS = 32
 
 
 @dataclass(slots=True)
 class LoggedSession:
-    """One session as it was logged.
+    """One logged session.
 
     Attributes:
         events: (kind, data) without start and end. `times` are theirs in seconds since the epoch, or empty.
-        written: when its file was written.
+        written: time of its file.
         unanswered: calls without a result.
-        left_out: other parts that are no events, by reason.
+        left_out: numbers of other parts that are no events, by reason.
     """
 
     session: str
@@ -71,7 +70,7 @@ class LoggedSession:
         return [("session.started", started), *self.events, ("session.ended", ended)]
 
     def end(self, reward: float | None, succeeded: bool | None = None) -> None:
-        """Note how it ended: as the log says, or else by the reward. A reward above one half is a success."""
+        """Note how it ended: as the log says, or by a reward above one half."""
         self.reward = reward
         if succeeded is None and reward is not None:
             succeeded = reward > 0.5
@@ -80,7 +79,7 @@ class LoggedSession:
 
 
 class _Call(NamedTuple):
-    """A call without its result. `key` tells it from every other call in the world."""
+    """A call without its result. `key` is unique in the world."""
 
     tool: str
     arguments: object
@@ -93,7 +92,7 @@ class Conversation:
     Attributes:
         parts: texts that tell it from others of its `form`.
         goal: default: the first message of a person.
-        seen: calls and messages of earlier sessions. A copy counts only where it was seen first.
+        seen: calls and messages of earlier sessions, which do not count again.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Conversation:
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])
         self._open = OpenCalls[_Call](self._leave)
         self._seen = seen
-        # Calls of this session, and ids of those that are history.
+        # Calls of this session, and ids of calls in `seen`.
         self._made, self._history = set[object](), set[str]()
         self._ended: list[object] = []
 
@@ -127,13 +126,13 @@ class Conversation:
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
     def call(self, id: str, tool: str, arguments: object, time: float = 0.0) -> None:
-        # Code and commands are texts of their own; an exception for each would be a twentieth of an import.
+        # Raising an exception for each code or command takes a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)
         key = None
         is_unique = id.startswith(_UNIQUE) or len(id) >= _UNIQUE_ID
         if self._seen is not None and (is_unique or time):
-            from fleetlore.fingerprint.fingerprint import arguments_text  # imports numpy, which `--help` is spared
+            from fleetlore.fingerprint.fingerprint import arguments_text  # imports numpy
 
             key = id, 0.0 if is_unique else time, tool, arguments_text(arguments)
             if key in self._seen or (is_unique and key in self._made):
@@ -144,13 +143,11 @@ class Conversation:
         self._open.add(id, tool, _Call(tool, arguments, key))
 
     def result(self, id: str, result: object, marked: bool | None = None, time: float = 0.0, tool: str = "") -> None:
-        """A call's result.
-
-        It is counted and left out if the log does not have the call.
+        """Add a call's result, or count it as left out if the log lacks the call.
 
         Args:
-            marked: whether the log marks it as failed, or None if the log does not say.
-            tool: name of the tool, if the result states it.
+            marked: whether the log marks it as failed, or None.
+            tool: the tool that the result names, if any.
         """
         if id in self._history and id not in self._open:
             return
@@ -169,7 +166,6 @@ class Conversation:
         self._add("outcome", data, time)
 
     def pass_over(self, reason: str) -> None:
-        """Count a part of the log that becomes no event."""
         counted = self.session.left_out
         counted[reason if reason in counted or len(counted) < _MAX_REASONS else _OTHER_REASON] += 1
 
@@ -190,7 +186,7 @@ class Conversation:
 
 
 def seconds_of(time: object) -> float:
-    """A time of a log, in seconds since the Unix epoch; 0 where it has none. One without an offset is UTC."""
+    """Return seconds since the Unix epoch, or 0 without a time. The default offset is UTC."""
     if isinstance(time, int | float) and abs(time) < LATEST * _UNITS[-1]:
         return next((time / unit for unit in _UNITS if 0 <= time / unit < LATEST), 0.0)
     if isinstance(time, str):
@@ -204,7 +200,7 @@ def seconds_of(time: object) -> float:
 
 
 def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterator[Event]:
-    """Its events at the log's own times."""
+    """Yield its events at the log's own times."""
     events = session.all_events()
     times = [0.0, *session.times, 0.0] if len(session.times) == len(session.events) else [0.0] * len(events)
     known = [time for time in times if time]
@@ -216,7 +212,7 @@ def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterat
 
 
 def _repeatable_id(form: str, *parts: str | bytes) -> str:
-    """An id for a session of a log: the same whenever and wherever the log is read."""
+    """Return an equal id whenever the log is read."""
     digest = blake2b(digest_size=12)
     for part in parts:
         digest.update(part.encode() if isinstance(part, str) else part)

@@ -1,7 +1,7 @@
 """Read the spans of an OTLP export, and map those of agents and tools to the events of a session.
 
-The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names. The first name
-that the span has counts.
+The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names in order of
+preference.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.k
                ("traceloop.span.kind", "tool"), ("gen_ai.operation.name", "search_memory")}  # fmt: skip
 _AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"),
                 ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent")}  # fmt: skip
-#: The store that a `search_memory` span names where it is the fleet's own lore.
+#: The store of a `search_memory` span about the fleet's own lore.
 MEMORY_STORE, OURS = "gen_ai.memory.store.id", "fleetlore"
-#: The evaluation of an answer: an event of the agent's span, or a separate record below that span.
+#: An event of the agent's span, or a separate record below that span.
 _EVALUATION = "gen_ai.evaluation.result"
 _PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
@@ -49,14 +49,13 @@ _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
-# The status in protobuf's JSON, and in OTLP's.
+# In protobuf's JSON, and in OTLP's.
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
-# Reading a record raises these if it is malformed; the last two for numbers and nesting that no exporter writes.
+# Errors of a malformed record, and of its numbers and nesting.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
-# Characters of a malformed record that its error shows.
 _SHOWN = 200
-# Twice the characters of a trace's id in hex; and OpenTelemetry's own limit of attributes.
+# Twice a trace id in hex; OpenTelemetry's own limit of attributes.
 _MAX_ID, _MAX_SHARED = 64, 128
 # A cancelled call says nothing of its tool.
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
@@ -65,8 +64,7 @@ _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 class Span(NamedTuple):
     """A span that ended.
 
-    `trace`, `id`, `parent` are in hex; a root has no parent. `attributes` include its resource's. Most spans neither
-    `failed` (status ERROR) nor `worked` (OK).
+    Ids are in hex. `attributes` include its resource's. Most spans neither `failed` (status ERROR) nor `worked` (OK).
     """
 
     name: str
@@ -83,20 +81,20 @@ class Span(NamedTuple):
 
 
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
-    """Make the session that the spans of a trace describe, or return None if no tool was called."""
+    """Return the session of a trace, or None if no tool was called."""
     called = (each for each in spans if _is(each, _TOOL_KINDS) and each.attributes.get(MEMORY_STORE) != OURS)
     tools = sorted(called, key=lambda span: (span.end, span.start, span.id))
     if not tools:
         return None
     agents = sorted(filter(is_agent, spans), key=lambda span: span.start)
     known: dict[str, Any] = {}
-    for span in (*tools, *agents[::-1]):  # what the outermost agent says counts most
+    for span in (*tools, *agents[::-1]):  # the outermost agent decides
         known.update({name: value for name, value in span.attributes.items() if value})
     conversation = str(_first(known, _CONVERSATION) or "")
     agent = str(_first(known, _AGENT) or "")
     talk = Conversation("otel", conversation, spans[0].trace, agent=agent, conversation=conversation)
     asked = [_first(span.attributes, _GOAL) for span in agents]
-    # Some emitters give the messages to the spans of the model's calls alone.
+    # Some emitters put the messages only on the spans of model calls.
     asked += [span.attributes.get(_GOAL[0]) for span in sorted(spans, key=lambda span: span.start)]
     talk.say("user", next(filter(None, map(_said, asked)), ""), min(span.start for span in spans))
     if agents and agents[0].failed and not _is_unknown(agents[0]):
@@ -114,7 +112,7 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
             or span.name.removeprefix("execute_tool ").removeprefix("tools/call ")
         )
         arguments, result, error = _first(span.attributes, _ARGUMENTS), _first(span.attributes, _RESULT), _error(span)
-        # An emitter that gives arguments gives results: without one the call was cut off.
+        # A call with arguments and no result was cut off.
         if _is_unknown(span) or (arguments is not None and result is None and error is None and not span.worked):
             continue
         talk.call(span.id, str(name), json_or_text(arguments))
@@ -128,7 +126,7 @@ def is_agent(span: Span) -> bool:
 
 
 def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
-    """Whether a run succeeded by the labels of its evaluations, or None if a span has none or is no agent's run."""
+    """Whether a run succeeded by its evaluations' labels, or None without any."""
     found = [attributes for name, attributes in span.events if name == _EVALUATION] if span.id in runs else []
     if span.name == _EVALUATION and span.parent in runs:
         found.append(span.attributes)
@@ -173,15 +171,16 @@ def _said(value: Any) -> str:
 
 
 def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
-    """Yield the spans of an export in the form `application/json` or `application/x-protobuf`.
+    """Yield the spans of an export in the form `application/json` or `application/x-protobuf`, and an error for each
+    malformed one.
 
-    A malformed span gives an error. `logs`: whether it is an export of logs. A log record that evaluates a span is read
-    as a span below that. Raises ValueError, DecodeError: the body is no export at all.
+    `logs`: an export of logs. A log record that evaluates a span is read as a span below that. Raises ValueError,
+    DecodeError: the body is no export.
     """
     if form == "application/json":
         export = read_json(body)
     else:
-        # They come with the extra [otel].
+        # extra [otel]
         from google.protobuf.json_format import MessageToDict
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -229,7 +228,7 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
         parent,
         _moment(span.get("startTimeUnixNano")),
         _moment(span.get("endTimeUnixNano")),
-        ChainMap(_attributes(span), shared),  # a copy for each span would be the square of an export
+        ChainMap(_attributes(span), shared),  # a copy for each span would take quadratic time
         status.get("code") in _STATUS_ERROR,
         status.get("code") in _STATUS_OK,
         str(status.get("message") or ""),
@@ -244,13 +243,13 @@ def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
 
 
 def _moment(nanoseconds: Any) -> float:
-    """Seconds since the Unix epoch; 0 for a time before 1970 or thousands of years ahead."""
+    """Return seconds since the Unix epoch, or 0 for an impossible time."""
     seconds = int(nanoseconds or 0) / 1e9
     return seconds if 0 <= seconds < LATEST else 0.0
 
 
 def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
-    """In hex; protobuf's own JSON has bytes in base64."""
+    """Return hex; protobuf's own JSON has bytes in base64."""
     given = holder.get(name, "")
     if len(given) > _MAX_ID:
         raise ValueError(f"{name} has {len(given)} characters")

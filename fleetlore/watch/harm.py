@@ -1,7 +1,7 @@
 """Say whether a call could do harm: one table of words, the safety rules, and addresses.
 
-A word of such a call waits for three principals instead of a quorum. A call is judged as it was made, since a mask may
-hide the danger, and with its verb and object together: to pay another is to pay.
+A word of such a call waits for three principals. A call is judged as it was made, since a mask may hide the danger, and
+by verb and object together: to pay another is to pay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetlore.words import parts_of
 __all__ = ["is_harmful"]
 
 _WORD = re.compile(r"[A-Za-z][\w-]*")
-# What a call does: words of the tool's name, and words of its arguments.
+# Words of the tool's name, and of the arguments.
 _HARM = {
     "grant": (
         "grant revoke authorize authorise permit policy admin role owner",
@@ -42,7 +42,7 @@ _HARM = {
     "run": ("invoke exec eval sudo", "eval base64 powershell pwsh"),
 }
 _IN_NAMES, _IN_ARGUMENTS = (frozenset(" ".join(words).split()) for words in zip(*_HARM.values(), strict=True))
-# What does without a protection, as `no-auth-checks` and `skip_tls_verify`.
+# Matches `no-auth-checks` and `skip_tls_verify`.
 _UNGUARDED = re.compile(
     r"(?:.*[_-])?(?:(?:no|non|skip|disabled?|without|ignore|bypass|allow)[_-]?(?:auth|verif|check(?!out)|ssl|tls|secur"
     r"|safe|sandbox|polic|permission|validat|encrypt|signature|guard).*|insecure|unsafe|unrestricted|superuser)"
@@ -52,8 +52,8 @@ _CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
 
 @lru_cache(maxsize=8192)
 def is_harmful(tool: str, arguments: str) -> bool:
-    """Whether a call grants, deletes, stops, pays, leaks, installs, fetches or runs something, names an address, does
-    without a protection, or breaks a safety rule.
+    """Whether a call grants, deletes, stops, pays, leaks, installs, fetches or runs something, names an address, skips
+    a protection, or breaks a safety rule.
     """
     words = _WORD.findall(arguments.casefold())
     return (

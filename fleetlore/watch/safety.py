@@ -1,7 +1,6 @@
-"""Warn of a call that would destroy or leak something: a corrective rule to read first; the call is never blocked.
+"""Warn of a call that would destroy or leak something: a rule to read first. The call is never blocked.
 
-Typed rules look at one argument at a time, as shell, SQL or Python. Each has a severity and a principle. Nothing is
-learned of them, so nobody can silence one.
+Rules look at one argument at a time, as shell, SQL or Python. They are not learned, so nobody can silence one.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _Severity = Literal["critical", "high", "medium", "low"]
 
 
 class Rule(NamedTuple):
-    """What a kind of dangerous call is called, how bad it is, which principle it breaks and what to do instead."""
+    """A kind of dangerous call: its severity, the principle it breaks, and the safe way."""
 
     name: str
     severity: _Severity
@@ -121,7 +120,7 @@ _SQL = (
 
 
 def _sql_dangers(text: str) -> set[str]:
-    """Names of the rules that SQL text breaks; what stands in strings and comments is not looked at."""
+    """Return the rules that SQL text breaks, outside of strings and comments."""
     statements = _SQL_NOISE.sub("''", text).split(";", _MAX_STATEMENTS)
     return {name for statement in statements for name, pattern in _SQL if pattern.match(statement)}
 
@@ -168,7 +167,7 @@ def _is_root(word: str) -> bool:
 
 def _find_deletes(command: Command) -> bool:
     deletes = "-delete" in command.words or ("-exec" in command.words and "rm" in command.words)
-    # With a test beside it only some files go; a bare one takes everything.
+    # A test limits the files.
     tested = any(
         word in command.words for word in ("-name", "-iname", "-path", "-mtime", "-size", "-newer", "-regex", "-empty")
     )
@@ -270,8 +269,7 @@ Kind = Literal["shell", "sql", "python"]
 
 _SEVEREST_FIRST = get_args(_Severity)
 
-# Nothing dangerous goes without one of these, and most calls hold none; taking a command apart costs a hundred times
-# more.
+# Every danger contains one of these, and most calls none. Parsing a command costs a hundred times more.
 _TRIGGERS = (
     "of=", "mkfs", "/dev/", "wipefs", "shred", "git ", "chmod", "chown", "curl", "wget", "fetch", "aria2c",
     "shutdown", "reboot", "halt", "poweroff", "init ", "kill", "systemctl", "iptables", "ufw", "setenforce",
@@ -281,13 +279,13 @@ _TRIGGERS = (
     "api_key", "apikey", "access_key", "accesskey", "private_key", "privatekey", "bearer", "://", "drop", "truncate",
     "delete", "update", "alter", "grant", "rmtree", "(){", "() {",
 )  # fmt: skip
-# Of a list of arguments; and calls of a program that are looked at.
+# Words of a list of arguments, and examined calls of a program.
 _MAX_WORDS = 1024
-# Characters of a command that are searched for a secret: as many as a cache knows again.
+# Searched for a secret.
 _MAX_SEARCHED = 2048
 _MAX_CALLS = 64
 _REMOVES = re.compile(r"\brm\b")
-# Of other languages a few words decide: without one of these no rule for them is broken.
+# Other languages: without one of these words no rule is broken.
 _FIRST_LOOK: dict[str, tuple[str, ...]] = {
     "sql": ("drop", "truncate", "delete", "update", "grant"),
     "python": ("os.system", "os.popen", "subprocess.", "getoutput", ".execute", "rmtree", "os.environ"),
@@ -310,7 +308,7 @@ def cautions(tool: str, arguments: object) -> tuple[Tip, ...]:
 
 
 def dangers(tool: str, arguments: object) -> list[str]:
-    """Names of the rules that a call breaks, the severest first, ties by name."""
+    """Return the rules that a call breaks, the severest first, ties by name."""
     found: set[str] = set()
     if isinstance(arguments, dict):
         for name, value in arguments.items():

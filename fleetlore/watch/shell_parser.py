@@ -1,8 +1,7 @@
-"""Parse shell text into the commands it would run, for rules that look at what is done to which argument.
+"""Parse shell text into the commands it would run.
 
-It is no shell and expands nothing. It separates words from quoted text, one command from the next, and a command from
-the one that it runs inside (`sudo`, `bash -c`, `$(…)`). So it tells apart `rm -rf / tmp/x`, `rm -rf /tmp/x` and
-`echo "rm -rf /"`.
+It expands nothing. It separates words from quoted text, one command from the next, and a command from the one that it
+runs (`sudo`, `bash -c`, `$(…)`). So it tells apart `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from shlex import shlex
 from typing import NamedTuple
 
 MAX_TEXT = 3 * 1024
-# Words and operators that are read. Only loops that a machine wrote have more.
+# Words and operators of a text. Only generated loops have more.
 _MAX_TOKENS = 512
-# Characters read in all, with what runs inside another command; each text counts for so many more.
+# Characters read in all, with nested commands; each text adds a constant.
 _MAX_READ, _PER_TEXT = 2 * MAX_TEXT, 64
 _HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(?P<end>\w++)\1")
 _OPERATORS = "();<>|&\n"
 _UNQUOTED = re.compile(r"[;&|()<>\n]+|[^\s;&|()<>'\"]+")
 _SUBSTITUTED = re.compile(r"\$\(([^()]*)\)|`([^`]*)`")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_FIRST_WORDS = 8  # of a substituted command, to tell its program
+_FIRST_WORDS = 8  # to find a substituted command's program
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh"})
 _PREFIXES = frozenset(
     {"sudo", "doas", "env", "nohup", "time", "nice", "exec", "command", "xargs", "then", "do", "else", "!", "{"}
 )
-# Options of prefixes that take a word of their own.
+# Options of prefixes that take a value.
 _WITH_VALUE = {
     "sudo": ("-u", "-g", "-h", "-p"),
     "nice": ("-n",),
@@ -41,8 +40,8 @@ class Command(NamedTuple):
 
     Attributes:
         words: program and arguments, unquoted. The program has no folder.
-        into: files that it writes to by redirection.
-        reads: program of the command whose output it reads through a pipe or substitution, or "".
+        into: targets of redirections.
+        reads: program whose output it reads through a pipe or substitution, or "".
     """
 
     words: tuple[str, ...]
@@ -54,7 +53,7 @@ class Command(NamedTuple):
         return self.words[0]
 
     def flags(self) -> set[str]:
-        """Short options one by one (`-rf` gives `-r` and `-f`), long ones without their value."""
+        """Return short options one by one (`-rf` gives `-r` and `-f`), long ones without their value."""
         found: set[str] = set()
         for word in self.words[1:]:
             if word == "--":
@@ -70,7 +69,7 @@ class Command(NamedTuple):
 
 
 def commands(text: str) -> list[Command]:
-    """The commands in a text, then those that these would run. Text that is no shell never raises."""
+    """Return the commands in a text, then nested ones. Never raises."""
     found: list[Command] = []
     waiting = [text[:MAX_TEXT]]
     left = _MAX_READ
@@ -90,7 +89,7 @@ def _commands(text: str) -> tuple[list[Command], list[str]]:
     words: list[str] = []
     into: list[str] = []
     reads = ""
-    reader = -1  # place of the command that reads the next one's output, `bash <(curl …)`
+    reader = -1  # index of the reader of the next command's output, `bash <(curl …)`
     redirected = False
     for token in (*_tokens(text), "\n"):
         if token.startswith((">", "&>")):
@@ -115,7 +114,7 @@ def _commands(text: str) -> tuple[list[Command], list[str]]:
 
 
 def _without_heredocs(text: str) -> str:
-    """Without here-documents: what is fed to a shell is run and stays, to anything else it is data."""
+    """Remove here-documents, except those of a shell, which runs them."""
     if "<<" not in text:
         return text
     lines = text.split("\n")
@@ -138,7 +137,7 @@ def _tokens(text: str) -> list[str]:
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     try:
         return list(islice(lexer, _MAX_TOKENS))
-    except ValueError:  # a quotation that does not end: as good as can be told without quotations
+    except ValueError:  # an unclosed quotation
         return [match.group() for match in islice(_UNQUOTED.finditer(text), _MAX_TOKENS)]
 
 

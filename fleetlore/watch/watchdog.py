@@ -1,8 +1,6 @@
-"""Watch one session for what it may not notice itself: a loop, a standstill, a budget that runs out. It warns and never
-blocks.
+"""Watch a session for a loop, a standstill and a budget that runs out. It warns and never blocks.
 
-Every session has a guardian of its own, so none can mask another's loop or get another's warning. Time and spending are
-handed in; nothing runs in the background.
+Each session has its own, so none can mask another's loop. Time and spending are handed in.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ STALL_SECONDS = 120.0
 _WARN_SHARE = 0.8
 _LOOP_CAUTION = "guard:loop"
 _FIGURES = re.compile(r"[\d.,%]+")
-# The way out of each kind of loop, by a part of its template (`fleetlore.fingerprint.loops.LoopPattern`).
+# By a part of a loop's template (`fleetlore.fingerprint.loops.LoopPattern`).
 _OUT_OF_LOOPS = {
     "the same call": "Use that result, or ask something else; to wait for a change, wait longer between the calls.",
     " calls in turn": "Take a step that is not one of them.",
@@ -32,7 +30,7 @@ _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a session; None means no limit.
+    """The limits of a session, or None for no limit.
 
     Attributes:
         money: in any currency.
@@ -59,9 +57,9 @@ class Watchdog:
     """Times are of one monotonic clock, in seconds.
 
     Attributes:
-        stall_seconds: silence after which a session stands still, above 0.
-        loop: the loop that it is in now.
-        loops: how often it has got into one.
+        stall_seconds: silence that counts as a standstill, above 0.
+        loop: the current loop.
+        loops: number of loops so far.
 
     Raises ConfigError.
     """
@@ -79,11 +77,11 @@ class Watchdog:
         self.loops = 0
 
     def saw_event(self, now: float) -> None:
-        """The session did something: a call began or ended, or something was said."""
+        """Note a sign of life."""
         self._last_event = now
 
     def took_place(self, tool: str, arguments: object, result: object, pattern: str | None) -> None:
-        """A call ended. `pattern`: the class of its failure, None where it worked."""
+        """Note the end of a call. `pattern`: the class of its failure, None if it worked."""
         loop = self._detector.add(tool, arguments, result, pattern)
         if loop is not None and (self.loop is None or loop.id != self.loop.id):
             self.loops += 1
@@ -96,10 +94,10 @@ class Watchdog:
         self._money += money
 
     def cautions(self, now: float) -> tuple[Tip, ...]:
-        """Return the warnings that hold now, the most pressing first."""
+        """Return the present warnings, the most pressing first."""
         budget = self._budget
         if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
-            return ()  # as before nearly every call
+            return ()
         found = [
             caution
             for name, used, limit, unit in (
@@ -125,7 +123,7 @@ def _way_out(template: str, *, failed: bool) -> str:
 
 
 def _caution(id: str, text: str, source: str = "budget") -> Tip:
-    # With other figures it is no news.
+    # Other figures are no news.
     return Tip(id, source, (text,), key=f"{id}\x1f{_FIGURES.sub('', text)}", tried=False, text=text)
 
 

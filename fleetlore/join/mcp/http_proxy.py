@@ -1,8 +1,7 @@
-"""Forward streamable HTTP to an MCP server elsewhere, and record and advise the calls of its tools.
+"""Forward streamable HTTP to an MCP server, and record and advise the calls of its tools.
 
-Headers pass both ways, and so does the client's own authorisation. A session is as long as one of the server's
-(`Mcp-Session-Id`), which the protocol has no more since 2026-07-28; otherwise it is a peer's, and ends when that is
-silent.
+Headers pass both ways, with the client's own authorisation. A session is one of the server's (`Mcp-Session-Id`, gone
+from the protocol since 2026-07-28), or else lasts until its peer is silent.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from fleetlore.wire.decode import read_json
 
 __all__ = ["forwarding_app", "upstream_client"]
 
-# A client that keeps to no connection names what it does by our own header, which does not go on.
+# Our own header names a client's session without a connection. It is not forwarded.
 _SESSION, _OURS = "mcp-session-id", "fleetlore-session"
-# Of one connection and not of the message.
+# Hop-by-hop headers.
 _HOP = {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade", _OURS}
-# Where a client looks for who lets it in (RFC 9728).
+# RFC 9728.
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _METADATA = re.compile(r'resource_metadata="?[^\s",]+"?')
 _CLIENT = "io.modelcontextprotocol/clientInfo"
@@ -43,9 +42,9 @@ _LOOK_SECONDS = 10.0
 
 
 def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") -> Starlette:
-    """An ASGI application that forwards `/mcp` to `url`; enter the fleet before it runs."""
+    """Return an ASGI application that forwards `/mcp` to `url`. Enter the fleet before it runs."""
     sessions, place = NamedSessions(), urlsplit(url)
-    # The operator chose the address. Servers choose what they call themselves, and could take another's name.
+    # The operator chose the address. A server's own name may be another's.
     server = f"{place.hostname}{place.path.removesuffix('/mcp')}"
 
     async def close_silent() -> None:
@@ -74,7 +73,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
 
         def over(under_way: int = calls.under_way) -> None:
             sessions.busy[session] -= under_way
-            sessions.busy += Counter()  # without those of which none is left
+            sessions.busy += Counter()  # drop zeros
             if id in sessions:
                 sessions.heard(id)
             calls.close()
@@ -145,12 +144,12 @@ def _told(request: Request, answer: httpx2.Response) -> dict[str, str]:
 
 
 def _named(request: Request, name: str) -> str:
-    """The key of a session that a client or the server names; who signs in as another has no part in it."""
+    """Return the key of a named session. Another user's credentials give another key."""
     return f"{sha256(request.headers.get('authorization', '').encode()).hexdigest()} {name}"
 
 
 def _peer(request: Request, asked: bytes, open: Collection[str]) -> str:
-    """All agents on one SDK call themselves the same, so the connection tells those that sign in as the same apart."""
+    """Agents on one SDK share a name, so the connection tells them apart."""
     try:
         message = read_json(asked)
         method, client = message["method"], msgspec.json.encode(message["params"]["_meta"][_CLIENT])
@@ -172,7 +171,7 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
     rest, is_whole = b"", True
     try:
         async for part in answer.aiter_bytes():
-            # Not `aiter_lines`, which ends a line where JSON has a U+2028 in a text.
+            # `aiter_lines` would split at a U+2028 in a JSON text.
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
                 yield (told(line) if is_whole else line) + b"\n"
@@ -188,5 +187,5 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
 
 
 def upstream_client(**options: Any) -> httpx2.AsyncClient:
-    """Return a client without a cookie jar: a cookie that answers one caller must not go with another's request."""
+    """A client without a cookie jar: cookies of one caller must not reach another's request."""
     return httpx2.AsyncClient(cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())), **options)

@@ -1,6 +1,6 @@
-"""Run between an MCP client and any MCP server, record the calls of the server's tools and add advice to answers.
+"""Run between an MCP client and any MCP server, record the calls of its tools and add advice to answers.
 
-Over stdio the server is a child process; over streamable HTTP it is an address. Only four messages change: the server's
+Over stdio the server is a child process, over streamable HTTP an address. Only four messages change: the server's
 instructions, the descriptions of its tools, a call that is sure to fail (answered here, once), and the answer to a
 failed call.
 """
@@ -29,19 +29,19 @@ from fleetlore.wire.decode import read_json, rewritten
 
 __all__ = ["MAX_MESSAGE", "McpCalls", "lines_of", "run_command", "server_of"]
 
-# Bytes of a message that is read. A longer one passes in pieces and unread, so it cannot fill the memory.
+# A longer message passes in pieces and unread.
 MAX_MESSAGE = 64 * 1024 * 1024
 
-# Words of a command that do not name its server: options, settings, code, and programs that start another.
+# Words of a command that do not name its server: options, settings, code, and launchers.
 _STARTERS = re.compile(
     r"-.*|.*[=\s].*|(npx|uvx?|pipx|pnpm|yarn|bunx?|deno|node|docker|podman|run|exec|dlx|x|tool|env)|python.*", re.DOTALL
 )
 
 _CALL = "tools/call"
-# To whose answers something is added, whatever they say.
+# Methods whose answers are extended.
 _BEGINNINGS = ("initialize", "server/discover")
 _LIST = "tools/list"
-# Calls under way that are remembered; one that is never answered must not fill the memory.
+# Calls under way that are remembered.
 _MAX_OPEN = 1024
 # Time for a server to end after its client has gone.
 _END_SECONDS = 5.0
@@ -50,21 +50,20 @@ _END_SECONDS = 5.0
 class McpCalls:
     """The calls of one connection, recorded in one session.
 
-    Any version of JSON-RPC; any thread. A message is JSON, with the line's end or without; what comes in its place ends
-    likewise.
+    Any version of JSON-RPC; any thread. A message is JSON, with or without the line's end, which its replacement keeps.
     """
 
     def __init__(self, session: Session, server: str = "") -> None:
         self._session = session
         self._prefix = mcp_name(server, "") if server.strip("_ ") else ""
-        # Calls, and methods of other requests that wait for an answer.
+        # Calls, and methods of other requests.
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
     def from_client(self, message: bytes) -> tuple[bytes, bytes]:
         if not self._session.is_open:
             return message, b""
         requests = _parsed(message)[:_MAX_OPEN]
-        # A batch is passed on whole: the answers to it come in one message.
+        # A batch passes whole, because its answers come in one message.
         if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
             return b"", msgspec.json.encode(answer) + _end_of(message)
         for each in requests:
@@ -84,18 +83,18 @@ class McpCalls:
         return sum(isinstance(each, Action) for each in self._begun)
 
     def close(self) -> None:
-        """The connection ended: what became of the calls under way is not known."""
+        """The connection ended, and so did the calls under way."""
         self._begun.close()
 
     def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer to a call that is not made. As an error, it need not follow the tool's output schema."""
+        """Answer a held call. An error need not follow the tool's output schema."""
         id, params = message.get("id"), message.get("params")
         if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
             return None
         advice = self._session.hold(self._named(params), params.get("arguments"))
         if advice is None:
             return None
-        # Newer protocols require `resultType`; to older ones it is one field more, which they allow.
+        # Newer protocols require `resultType`; older ones allow it.
         result = {
             "resultType": "complete",
             "content": [{"type": "text", "text": self._shown(advice.text)}],
@@ -106,7 +105,7 @@ class McpCalls:
     def _take_request(self, message: dict[str, Any]) -> None:
         method, id, params = message.get("method"), message.get("id"), message.get("params")
         if isinstance(id, list | dict):
-            return  # no JSON-RPC; the server will say so
+            return  # the server will report it
         if method == _CALL and isinstance(params, dict):
             tool = self._named(params)
             self._begun.add(_key(id), tool, self._session.begin(tool, params.get("arguments")))
@@ -124,7 +123,7 @@ class McpCalls:
             add = self._note if begun == _LIST else self._introduce
             if not isinstance(result, dict) or not add(result):
                 return False
-            if result.get("cacheScope") == "public":  # what was added is this agent's
+            if result.get("cacheScope") == "public":  # the addition is this agent's
                 result["cacheScope"] = "private"
             return True
         if begun is None:
@@ -134,7 +133,7 @@ class McpCalls:
             begun.end(error_text=str(said))
             return False
         content = result.get("content")
-        if content is None:  # the server asks for more first, or will answer later in a separate call
+        if content is None:  # the server needs more input, or answers later in a separate call
             begun.abandon()
             return False
         parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
@@ -155,7 +154,7 @@ class McpCalls:
     def _introduce(self, result: dict[str, Any]) -> bool:
         given = result.get("instructions")
         if given is not None and not isinstance(given, str):
-            return False  # the client will say so
+            return False  # the client will report it
         result["instructions"] = joined(given, self._shown(prompt_prefix(self._session)))
         return True
 
@@ -172,12 +171,12 @@ class McpCalls:
         return f"{self._prefix}{tool.get('name')}"
 
     def _shown(self, text: str) -> str:
-        """Return a text with the names of tools as the client knows them."""
+        """Restore the client's names of tools."""
         return text.replace(self._prefix, "") if self._prefix else text
 
 
 def _key(id: object) -> str:
-    """The id of a request as text: some clients answer 1 with 1.0, and none means "1" by 1."""
+    """Some clients answer 1 with 1.0, and "1" is another id."""
     return repr(int(id) if isinstance(id, float) and id.is_integer() else id)
 
 
@@ -203,16 +202,13 @@ def _parsed(message: bytes) -> list[dict[str, Any]]:
 
 
 def server_of(command: Sequence[str]) -> str:
-    """Return the name of the server that a command starts.
-
-    Servers choose what they call themselves, and could take another's name.
-    """
+    """Return the name of the server that a command starts. A server's own name may be another's."""
     named = next((each for each in command if not _STARTERS.fullmatch(PurePath(each).name)), command[0])
     return PurePath(named).stem
 
 
 def run_command(command: Sequence[str], session: Session) -> int:
-    """Run an MCP server as a child, between it and the client on this process's stdin and stdout; its exit code."""
+    """Run an MCP server between it and the client on this process's stdin and stdout. Return its exit code."""
     try:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
@@ -248,9 +244,9 @@ def lines_of(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:
 
 def _from_client(server: subprocess.Popen[bytes], calls: McpCalls, to_client: Callable[[bytes], None]) -> None:
     assert server.stdin is not None
-    # If the server or the client has gone, the reader of the server's output ends the proxy.
+    # The reader of the server's output ends the proxy.
     with suppress(OSError):
-        # Open a separate file: the process's end would wait for a thread that reads `sys.stdin`.
+        # At exit the process would wait for a thread that reads `sys.stdin`.
         with open(0, "rb", closefd=False) as client:
             for line, is_whole in lines_of(client.readline):
                 onward, answer = calls.from_client(line) if is_whole else (line, b"")
