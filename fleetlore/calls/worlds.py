@@ -22,7 +22,7 @@ _STATEMENT = re.compile(
     r"|PRAGMA\s+\w|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+)?(?:TABLE|VIEW|INDEX)\s)",
     re.DOTALL,
 )
-# Tools and arguments of such a name take SQL. "Select a hotel from the list" is none.
+# Tools and arguments of such a name take SQL. "Select a hotel from the list" is no statement.
 _DATABASE = re.compile(r"sql|database|(?<![a-z])db(?![a-z])|duckdb|clickhouse|bigquery|snowflake", re.IGNORECASE)
 _NAMES = re.compile(
     r"(?i)\s*(?:SHOW|DESC(?:RIBE)?|PRAGMA)\s"

@@ -23,7 +23,7 @@ __all__ = [
     "MAX_PART_BYTES", "lines_of", "read_atif", "read_claude_code", "read_inspect", "read_messages", "read_swe_agent",
 ]  # fmt: skip
 
-# Of an unpacked part or line: a few kB on the disk may stand for gigabytes.
+# Limit of an unpacked part or line: a few kB on the disk may stand for gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
 _ZSTANDARD = 93  # some versions of zipfile lack it
