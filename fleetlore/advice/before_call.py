@@ -186,7 +186,7 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         )
     for what, health, faults in groups:
         now = [each for each in faults if _transient_weight(each, time)]
-        if now and _are_most(health, now):
+        if now and _are_most(health, now, time):
             id = (now[0].parent or now[0].id) if call is not None else now[0].id
             wait, figures = _after_a_wait(index.health(id), moment.known.quorum)
             parts = (f"{wait} and {what}: it has a passing fault (", *_error_parts(now[0]), f").{figures}")
@@ -201,11 +201,21 @@ def _after_a_wait(failure: Pattern | None, quorum: int) -> tuple[str, str]:
     return f"Wait {max(seconds, 1)} s", f" After such a wait it worked in {worked} of {sessions} sessions."
 
 
-def _are_most(health: Pattern | None, passing: Collection[Pattern]) -> bool:
+def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float) -> bool:
+    """Whether most of the calls fail so, as far as is known: one endpoint's fault is no reason to wait for another's.
+
+    The patterns do not say which endpoint failed. A kind of call has no hours, so all its calls count while it is new.
+    """
     met = sum(each.failures for each in passing)
-    if health is None or not health.hours or health.calls < met:
+    if health is None or health.calls < met:
         return True
-    _, calls, failures = health.hours[0]
+    calls, failures = health.calls, health.failures
+    if health.hours:
+        _, calls, failures = health.hours[0]
+    elif health.last_seen > max(each.last_seen for each in passing):
+        return False
+    elif time - health.first_seen > _TRANSIENT_SECONDS:
+        return True
     return 2 * min(failures, met) >= calls
 
 

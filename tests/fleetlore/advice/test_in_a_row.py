@@ -60,26 +60,46 @@ async def test_no_run_reads_two_lines_that_contradict(
 ENDPOINTS = "/v2/accounts", "/v2/orders", "/v2/report", "/v2/stock", "/v2/prices"
 
 
-async def brief_after(faults: dict[str, str]) -> str:
-    """What a new agent reads of `http` after others called five endpoints, some of which failed so."""
+async def read_after(faults: dict[str, str], endpoints: Sequence[str] = ENDPOINTS) -> tuple[str, list[str]]:
+    """What a new agent reads of `http`, and before each call, after others called endpoints that failed so."""
     memory = MemoryPipeline()
     for number, agent in enumerate("abcd"):
         made: list[Event] = []
         with memory.session(agent, f"job {number}", "shop api", f"s{number}", made) as session:
-            for path in ENDPOINTS:
+            for path in endpoints:
                 fault = faults.get(path)
                 session.record("http", {"method": "GET", "path": path}, result="ok", error_text=fault)
             session.succeed()
         await memory.take(made)
     with memory.session("new", "another job", "shop api", "new", []) as session:
-        return session.brief(["http"]).text
+        brief = session.brief(["http"]).text
+    before_calls = []
+    for path in endpoints:
+        with memory.session("new", "another job", "shop api", f"new {path}", []) as session:
+            before_calls.append(session.advise("http", {"method": "GET", "path": path}).text)
+    return brief, before_calls
 
 
 async def test_a_tool_is_not_called_faulty_for_one_of_its_endpoints() -> None:
     faults = {"/v2/stock": "HTTP 503 Service Unavailable", "/v2/prices": "HTTP 429 Too Many Requests"}
-    assert "passing fault" not in await brief_after(faults)
+    brief, before_calls = await read_after(faults)
+    assert not any("passing fault" in text for text in (brief, *before_calls))
     everywhere = dict.fromkeys(ENDPOINTS[:3], "HTTP 503 Service Unavailable") | {"/v2/prices": faults["/v2/prices"]}
-    assert (await brief_after(everywhere)).count("passing fault") == 1
+    brief, _ = await read_after(everywhere)
+    assert brief.count("passing fault") == 1
+
+
+@pytest.mark.parametrize("place", range(len(ENDPOINTS)))
+async def test_one_endpoint_with_a_fault_does_not_delay_calls_of_the_others(place: int) -> None:
+    """Whichever was called last."""
+    endpoints = [*ENDPOINTS[place:], *ENDPOINTS[:place]]
+    _, before_calls = await read_after({"/v2/stock": "HTTP 503 Service Unavailable"}, endpoints)
+    assert not any("passing fault" in text for text in before_calls)
+
+
+async def test_a_fault_of_all_endpoints_delays_each_call() -> None:
+    _, before_calls = await read_after(dict.fromkeys(ENDPOINTS, "HTTP 503 Service Unavailable"))
+    assert all("passing fault" in text for text in before_calls)
 
 
 HOSTS = "stock.example.com", "prices.example.com", "orders.example.com"
