@@ -200,7 +200,7 @@ def _milvus(folder: Path) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 120
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
             break
@@ -208,7 +208,7 @@ def _milvus(folder: Path) -> Iterator[str]:
         time.sleep(0.02)
     yield f"http://127.0.0.1:{port}"
     server.terminate()
-    server.wait(40)
+    server.wait(120)
     if server.stdin is not None:
         server.stdin.close()
 
@@ -255,7 +255,7 @@ def _prometheus(folder: Path, targets: dict[str, str]) -> Iterator[Callable[[str
     ]
 
     def ask(expression: str) -> list[dict[str, Any]]:
-        with urlopen(f"http://{address}/api/v1/query?query={quote(expression)}", timeout=10) as response:
+        with urlopen(f"http://{address}/api/v1/query?query={quote(expression)}", timeout=120) as response:
             answer = json.load(response)
         assert answer["status"] == "success", answer
         return list(answer["data"]["result"])

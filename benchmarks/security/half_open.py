@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 
 from sinks.health_endpoint import Endpoint, Readiness
+from streams.embedded.broker import free_port
 
 RATE, BEFORE_SECONDS, PROBES = 250, 8.0, 30
 BAR_SECONDS = 0.050
@@ -39,8 +40,7 @@ def half_open() -> Iterator[tuple[str, str, str, str]]:
 
 def probed(kind: str, before_seconds: float = BEFORE_SECONDS) -> tuple[int, float]:
     """How many probes were answered, and the slowest in seconds."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen([sys.executable, "-m", _MODULE, kind, str(port)], stderr=subprocess.DEVNULL)
     stop = threading.Event()
     opener = threading.Thread(target=_open, args=(port, stop))

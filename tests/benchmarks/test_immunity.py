@@ -110,7 +110,7 @@ async def test_a_journal_tells_another_process_at_its_next_poll(tmp_path: Path) 
     async with writer.session("a", 0) as author, reader.session("b", 0) as other:
         assert not other.knows(call)
         await author.perform(call)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not other.knows(call):
                 await asyncio.sleep(0.01)
     assert await writer.stop() == (3, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.report import Report
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 
 def quick(name: str) -> Report:

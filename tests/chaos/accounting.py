@@ -19,7 +19,7 @@ from sinks.milvus import MilvusStore
 from streams.runtime.stale_records import SOURCES
 from streams.stage.base import ListedStore
 
-MEND_SECONDS = 30.0
+MEND_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tests.chaos.world import PARTITIONS, World
 from tests.doubles.mock_cluster import MockCluster
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-DRAIN_SECONDS = 120.0
+DRAIN_SECONDS = 400.0
 RELAY_SECONDS = 6.0  # between two kills of the relay, whose start takes two
 KILL_SECONDS = 2.5  # between two kills, on the average: a worker that is started again gets something done
 OF_SCHEMA = re.compile(r"schema \d+")

@@ -31,7 +31,7 @@ PARTITIONS = 2
 SESSION_TIMEOUT_SECONDS = 4.0
 DRAIN_SECONDS = 3.0
 RESTART_SECONDS = 0.5
-END_SECONDS = 60.0
+END_SECONDS = 240.0
 LAST_LINES = 60
 # Metrics that say who owns what and what holds a commit back.
 HELD = re.compile(

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1_200))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -170,7 +170,7 @@ async def workers_come_and_go(scene: Scene) -> int:
             os.killpg(another.pid, signal.SIGKILL)
         else:
             another.terminate()
-        await asyncio.to_thread(another.wait, 40)
+        await asyncio.to_thread(another.wait, 120)
     return STORM // 2
 
 
@@ -179,7 +179,7 @@ async def offsets_deleted(scene: Scene) -> int:
     await asyncio.sleep(AWAY_SECONDS)
     os.killpg(scene.worker.pid, signal.SIGKILL)
     admin = AdminClient({"bootstrap.servers": scene.cluster.address, "log_level": 0})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:  # the coordinator takes the killed worker for a member until its session is over
             await asyncio.sleep(1.0)
             with contextlib.suppress(KafkaException):
@@ -249,7 +249,7 @@ async def rolling_restart(scene: Scene) -> int:
     for _ in range(RESTARTS):
         coming = await scene.another()
         going.terminate()
-        await asyncio.to_thread(going.wait, 40)
+        await asyncio.to_thread(going.wait, 120)
         going = coming
         await asyncio.sleep(1.0)
     return 0

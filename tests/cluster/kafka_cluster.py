@@ -21,8 +21,8 @@ from streams.embedded.broker import CLUSTER_ID, RELEASE, free_port, java_command
 
 # The release that brokers are upgraded from.
 BEFORE = "4.0.1"
-START_SECONDS = 120.0
-STOP_SECONDS = 30.0
+START_SECONDS = 240.0
+STOP_SECONDS = 120.0
 LOG_LINES = 15
 # How tests and brokers reach a broker whatever the clients' listeners ask for.
 INSIDE = "INSIDE"

@@ -118,7 +118,7 @@ async def may_write(settings: Settings, name: str) -> bool:
 async def may_read(settings: Settings, name: str) -> bool:
     """The records are written by `root`. A topic without the right to describe it looks absent."""
     try:
-        return len(await read_to_end(settings.cluster, [name], 20.0)) > 0
+        return len(await read_to_end(settings.cluster, [name], 120)) > 0
     except BrokerUnavailable as error:
         assert "TopicAuthorizationFailed" in str(error)
         return False
@@ -210,18 +210,18 @@ async def test_the_fleet_works_with_these_lists(
     for name, value in agent.to_env().items():
         if value and name not in ("FLEETLORE_TENANTS",):
             monkeypatch.setenv(name, value)
-    async with Fleet("agent", tenant="a", ready_seconds=20) as fleet:
+    async with Fleet("agent", tenant="a", ready_seconds=120) as fleet:
         async with fleet.session("find a folder") as session:
             async with session.action("ls", {"path": "/nowhere"}) as action:
                 action.fail("FileNotFoundError", "no such folder")
             session.fail()
-        assert await fleet.flush(20)
+        assert await fleet.flush(120)
         await wait_drained(of(granted, "operator", milvus=milvus), "a", 60.0)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not fleet.replica.index.patterns:
                 await asyncio.sleep(0.05)
     running.terminate()
-    assert await asyncio.to_thread(running.wait, 40) == 0
+    assert await asyncio.to_thread(running.wait, 120) == 0
 
 
 async def test_a_principal_with_a_login_and_a_key_of_its_own_takes_no_session_of_others(
@@ -237,7 +237,7 @@ async def test_a_principal_with_a_login_and_a_key_of_its_own_takes_no_session_of
         emitter = Emitter(of(granted, "agent-a", principal_key=key).cluster, "a", principal_key=key)
         await emitter.start()
         assert all(emitter.emit(event) for session in sessions for event in session)
-        assert await emitter.flush(20.0)
+        assert await emitter.flush(120)
         await emitter.close()
 
     running = await asyncio.to_thread(start_worker, worker)
@@ -248,7 +248,7 @@ async def test_a_principal_with_a_login_and_a_key_of_its_own_takes_no_session_of
     await emit("evil", *taken, forged)
     await wait_drained(of(granted, "operator", milvus=milvus), "a", 60.0)
     running.terminate()
-    assert await asyncio.to_thread(running.wait, 40) == 0
+    assert await asyncio.to_thread(running.wait, 120) == 0
     async with MilvusStore.from_settings(worker) as store:
         judged = [each for each in (await read_knowledge(store, "a")).judgments if each[0] in (*ids, "forged")]
         items = [orjson.loads(row["body"]) async for row in store.rows("items", "a", "body", tool="deploy")]
@@ -265,7 +265,7 @@ async def test_a_worker_that_may_not_join_its_group_ends_and_says_so(
     command = (sys.executable, "-m", "fleetlore.cli.main", "worker")
     running = guarded(*command, environ=worker_environ(settings))
     try:
-        assert await asyncio.to_thread(running.wait, 60) == 1
+        assert await asyncio.to_thread(running.wait, 120) == 1
     finally:
         end(running)
     assert "GroupAuthorizationFailed" in capfd.readouterr().err

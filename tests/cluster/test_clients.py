@@ -22,7 +22,7 @@ async def test_what_is_committed_is_not_forgotten_by_a_broker_that_coordinates_t
     partition = TopicPartition(topic(tenant, "events"), 0)
     async with connected(make_consumer(three.address, group=tenant)) as consumer:
         consumer.assign([partition])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await consumer.commit({partition: 7})
     async with connected(make_admin(three.address)) as admin:
         coordinator = await admin.find_coordinator(tenant)

@@ -32,7 +32,7 @@ async def test_what_was_forgotten_and_compacted_away_is_not_kept_by_a_replica_th
 
     async def known() -> set[str]:
         await replica.start()
-        assert await replica.caught_up(60)
+        assert await replica.caught_up(120)
         await replica.close()
         return set(replica.index.items)
 
@@ -46,7 +46,7 @@ async def test_what_was_forgotten_and_compacted_away_is_not_kept_by_a_replica_th
         assert await known() == {"gone", "stays"}
         await put("gone", None)
         async with asyncio.timeout(COMPACTED_SECONDS):
-            while any(each.key == b"gone" for each in await read_to_end(three.address, [name], 60.0)):
+            while any(each.key == b"gone" for each in await read_to_end(three.address, [name], 120)):
                 await asyncio.sleep(2.0)
                 await put("stays", memory_item("stays", tenant="x", pattern="class").to_json())
         # No record says any more that it is gone, so the time that has passed must.

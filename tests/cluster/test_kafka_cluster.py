@@ -25,7 +25,7 @@ async def test_what_is_acknowledged_survives_each_broker_in_turn(three: KafkaClu
             await producer.send_and_wait(name, b"%d" % number)
         broker.launch()
         broker.await_brokers(3)
-    records = await read_to_end(three.address, [name], 60.0)
+    records = await read_to_end(three.address, [name], 120)
     assert sorted(record.value for record in records) == [b"0", b"1", b"2"]
 
 
@@ -49,7 +49,7 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         assert said.readline() == b"up\n"
         owner.kill()
         owner.wait()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while any(str(tmp_path).encode() in command for command in _commands()):
         assert time.monotonic() < deadline, "a broker is left"
         time.sleep(0.2)

@@ -25,7 +25,7 @@ from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
 
-DRAIN_SECONDS = 120.0
+DRAIN_SECONDS = 400.0
 STEPS = 510  # a part of a session
 STEP_CHARACTERS = 2_000  # that are kept, of arguments and of the result each
 BURST = 16

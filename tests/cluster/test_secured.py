@@ -36,7 +36,7 @@ async def emit(settings: Settings, tenant: str) -> None:
     await emitter.start()
     for event in Story(tenant).session("good", WRONG, RIGHT):
         assert emitter.emit(event)
-    assert await emitter.flush(20.0)
+    assert await emitter.flush(120)
     await emitter.close()
 
 
@@ -45,7 +45,7 @@ async def test_topics_are_made_written_and_read(secured: Secured, tenant: str, w
     settings = secured.by(way, tenant)
     assert len(await ensure_topics(settings)) == len(TOPICS)
     await emit(settings, tenant)
-    assert len(await read_to_end(settings.cluster, [topic(tenant, "events")], 20.0)) == 1
+    assert len(await read_to_end(settings.cluster, [topic(tenant, "events")], 120)) == 1
 
 
 # Faust knows three kinds of credentials.
@@ -58,7 +58,7 @@ async def test_a_worker_serves(
     await emit(settings, tenant)
     await wait_drained(settings, tenant, 60.0)
     worker.terminate()
-    assert await asyncio.to_thread(worker.wait, 40) == 0
+    assert await asyncio.to_thread(worker.wait, 120) == 0
     store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
     try:
         assert (await read_knowledge(store, tenant)).judgments == [("good", "success", 4)]

@@ -28,7 +28,7 @@ SESSIONS, BURST = 100, 8
 # 20 is a stall of 54 s.
 SESSION_TIMEOUT_SECONDS = float(os.environ.get("LINK_TIMEOUT_SECONDS", "6"))
 STALL_SECONDS = 2.7 * SESSION_TIMEOUT_SECONDS
-DRAIN_SECONDS = 150.0
+DRAIN_SECONDS = 400.0
 LINK = "LINK"
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,6 @@ from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Store
 from tests.odd_texts import INJECTION, ODD_IDS, ODDER_IDS, odd_ids
 
-pytestmark = pytest.mark.timeout(300)
-
 COLLECTIONS = ("patterns", "judgments", "items")
 
 

@@ -97,7 +97,7 @@ def box(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
     ) as running:
         yield folder, port, running
         running.send_signal(signal.SIGINT)
-        running.wait(60)
+        running.wait(120)
 
 
 def test_uvx_runs_the_stack_with_a_relay(box: tuple[Path, int, subprocess.Popen[str]]) -> None:
@@ -106,7 +106,7 @@ def test_uvx_runs_the_stack_with_a_relay(box: tuple[Path, int, subprocess.Popen[
     assert any("Ctrl-C stops it" in line for line in running.stderr)
     for _ in range(300):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/openapi.json", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/openapi.json", timeout=120) as answer:
                 assert json.load(answer)["openapi"].startswith("3.1")
                 return
         except OSError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,6 +64,7 @@ class ModelEndpoint:
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Lock()
+        self._left = threading.Event()
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,6 +92,7 @@ class ModelEndpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._left.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -104,7 +105,7 @@ class ModelEndpoint:
             self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             reply = self._reply(handler, request)
-            time.sleep(reply.seconds)
+            self._left.wait(reply.seconds)
         finally:
             with self._lock:
                 self._at_once -= 1

@@ -45,7 +45,7 @@ def run(name: str, address: str) -> str:
 async def sent(address: str) -> list[dict[str, Any]]:
     """All events so far, in order of the log."""
     found: list[dict[str, Any]] = []
-    for record in await read_to_end(address, [topic("default", "events")], 20):
+    for record in await read_to_end(address, [topic("default", "events")], 120):
         value = orjson.loads(record.value)
         found += value if isinstance(value, list) else [value]
     return found

@@ -313,7 +313,6 @@ def test_a_folder_that_is_a_link_is_not_followed(storage: tuple[BlobStore, Any, 
     assert refused(storage) == "not_allowed"
 
 
-@pytest.mark.timeout(60)
 def test_a_pipe_in_the_storage_keeps_nobody_waiting(storage: tuple[BlobStore, Any, Path]) -> None:
     storage[2].unlink()
     os.mkfifo(storage[2])

@@ -48,7 +48,7 @@ async def test_the_gateway_sends_no_cookie_of_one_caller_with_another_s_request(
     seen: list[Request] = []
     async with provider(seen) as address, serving(relay_app({"default": fleet}, None, {"openai": address})) as relay:
         for headers in (FIRST, SECOND, {**SECOND, "cookie": "mine=1"}):
-            async with httpx2.AsyncClient(headers=headers) as client:
+            async with httpx2.AsyncClient(timeout=120, headers=headers) as client:
                 answer = await client.get(f"{relay}/openai/v1/models")
                 assert answer.headers.get("set-cookie"), "the caller itself gets its cookie"
     assert [each.headers.get("cookie") for each in seen] == [None, None, "mine=1"]
@@ -59,7 +59,7 @@ async def test_the_mcp_proxy_sends_no_cookie_of_one_caller_with_another_s_reques
     fleet._lifetime.enter()
     async with provider(seen) as address, serving(forwarding_app(fleet, f"{address}/mcp")) as proxy:
         for headers in (FIRST, SECOND):
-            async with httpx2.AsyncClient(headers=headers) as client:
+            async with httpx2.AsyncClient(timeout=120, headers=headers) as client:
                 await client.post(f"{proxy}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize"})
     assert [each.headers.get("cookie") for each in seen] == [None, None]
 

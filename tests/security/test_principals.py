@@ -143,11 +143,11 @@ async def test_what_an_agent_sends_is_signed(broker: EmbeddedBroker, tenant: str
     await emitter.start()
     for agent in ("good:1", "other"):
         assert emitter.emit(Story(tenant).session(f"s-{agent}", agent=agent)[0])
-    assert await emitter.flush(60)
+    assert await emitter.flush(120)
     await emitter.close()
     name, effects = topic(tenant, "events"), Effects()
     taken = []
-    for sent in await read_to_end(broker.address, [name], 20.0):
+    for sent in await read_to_end(broker.address, [name], 120):
         headers = dict(sent.headers)
         taken += read_events(Record(name, 0, 0, None, sent.value, headers, BASE_TIME + 10), effects, KNOWN)
     assert [each.agent for each in taken] == ["good:1"]
@@ -178,7 +178,7 @@ async def test_what_is_sent_back_is_signed_by_nobody_who_did_not_sign_it(
     async with BatchProducer(broker.address, 2**20) as producer:
         await producer.send([record_of(stage, DeadLetter(read, part, "bad_field", ""))])
     await redrive(broker.address, tenant, send=True, self_declared=False)
-    [sent] = await read_to_end(broker.address, [name], 20.0)
+    [sent] = await read_to_end(broker.address, [name], 120)
     made = Record(name, 0, 0, None, sent.value, dict(sent.headers), BASE_TIME + 10)
     taken = ["evil"] if whole else []  # signed, and still not by `good`
     known = signed == "now" and (whole or checked)
@@ -202,7 +202,7 @@ async def test_what_nobody_signed_is_not_sent_back(broker: EmbeddedBroker, tenan
         await producer.send([record_of(FeedbackStage(KNOWN), each) for each in effects.dead_letters])
     done = await redrive(broker.address, tenant, send=True, self_declared=False)
     assert [why for _, why in done.refused] == ["no principal signed it"]
-    assert not await read_to_end(broker.address, [name], 20.0)
+    assert not await read_to_end(broker.address, [name], 120)
 
 
 def test_a_worker_of_a_secured_cluster_has_to_be_told_that_agents_are_self_declared() -> None:

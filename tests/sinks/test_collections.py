@@ -20,8 +20,6 @@ from sinks.collections import (
 from sinks.metrics import Metrics
 from sinks.milvus import REFRESH_SECONDS, RESOLVE_SECONDS, MilvusStore
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def store_of(address: str, version: str | None = None, clock: FakeClock | None = None) -> MilvusStore:
     return MilvusStore(address, "", shared_encoder(), Metrics("test"), version, clock=clock)

@@ -25,7 +25,7 @@ TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")
 
 
 async def running(fleet: Fleet, version: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while fleet.call_model_version != version:
             await asyncio.sleep(0.02)
 
@@ -82,13 +82,13 @@ async def test_each_outcome_names_the_version_that_the_agents_own_model_ran(
             async with fleet.session(goal="tidy up") as session:
                 for version in versions:
                     await publisher.publish(*version)
-                    async with asyncio.timeout(60):
+                    async with asyncio.timeout(120):
                         while policy.version != version[1].version:
                             await asyncio.sleep(0.02)
                     async with session.action("shell", {"command": "ls"}) as action:
                         action.result = "a b"
-            assert await fleet.emitter.flush(30)
-    records = await read_to_end(broker.address, [topic(tenant, "events")], 20)
+            assert await fleet.emitter.flush(120)
+    records = await read_to_end(broker.address, [topic(tenant, "events")], 120)
     values = [orjson.loads(record.value or b"") for record in records]
     events = [event for value in values for event in (value if isinstance(value, list) else [value])]
     ran = [event["data"].get("fleetlore.adapter") for event in events if ".outcome." in event["type"]]
@@ -108,7 +108,7 @@ sys.meta_path.insert(0, Missing())
 from fleetlore import Fleet
 
 async def main():
-    async with Fleet("light", broker=sys.argv[1], tenant=sys.argv[2], ready_seconds=40) as fleet:
+    async with Fleet("light", broker=sys.argv[1], tenant=sys.argv[2], ready_seconds=120) as fleet:
         print(fleet.call_model_version, fleet.call_model.knows("shell"))
 
 asyncio.run(main())

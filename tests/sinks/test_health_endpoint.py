@@ -38,7 +38,7 @@ def endpoint(clock: HandClock) -> Iterator[Endpoint]:
 
 
 def get(endpoint: Endpoint, path: str, accept: str = "") -> tuple[int, str, str]:
-    connection = HTTPConnection(endpoint.host, endpoint.port, timeout=10)
+    connection = HTTPConnection(endpoint.host, endpoint.port, timeout=120)
     try:
         connection.request("GET", path, headers={"Accept": accept})
         response = connection.getresponse()

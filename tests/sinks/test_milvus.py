@@ -15,8 +15,6 @@ from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore
 from streams.embedded.broker import free_port
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def encoder() -> StaticEncoder:

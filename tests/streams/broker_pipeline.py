@@ -21,7 +21,7 @@ from sinks.milvus import MilvusStore
 from streams.offline.drain import wait_drained
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
 
-DRAIN_SECONDS = 120.0
+DRAIN_SECONDS = 240.0
 
 
 @dataclass(slots=True)

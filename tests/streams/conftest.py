@@ -24,7 +24,7 @@ from streams.embedded.broker import free_port
 from tests.streams.broker_pipeline import BrokerPipeline, Server
 from tests.streams.log_pipeline import PARTITIONS, LogPipeline
 
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 def guarded(*command: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -39,7 +39,7 @@ def guarded(*command: str, environ: Mapping[str, str] | None = None) -> subproce
 
 def end(child: subprocess.Popen[bytes]) -> None:
     child.terminate()
-    child.wait(40)
+    child.wait(120)
     if child.stdin is not None:
         child.stdin.close()
 
@@ -55,11 +55,12 @@ def wait_ready(url: str, child: subprocess.Popen[bytes]) -> None:
 def unready(url: str) -> str:
     """Why a role is not ready; "" if it is."""
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=2):
-            return ""
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.read().decode().strip()
+        try:
+            with urllib.request.urlopen(f"{url}/readyz", timeout=10):
+                return ""
+        except urllib.error.HTTPError as refused:
+            with refused:
+                return refused.read().decode().strip()
     except OSError as error:
         return repr(error)
 
@@ -133,7 +134,7 @@ async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Ca
         yield make
 
 
-@pytest.fixture(params=["memory", pytest.param("broker", marks=[pytest.mark.timeout(300), pytest.mark.long])])
+@pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.long)])
 async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[LogPipeline | BrokerPipeline]:
     """The pipeline, once on the in-memory log and once as a worker process."""
     if request.param == "memory":

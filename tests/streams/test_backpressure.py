@@ -75,7 +75,7 @@ def rss_bytes(guard: subprocess.Popen[bytes]) -> int:
 
 def figures(port: int) -> dict[str, float]:
     """Sums of the metrics over their labels, for the first stage and the topic it reads."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as page:
         families = text_string_to_metric_families(page.read().decode())
     found: dict[str, float] = {}
     for family in families:

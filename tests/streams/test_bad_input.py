@@ -106,7 +106,6 @@ async def test_a_bad_event_beside_good_ones(log_pipeline: Callable[..., Pipeline
     assert all(committed == end for committed, end in pipeline.committed("events").values())
 
 
-@pytest.mark.timeout(300)
 async def test_all_bad_events_at_once_on_a_real_worker(broker_pipeline: Pipeline) -> None:
     """The same events as above, in one record, through broker, worker and Milvus."""
     pipeline = broker_pipeline

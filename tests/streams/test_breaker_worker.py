@@ -79,7 +79,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_a_worker_stops_at_garbage_and_again_and_goes_on_when_it_may(settings: Settings, tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     for _ in range(2):
@@ -110,7 +109,6 @@ async def test_a_worker_stops_at_garbage_and_again_and_goes_on_when_it_may(setti
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_another_tenant_of_the_worker_goes_on_and_what_is_stopped_waits_on_the_log(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -123,7 +121,7 @@ async def test_another_tenant_of_the_worker_goes_on_and_what_is_stopped_waits_on
     def lag(name: str) -> float | None:
         with (
             contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page,
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as page,
         ):
             found = re.search(rf'^fleetlore_consumer_lag\w*{{.*"{name}".*}} (\S+)', page.read().decode(), re.MULTILINE)
             return float(found[1]) if found else None

@@ -23,8 +23,6 @@ from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from tests.streams.broker_pipeline import BrokerPipeline
 
-pytestmark = pytest.mark.timeout(300)
-
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 
@@ -34,7 +32,7 @@ def send_with_librdkafka(bootstrap: str, name: str, events: list[Event]) -> None
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "log_level": 0})
     for event in events:
         producer.produce(name, orjson.dumps(to_cloudevent(event)), key=event.session)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipeline) -> None:
@@ -54,7 +52,7 @@ async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline:
     producer = Producer({"bootstrap.servers": pipeline.settings.broker, "log_level": 0})
     for event in pipeline.story.session("good", WRONG, RIGHT):
         producer.produce(topic(pipeline.tenant, "events"), orjson.dumps(to_cloudevent(event)), key=event.session)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
 
@@ -75,7 +73,7 @@ async def test_confluent_kafka_in_binary_mode(broker_pipeline: BrokerPipeline) -
             key=event.session,
             headers={**headers, "content-type": "application/json"},
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
     assert await pipeline.dead_letters() == []
@@ -88,7 +86,7 @@ def mock_server(
     """A worker on librdkafka's mock cluster. It has no request to create a topic: asking for one makes it."""
     admin = Producer({"bootstrap.servers": mock_cluster, "log_level": 0})
     for spec in TOPICS:
-        assert len(admin.list_topics(topic(tenant, spec.name), timeout=10).topics) == 1
+        assert len(admin.list_topics(topic(tenant, spec.name), timeout=120).topics) == 1
     settings = Settings(
         broker=mock_cluster,
         milvus=milvus,
@@ -100,7 +98,7 @@ def mock_server(
     worker = start_worker(settings)
     yield settings
     worker.terminate()
-    worker.wait(40)
+    worker.wait(120)
     if worker.stdin is not None:
         worker.stdin.close()
 

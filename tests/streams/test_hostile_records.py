@@ -208,7 +208,6 @@ HEADERS: dict[str, tuple[list[tuple[str, bytes | None]], bytes]] = {
 }
 
 
-@pytest.mark.timeout(300)
 async def test_odd_headers_are_dead_letters_and_the_session_beside_them_is_judged(pipeline: Pipeline) -> None:
     good = pipeline.story.session("good", RIGHT, RIGHT)
     await pipeline.send(good[:2])

@@ -37,7 +37,7 @@ async def test_a_checksum_that_fails_costs_no_record_of_another_partition(broker
     async with connected(make_consumer(settings.cluster)) as consumer:
         consumer.assign(partitions := [TopicPartition(name, number) for number in range(8)])
         await consumer.seek_to_beginning(*partitions)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while found.total() < 40:
                 for each in (await consumer.getmany(timeout_ms=100)).values():
                     found.update((record.partition, isinstance(record, Unreadable)) for record in each)

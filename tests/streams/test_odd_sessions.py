@@ -18,8 +18,6 @@ from tests.odd_texts import INJECTION, ODD_IDS
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story
 
-pytestmark = pytest.mark.timeout(300)
-
 Pipeline = LogPipeline | BrokerPipeline
 
 WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")

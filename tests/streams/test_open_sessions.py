@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -121,7 +120,6 @@ def sessions_of(calls: list[list[tuple[Any, ...]]], pipeline: LogPipeline, agent
     swapped=st.integers(0, 20),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.timeout(300)
 async def test_what_is_known_early_changes_nothing_of_what_is_known_in_the_end(
     log_pipeline: MakePipeline,
     calls: list[list[tuple[Any, ...]]],

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 import orjson
-import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.read import read_dead_letters
@@ -37,7 +36,6 @@ class Rows(Stage):
         return Effects(rows={"items": rows}, processed=len(rows))
 
 
-@pytest.mark.timeout(300)
 async def test_a_row_that_is_too_long_is_a_dead_letter(
     broker: EmbeddedBroker, milvus: str, tenant: str, make_topics: Callable[..., Awaitable[None]]
 ) -> None:

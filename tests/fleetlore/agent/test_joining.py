@@ -245,7 +245,7 @@ async def test_any_thread_may_record_while_the_loop_stands_still(broker: Embedde
             contexts = [copy_context() for _ in range(200)]
             list(pool.map(lambda number: contexts[number].run(read, str(number)), range(200)))
             session.advise("read", {"path": "x"})
-        assert await fleet.flush(30)
+        assert await fleet.flush(120)
         assert (fleet.sent, fleet.dropped) == (202, 0)
 
 
@@ -260,5 +260,5 @@ def test_the_blocking_session_is_the_same_in_other_threads(broker: EmbeddedBroke
             worker.join()
             session.record("sql", {"q": 2}, error_text="no such table: cars")
             assert (session.calls, session.errors) == (3, 1)
-        assert fleet.flush(30)
+        assert fleet.flush(120)
     assert (fleet.sent, fleet.dropped) == (5, 0)

@@ -202,7 +202,7 @@ def blocking():
             print("child sent", own.sent, flush=True)
             os._exit(0)
         os.wait()
-        assert fleet.flush(30)
+        assert fleet.flush(120)
         print("parent sent", fleet.sent, fleet.dropped)
 
 
@@ -216,7 +216,7 @@ async def later():
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
             action.end(1)
-        assert await fleet.flush(30)
+        assert await fleet.flush(120)
         print("parent sent", fleet.sent, fleet.dropped)
 
 
@@ -228,7 +228,7 @@ blocking() if sys.argv[3] == "blocking" else asyncio.run(later())
 @pytest.mark.parametrize("kind", ["blocking", "async"])
 def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str, kind: str) -> None:
     made = subprocess.run(
-        [sys.executable, "-c", FORKED, broker.address, tenant, kind], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", FORKED, broker.address, tenant, kind], capture_output=True, text=True, timeout=120
     )
     assert made.returncode == 0, made.stderr
     told = made.stdout.splitlines()

@@ -18,8 +18,6 @@ from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
 
-pytestmark = pytest.mark.timeout(300)
-
 NO_BROKER = "127.0.0.1:9"
 
 

@@ -65,7 +65,7 @@ async def test_large_logs_are_imported_by_several_processes(
     for name in ("sessions", "events", "messages", "outcomes", "masked", "files", "bytes"):
         assert found[0][name] == found[1][name], name
     sent: list[str] = []
-    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 10.0):
+    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 120):
         sent += [event["id"] for event in orjson.loads(record.value)]
     assert len(sent) == 2 * len(set(sent)) == 2 * found[0]["events"]
 
@@ -85,7 +85,7 @@ async def test_importing_twice_sends_the_same_events(
         assert done.exit_code == 0, done.output
         assert "6 events sent" in done.output and "2 parts hold no session" in done.output
     sent: list[dict[str, Any]] = []
-    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 10.0):
+    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 120):
         sent += orjson.loads(record.value)
     assert len(sent) == 12 and len({event["id"] for event in sent}) == 6
     assert {event["agent"] for event in sent} == {"old"}

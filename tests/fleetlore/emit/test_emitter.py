@@ -28,7 +28,7 @@ async def emitting(address: str, tenant: str = "default", **options: Any) -> Asy
         await emitter.close()
 
 
-HANGS_SECONDS = 20.0  # a busy machine makes any step late; what waits for the broker waits for ever
+HANGS_SECONDS = 120.0  # a busy machine makes any step late; what waits for the broker waits for ever
 
 
 def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:
@@ -43,7 +43,7 @@ async def read_topic(address: str, name: str, events: int) -> list[tuple[int, li
     await consumer.start()
     records: list[tuple[int, list[dict[str, Any]]]] = []
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while sum(len(each) for _, each in records) < events:
                 for part, batch in (await consumer.getmany(timeout_ms=200)).items():
                     for record in batch:
@@ -79,7 +79,7 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
         for sequence in range(100):
             for session in range(10):
                 assert emitter.emit(outcome(f"s{session}", sequence, tenant))
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
         assert (emitter.sent, emitter.dropped, emitter.waiting) == (1000, 0, 0)
 
     records = await read_topic(broker.address, topic(tenant, "events"), 1000)
@@ -100,7 +100,7 @@ async def test_too_large_events_are_cut_visibly(broker: EmbeddedBroker, tenant: 
         for sequence in range(8):
             emitter.emit(outcome("s", sequence, tenant, **{RESULT: "x" * 100_000}))
         emitter.emit(outcome("s", 8, tenant, **{RESULT: "y" * 10_000_000}))
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
     records = await read_topic(broker.address, topic(tenant, "events"), 9)
     assert sequences(records) == {"s": list(range(9))}
     last = records[-1][1][-1]["data"]
@@ -141,7 +141,7 @@ async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: Emb
             emitter.emit(outcome("s", sequence))
         assert not await emitter.flush(0.3)  # it has tried and failed
         own_broker.start()
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
     records = await read_topic(own_broker.address, topic("default", "events"), 50)
     assert first_time(sequences(records)["s"]) == list(range(50))
 
@@ -149,16 +149,16 @@ async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: Emb
 async def test_who_waits_without_hurry_leaves_the_batch_its_time(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 30.0)
+    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 300.0)
     await make_topics(broker.address, tenant, "events", partitions=1)
     async with emitting(broker.address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
         emitter.emit(outcome("s", 1, tenant))
-        waiting = asyncio.create_task(emitter.flush(30, hurried=False))
+        waiting = asyncio.create_task(emitter.flush(120, hurried=False))
         assert not await emitter.flush(0.3, hurried=False)
         assert emitter.sent == 1
-        assert await emitter.flush(30) and await waiting
+        assert await emitter.flush(120) and await waiting
 
 
 async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_topics: Any) -> None:
@@ -167,7 +167,7 @@ async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_to
     async with emitting(own_broker.address, "default", max_events=500) as emitter:
         for sequence in range(10):
             emitter.emit(outcome("s", sequence))
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
         own_broker.kill()
         # The agent goes on as fast as before; what does not fit is refused, and what was accepted is kept.
         started = time.thread_time()
@@ -176,7 +176,7 @@ async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_to
         assert accepted == [True] * 500 + [False] * 500
         assert not await emitter.flush(0.2)
         own_broker.start()
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
         assert (emitter.sent, emitter.dropped) == (510, 500)
 
 
@@ -191,12 +191,12 @@ async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
             emitter.emit(outcome("s", sequence))
             emitter.emit(outcome("r", sequence))
             if sequence == 100:
-                assert await emitter.flush(30)
+                assert await emitter.flush(120)
                 own_broker.pause()
             if sequence == 200:
                 assert not await emitter.flush(1.5)  # longer than a request may take: it is tried again
         own_broker.resume()
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
         assert (emitter.sent, emitter.dropped) == (600, 0)
     records = await read_topic(own_broker.address, topic("default", "events"), 600)
     for numbers in sequences(records).values():
@@ -209,7 +209,7 @@ async def test_a_broker_that_hangs_does_not_hang_the_agent(own_broker: EmbeddedB
     emitter = Emitter(own_broker.address, "default", max_events=50)
     await emitter.start()
     emitter.emit(outcome("s", 0))
-    assert await emitter.flush(30)
+    assert await emitter.flush(120)
     own_broker.pause()
     started = time.perf_counter()
     for sequence in range(1, 101):
@@ -238,7 +238,7 @@ async def test_flush_waits_for_what_was_emitted_before_it_only(
         busy = asyncio.create_task(keep_busy())
         while emitter.sent == 0:
             await asyncio.sleep(0.01)
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
         stop = True
         await busy
     assert emitter.dropped == 0
@@ -248,7 +248,7 @@ async def test_any_kafka_broker_will_do(mock_cluster: str, tenant: str) -> None:
     async with emitting(mock_cluster, tenant) as emitter:
         for sequence in range(200):
             emitter.emit(outcome(f"s{sequence % 7}", sequence // 7, tenant))
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
     records = await read_topic(mock_cluster, topic(tenant, "events"), 200)
     assert all(numbers == sorted(numbers) for numbers in sequences(records).values())
 
@@ -281,7 +281,7 @@ async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(
             data[ARGUMENTS]["list"].append(2)
             data[ARGUMENTS]["value"] = "changed"
             data.clear()
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
     records = await read_topic(broker.address, topic(tenant, "events"), 4)
     sent = [event["data"] for _, decoded in records for event in decoded]
     assert [each[ARGUMENTS]["list"] for each in sent] == [[1]] * 4
@@ -310,7 +310,7 @@ async def test_news_that_came_before_the_connection_waits_for_no_company(
     emitter.emit(outcome("s", 0, tenant))
     emitter.emit(outcome("s", 1, tenant), at_once=True)
     await emitter.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while emitter.sent < 2:
             await asyncio.sleep(0.01)
     await emitter.close()
@@ -326,12 +326,12 @@ async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
         await asyncio.sleep(0.5)
         assert emitter.sent == 0
         emitter.emit(outcome("s", 1, tenant), at_once=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while emitter.sent < 2:
                 await asyncio.sleep(0.01)
         emitter.emit(outcome("s", 2, tenant))
         await asyncio.sleep(0.3)
         assert emitter.sent == 2  # it waits again
-        assert await emitter.flush(30)
+        assert await emitter.flush(120)
     records = await read_topic(broker.address, topic(tenant, "events"), 3)
     assert [event["sequence"] for _, decoded in records for event in decoded] == [0, 1, 2]

@@ -34,7 +34,7 @@ async def claude_code(world: World, fleet: Fleet, model: Scripted) -> None:
     (work / "mcp.json").write_bytes(orjson.dumps({"mcpServers": {"shop": server}}))
     async with serving(relay_app({"default": fleet})) as relay, serving(Provider(model.choose, TOOL).app) as provider:
         # A relay knows a server's tools once the agent called them.
-        async with httpx2.AsyncClient(headers={"Fleetlore-Agent": f"{fleet.agent}:claude-code"}) as http:
+        async with httpx2.AsyncClient(timeout=120, headers={"Fleetlore-Agent": f"{fleet.agent}:claude-code"}) as http:
             before = {"tool_name": TOOL, "tool_input": {}, "tool_use_id": "1", "tool_response": FOUND}
             before |= {"session_id": "before", "hook_event_name": "PostToolUse"}
             assert (await http.post(f"{relay}/v1/hooks/claude-code", json=before)).json() == {}

@@ -158,7 +158,7 @@ async def mcp_over_http(world: World, fleet: Fleet, model: Scripted, mode: Any =
     async with (
         serving(server.streamable_http_app()) as address,
         serving(forwarding_app(fleet, address, goal=GOAL, task=TASK)) as proxy,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(timeout=120) as http,
         Client(streamable_http_client(proxy, http_client=http), mode=mode) as client,
     ):
         await converse(client, model)
@@ -223,9 +223,7 @@ async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
     proxy = StdioServerParameters(command=sys.executable, args=["-c", PROXY, *given, *server], cwd=ROOT, env=environ)
     async with Client(proxy) as client:
         await converse(client, model)
-    for _ in range(100):
-        if log.exists() and log.read_bytes():
-            break
+    while not (log.exists() and log.read_bytes()):
         await asyncio.sleep(0.1)  # the process writes it when its client has gone
     world.made += made.read_text().split()
     lines = map(orjson.loads, log.read_bytes().splitlines())

@@ -146,7 +146,7 @@ async def mcp_over_http(fleet: Fleet, folder: Path) -> None:
     async with (
         serving(files_server().streamable_http_app()) as address,
         serving(forwarding_app(fleet, address)) as proxy,
-        httpx2.AsyncClient() as http,
+        httpx2.AsyncClient(timeout=120) as http,
         Client(streamable_http_client(proxy, http_client=http)) as client,
     ):
         await asyncio.gather(*(client.call_tool("read_file", {"path": path}) for path in PATHS))

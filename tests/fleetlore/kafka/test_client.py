@@ -251,7 +251,7 @@ async def test_an_observer_finds_a_leader_that_has_moved() -> None:
             cluster.move_leader("t", 0, 2)
             partition = TopicPartition("t", 0)
             consumer.assign([partition])
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 assert await consumer.position(partition) == 0
 
 

@@ -32,7 +32,7 @@ async def test_a_record_that_nobody_can_take_is_said_once_and_comes_again_ever_l
     with caplog.at_level(logging.WARNING, "fleetlore.kafka.follower"):
         following = asyncio.create_task(follower.run())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await enough.wait()
         finally:
             following.cancel()
@@ -55,13 +55,13 @@ async def test_what_cannot_be_read_is_skipped_and_counted_and_the_follower_catch
     follower = Follower(broker.address, [name], take, what="lore", fetch_wait_ms=50, poll_ms=50)
     following = asyncio.create_task(follower.run())
     try:
-        assert await follower.caught_up(60)
+        assert await follower.caught_up(120)
     finally:
         following.cancel()
         await asyncio.wait([following])
     assert (found, follower.skipped, follower.loaded) == ([b"1", b"2"], 3, True)
     assert [line for line in caplog.messages if f"{name}[0]@1 is skipped" in line and "2 more" in line]
-    assert [each.value for each in await read_to_end(broker.address, [name], 30.0)] == [b"1", b"2"]
+    assert [each.value for each in await read_to_end(broker.address, [name], 120)] == [b"1", b"2"]
     async with observer(broker.address) as consumer:
         assert await record_at(consumer, name, 0, 1) is None
         third = await record_at(consumer, name, 0, 2)
@@ -76,7 +76,7 @@ async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
     follower = Follower(broker.address, [topic(tenant, "patterns")], never, what="lore", fetch_wait_ms=50, poll_ms=50)
     following = asyncio.create_task(follower.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not follower.connected:
                 await asyncio.sleep(0.01)
 
@@ -84,7 +84,7 @@ async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
             await asyncio.Event().wait()
 
         monkeypatch.setattr("fleetlore.kafka.follower._ends", held)
-        assert await follower.caught_up(30)
+        assert await follower.caught_up(120)
     finally:
         following.cancel()
         await asyncio.wait([following])
@@ -105,7 +105,7 @@ async def test_a_codec_that_is_not_installed_is_an_error_that_says_what_to_insta
     follower = Follower(broker.address, [topic(tenant, "patterns")], never, what="lore", fetch_wait_ms=50, poll_ms=50)
     following = asyncio.create_task(follower.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await reported.wait()
     finally:
         following.cancel()

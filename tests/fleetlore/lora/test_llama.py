@@ -20,7 +20,6 @@ from fleetlore.lora.follow import LoraSlot
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
 from tests.lora import manifest_of
 
-pytestmark = pytest.mark.timeout(120)
 WORDS = "SELECT label FROM "
 
 
@@ -105,7 +104,7 @@ async def test_a_slot_switches_the_server_and_a_revocation_switches_it_off(
 
 
 async def until(true: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not true():
             await asyncio.sleep(0.01)
 
@@ -201,7 +200,7 @@ def answered(url: str) -> dict[str, float]:
     """The likeliest next tokens, by llama.cpp: log-probabilities by token id."""
     body = {"prompt": WORDS, "n_predict": 1, "n_probs": 5, "temperature": 0.0, "cache_prompt": False}
     request = Request(f"{url}/completion", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
-    with urlopen(request, timeout=60) as answer:
+    with urlopen(request, timeout=120) as answer:
         (first, *_) = json.load(answer)["completion_probabilities"]
     return {str(each["id"]): each["logprob"] for each in first["top_logprobs"]}
 

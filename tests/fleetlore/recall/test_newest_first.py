@@ -175,8 +175,8 @@ async def _follow(world: World, live: list[tuple[int, int, int]], most_bytes: fl
             await replica.start()
         world.change(*change)
         gone &= world.gone()
-    assert await replica.caught_up(60)
-    async with asyncio.timeout(60):
+    assert await replica.caught_up(120)
+    async with asyncio.timeout(120):
         while replica._older:
             await asyncio.sleep(0)
     expected, found = known(world.read_in_order()), known(replica)

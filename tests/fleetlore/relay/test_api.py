@@ -33,7 +33,7 @@ WRONG = {"index": "products"}
 async def http(fleet: Fleet) -> AsyncIterator[httpx2.AsyncClient]:
     async with (
         serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, headers={"fleetlore-agent": "a1"}) as client,
+        httpx2.AsyncClient(timeout=120, base_url=address, headers={"fleetlore-agent": "a1"}) as client,
     ):
         yield client
 
@@ -104,7 +104,10 @@ async def test_what_is_sent_again_counts_once(http: httpx2.AsyncClient, recorder
 async def test_after_a_restart_the_same_event_has_the_same_id(fleet: Fleet, recorder: Recorder) -> None:
     """What was sent and not answered is sent again, to a relay that knows nothing of it."""
     for _ in range(2):
-        async with serving(relay_app({"default": fleet})) as address, httpx2.AsyncClient(base_url=address) as http:
+        async with (
+            serving(relay_app({"default": fleet})) as address,
+            httpx2.AsyncClient(timeout=120, base_url=address) as http,
+        ):
             await http.post("/v1/events", json=[STARTED | {"sequence": 0}, FAILED | {"sequence": 1}])
             unknown = await http.post("/v1/events", json=WORKED | {"session": "s2"})
             assert unknown.status_code == 409 and "session.started" in unknown.json()["detail"]
@@ -207,7 +210,7 @@ async def test_lore_is_listed_and_filtered(http: httpx2.AsyncClient, fleet: Flee
 
 
 async def test_changes_are_streamed(http: httpx2.AsyncClient, fleet: Fleet) -> None:
-    async with http.stream("GET", "/v1/stream") as stream, asyncio.timeout(60):
+    async with http.stream("GET", "/v1/stream") as stream, asyncio.timeout(120):
         lines = stream.aiter_lines()
 
         async def next_event() -> tuple[str, Any]:
@@ -278,7 +281,7 @@ async def test_a_token_is_one_agent_of_one_tenant(fleet: Fleet, recorder: Record
     file.write_text("# who\nfirst-token-000001 a1\nsecond-token-00002 a2 shop\n")
     async with (
         serving(relay_app({"default": fleet}, read_tokens(file))) as address,
-        httpx2.AsyncClient(base_url=address) as http,
+        httpx2.AsyncClient(timeout=120, base_url=address) as http,
     ):
         first = {"authorization": "Bearer first-token-000001"}
         assert (await http.post("/v1/events", json=STARTED)).status_code == 401
@@ -337,7 +340,7 @@ async def test_only_an_operator_s_token_writes_and_judges_hints(
     async with (
         Fleet("relay", broker=broker.address, tenant="hints") as fleet,
         serving(relay_app({"hints": fleet}, read_tokens(file))) as address,
-        httpx2.AsyncClient(base_url=address) as client,
+        httpx2.AsyncClient(timeout=120, base_url=address) as client,
     ):
 
         async def post(path: str, token: str, **body: Any) -> tuple[int, Any]:
@@ -352,7 +355,7 @@ async def test_only_an_operator_s_token_writes_and_judges_hints(
         assert (await post("/v1/hints", "o", text="x"))[0] == 400
         status, made = await post("/v1/hints", "o", **hint)
         assert status == 200 and made["by"] == made["hint"]["author"] == "ann"
-        assert await fleet.replica.caught_up(30)
+        assert await fleet.replica.caught_up(120)
         asked = {"session": "s", "tool": "search", "arguments": WRONG}
         assert "Use products-eu. (written by ann)" in (await post("/v1/advise", "a", **asked))[1]["text"]
         listed = (await client.get("/v1/hints", headers={"fleetlore-token": "a" * 16})).json()
@@ -362,7 +365,7 @@ async def test_only_an_operator_s_token_writes_and_judges_hints(
         assert (await post(path, "o", judgment="burn", why="no"))[0] == 400
         assert (await post(path, "o", judgment="reject", why="no"))[1]["on"]
         assert (await post("/v1/hints/gone/judge", "o", judgment="reject", why="no"))[0] == 400
-        assert await fleet.replica.caught_up(30)
+        assert await fleet.replica.caught_up(120)
         assert not fleet.replica.index.hints.standing
 
 

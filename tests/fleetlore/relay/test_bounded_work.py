@@ -42,7 +42,7 @@ async def test_a_large_batch_is_taken_in_slices(
     taken_before: list[int] = []
     async with (
         serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+        httpx2.AsyncClient(base_url=address, timeout=120) as http,
     ):
         batch = asyncio.create_task(http.post("/v1/events", json=[STARTED, *map(failed, range(1_000))]))
         while not batch.done():
@@ -57,7 +57,7 @@ async def test_a_large_batch_is_taken_in_slices(
 async def test_a_request_with_too_many_events_is_refused_whole(fleet: Fleet, recorder: Recorder) -> None:
     async with (
         serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+        httpx2.AsyncClient(base_url=address, timeout=120) as http,
     ):
         answer = await http.post("/v1/events", json=[STARTED, *[WORKED] * 1_024])
         assert answer.status_code == 413 and "at most 1024 events" in answer.json()["detail"]
@@ -70,7 +70,7 @@ async def test_a_session_that_ends_between_slices_takes_no_number_of_another_eve
 ) -> None:
     async with (
         serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+        httpx2.AsyncClient(base_url=address, timeout=120) as http,
     ):
         await http.post("/v1/events", json=[STARTED])
         batch = asyncio.create_task(http.post("/v1/events", json=[failed(number) for number in range(500)]))
@@ -131,8 +131,8 @@ def test_cpu_grows_no_faster_than_the_text(fleet: Fleet, door: Callable[[Fleet, 
         return best
 
     for shape in SHAPES:
-        # What is linear is so in one of three tries, however busy the machine's caches are.
-        assert any(cpu(shape, 800_000) <= 2.5 * cpu(shape, 400_000) + 0.01 for _ in range(3)), repr(shape)
+        # Eight times the text takes eight times as long, and 64 times where the cost grows with the square.
+        assert any(cpu(shape, 800_000) <= 20 * cpu(shape, 100_000) + 0.02 for _ in range(3)), repr(shape)
 
 
 async def test_calls_that_never_end_are_bounded(fleet: Fleet) -> None:

@@ -41,7 +41,7 @@ async def running(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
         assert (await process.stdout.readline()).startswith((b"relay http", b"relay unix:"))
         address = options[options.index("--http") + 1]
         host, _, port = address.rpartition(":")
-        for _ in range(500):
+        while process.returncode is None:
             try:
                 if host == "unix":
                     _, writer = await asyncio.open_unix_connection(port)
@@ -61,7 +61,7 @@ async def running(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
-    records = await read_to_end(address, (topic(tenant, "events"),), 10.0)
+    records = await read_to_end(address, (topic(tenant, "events"),), 120)
     return [each for record in records for each in json.loads(record.value or b"[]")]
 
 
@@ -74,7 +74,7 @@ async def test_what_was_answered_is_not_lost_by_a_kill(
     options = ("--http", http, "--broker", broker.address, "--tenant", tenant)
     events = [each | {"sequence": number} for number, each in enumerate((STARTED, FAILED, WORKED, ENDED))]
     headers = {"fleetlore-agent": "a1", "fleetlore-tenant": tenant}
-    async with httpx2.AsyncClient(base_url=f"http://{http}", headers=headers, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=f"http://{http}", headers=headers, timeout=120) as client:
         async with running(*options) as process:
             answer = await client.post("/v1/events?wait=30", json=events[:2])
             assert answer.json()["accepted"] == 2 and answer.json()["stored"]
@@ -99,7 +99,7 @@ async def test_over_tls_with_a_token(tmp_path: Path, unused_address: str) -> Non
     context = ssl.create_default_context(cafile=str(certificate))
     async with (
         running("--http", http, "--broker", unused_address, *tls),
-        httpx2.AsyncClient(base_url=f"https://{http}", verify=context) as client,
+        httpx2.AsyncClient(timeout=120, base_url=f"https://{http}", verify=context) as client,
     ):
         assert (await client.get("/v1/health")).status_code == 401
         known = await client.get("/v1/health", headers={"authorization": "Bearer first-token-000001"})
@@ -112,7 +112,7 @@ async def test_another_host_name_is_refused(unused_address: str) -> None:
     http = f"127.0.0.1:{free_port()}"
     async with (
         running("--http", http, "--broker", unused_address),
-        httpx2.AsyncClient(base_url=f"http://{http}") as client,
+        httpx2.AsyncClient(timeout=120, base_url=f"http://{http}") as client,
     ):
         assert (await client.get("/v1/lore")).status_code == 200
         assert (await client.get("/v1/lore", headers={"host": "evil.example:7411"})).status_code == 421

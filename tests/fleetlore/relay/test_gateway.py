@@ -317,7 +317,7 @@ async def gateway(fleet: Fleet) -> AsyncIterator[tuple[httpx2.AsyncClient, Provi
     provider = Provider(lambda *messages: None)
     async with serving(provider.app) as upstream:
         app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1", "anthropic": upstream})
-        async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=60) as http:
+        async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=120) as http:
             yield http, provider
 
 
@@ -381,7 +381,7 @@ async def test_all_else_passes_through(fleet: Fleet) -> None:
 
 async def test_a_provider_that_is_away_is_told_of(fleet: Fleet, unused_address: str) -> None:
     app = relay_app({"default": fleet}, providers={"openai": f"http://{unused_address}/v1"})
-    async with serving(app) as address, httpx2.AsyncClient(base_url=address) as http:
+    async with serving(app) as address, httpx2.AsyncClient(timeout=120, base_url=address) as http:
         answer = await http.post("/openai/v1/chat/completions", json=chat())
     assert answer.status_code == 502 and unused_address in answer.json()["error"]["message"]
 
@@ -399,7 +399,7 @@ async def test_a_provider_s_key_is_no_token(fleet: Fleet, recorder: Recorder) ->
     provider = Provider(lambda *messages: None)
     async with serving(provider.app) as upstream:
         app = relay_app({"default": fleet}, tokens, {"openai": f"{upstream}/v1"})
-        async with serving(app) as address, httpx2.AsyncClient(base_url=address) as http:
+        async with serving(app) as address, httpx2.AsyncClient(timeout=120, base_url=address) as http:
             path, body = "/openai/v1/chat/completions", chat(("c1", ERROR))
             bearer = {"authorization": "Bearer first-token-000001"}
             assert (await http.post(path, json=body, headers=bearer)).status_code == 401, "it would reach the provider"
@@ -443,7 +443,7 @@ async def pass_streams(fleet: Fleet, number: int, seed: int) -> None:
     completed = b'data: {"type":"response.completed","response":{"id":"r","output":[{"type":"function_call"}]}}\n\n'
     paths = ("openai/v1/chat/completions", "openai/v1/responses", "anthropic/v1/messages")
     app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1", "anthropic": upstream})
-    async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=60) as http:
+    async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=120) as http:
         for _ in range(number):
             whole = b"".join(
                 chosen.choice((completed, b"data: {", b"\r\n\r\n", chosen.randbytes(40))) for _ in range(9)

@@ -60,7 +60,7 @@ async def relayed(fleets: dict[str, Fleet], *, is_open: bool = False) -> AsyncIt
     tokens = {sha256(token.encode()).digest(): caller for caller, token in TOKENS.items()}
     async with (
         serving(relay_app(fleets, None if is_open else tokens)) as address,
-        httpx2.AsyncClient(base_url=address, timeout=60) as http,
+        httpx2.AsyncClient(base_url=address, timeout=120) as http,
     ):
 
         async def send(caller: Caller, path: str, json: Any) -> httpx2.Response:

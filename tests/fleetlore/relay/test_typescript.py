@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 from fleetlore import Fleet
@@ -15,7 +14,7 @@ from tests.fleetlore.join.typescript_doors import CLIENT, MARKS, node
 from tests.fleetlore.relay.test_api import ERROR, know
 from tests.served import serving
 
-MAX_LINES, MAX_AGENT_LINES, MOST_SECONDS = 300, 12, 180.0
+MAX_LINES, MAX_AGENT_LINES = 300, 12
 pytestmark = MARKS
 
 
@@ -39,7 +38,7 @@ def test_it_stays_small() -> None:
     assert len((CLIENT / "src/index.ts").read_text().splitlines()) <= MAX_LINES
 
 
-async def test_what_the_readme_says_is_soon_told(fleet: Fleet, tmp_path: Path) -> None:
+async def test_an_agent_of_the_readme_is_told(fleet: Fleet, tmp_path: Path) -> None:
     """From the packed client to the first advice, in the words of its README, in a folder of its own."""
     fleet.clock = SystemClock()
     know(fleet)
@@ -50,11 +49,7 @@ async def test_what_the_readme_says_is_soon_told(fleet: Fleet, tmp_path: Path) -
     here = agent.replace('"shop-7"', '"shop-7", url: process.env.FLEETLORE_RELAY')
     (tmp_path / "agent.mjs").write_text(shown + here.replace("const hits =", "console.log(system);\nconst hits ="))
     async with serving(relay_app({"default": fleet})) as address:
-        begun = time.monotonic()
         [package] = tmp_path.glob("*.tgz")
         await node("npm", "install", "--silent", "--no-audit", "--prefix", str(tmp_path), str(package))
         told = await node("node", str(tmp_path / "agent.mjs"), FLEETLORE_RELAY=address)
-        took = time.monotonic() - begun
-    print(f"installed and told after {took:.1f} s, in {len(agent.splitlines())} lines")
     assert told.index("Use `index=products-eu`") < told.index("not made")
-    assert took < MOST_SECONDS

@@ -124,7 +124,7 @@ async def test_a_wrong_key_and_an_endpoint_that_is_away_are_no_answer(
 
 
 async def test_a_slow_answer_is_not_waited_for(endpoint: ModelEndpoint) -> None:
-    endpoint.model = scripted(Reply("{}", seconds=1.0))  # whoever waits for it has no time-out to report
+    endpoint.model = scripted(Reply("{}", seconds=600.0))  # whoever waits for it has no time-out to report
     seen = Seen()
     async with client(endpoint, seen, llm_timeout_seconds=0.1, llm_retries=0) as asking:
         assert await asking.ask("x") is None

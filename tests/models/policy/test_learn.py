@@ -23,7 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_version_passes_the_gate_and_runs_again_from_its_file(folder: Path) -> None:
     model = LanguageModel(folder, FAST)
     alone, before = model.margins(LATER), model.perplexity()

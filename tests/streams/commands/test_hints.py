@@ -40,7 +40,7 @@ class Fleet:
     async def done(self, *arguments: str) -> Any:
         result = await asyncio.to_thread(self.run, *arguments, "--json")
         assert result.exit_code == 0, result.output
-        assert await self.replica.caught_up(30)
+        assert await self.replica.caught_up(120)
         return orjson.loads(result.stdout)
 
     async def refused(self, *arguments: str) -> str:
@@ -61,7 +61,7 @@ async def fleet(
         await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
     fleet = Fleet(broker.address, tenant)
     await fleet.replica.start()
-    assert await fleet.replica.caught_up(30)
+    assert await fleet.replica.caught_up(120)
     yield fleet
     await fleet.replica.close()
 
@@ -100,7 +100,7 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
     tenant, broker = fleet.there[3], fleet.there[1]
     async with BatchProducer(broker) as producer:  # a replay publishes it again
         await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
-    assert await fleet.replica.caught_up(30)
+    assert await fleet.replica.caught_up(120)
     assert [tip.source for tip in fleet.shown().tips] == ["person"]
     assert (await fleet.done("hints", "show", ITEM.id))["state"] == "corrected"
     await fleet.done("hints", "reject", made["id"], *WHY)

@@ -85,7 +85,7 @@ def test_new_topics_get_the_lore_that_the_store_knows(
     made = run(broker, "--tenant", tenant)
     assert made.exit_code == 0 and "2 patterns and items of the store were published again" in made.stdout
     for name in ("patterns", "items"):
-        [record] = asyncio.run(read_to_end(broker.address, [topic(tenant, name)], 20))
+        [record] = asyncio.run(read_to_end(broker.address, [topic(tenant, name)], 120))
         assert (record.key, record.value) == (f"of-{name}".encode(), f'{{"id": "{name}"}}'.encode())
     again = run(broker, "--tenant", tenant)
     assert (again.exit_code, again.stdout) == (0, "All topics match.\n")

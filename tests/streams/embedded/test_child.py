@@ -24,7 +24,7 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tm
         await asyncio.sleep(0.01)
     (role,) = psutil.Process(child.pid).children()
     await child.stop()
-    _, alive = psutil.wait_procs([role], timeout=30)
+    _, alive = psutil.wait_procs([role], timeout=120)
     assert not alive
 
 
@@ -133,8 +133,8 @@ def test_a_supervisor_that_is_ended_while_it_starts_its_command_takes_it_along()
             roles = [psutil.Process(pid)]
         except psutil.NoSuchProcess:  # taken along before this line was reached
             roles = []
-        code = supervisor.wait(40)
-    _, alive = psutil.wait_procs(roles, timeout=30)
+        code = supervisor.wait(120)
+    _, alive = psutil.wait_procs(roles, timeout=120)
     for each in alive:
         each.kill()
     assert not alive

@@ -127,7 +127,6 @@ def test_killing_everything_loses_no_acknowledged_event(tmp_path: Path, kills: i
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("jars")
 async def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> None:
     port = free_port()
@@ -201,7 +200,7 @@ def kill_tree(stack: subprocess.Popen[str]) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    stack.wait(60)
+    stack.wait(120)
     while any(Path(f"/proc/{pid}").exists() and "State:\tZ" not in status(pid) for pid in tree):
         signal.sigtimedwait([], 0.01)
 
@@ -240,12 +239,12 @@ async def send_until_killed(stack: subprocess.Popen[str], settings: Settings, na
     for task in under_way:
         task.cancel()
     await asyncio.gather(*under_way, return_exceptions=True)
-    await asyncio.wait_for(asyncio.gather(producer.stop(), return_exceptions=True), 30)
+    await asyncio.wait_for(asyncio.gather(producer.stop(), return_exceptions=True), 120)
     return acknowledged
 
 
 async def ids_on_log(broker: str) -> set[str]:
-    return {event["id"] for record in await read_to_end(broker, [EVENTS], 60) for event in orjson.loads(record.value)}
+    return {event["id"] for record in await read_to_end(broker, [EVENTS], 120) for event in orjson.loads(record.value)}
 
 
 async def kept_and_counted(settings: Settings) -> tuple[set[str], int]:
@@ -265,7 +264,7 @@ async def started(folder: Path, port: int) -> Child:
     command = await asyncio.to_thread(kafka.kafka_command, folder / "kafka", port, free_port())
     broker = Child("broker", command, folder)
     await broker.start()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             try:
                 await ensure_topics(Settings(broker=f"127.0.0.1:{port}"))
@@ -277,7 +276,7 @@ async def started(folder: Path, port: int) -> Child:
 async def role_of(stack: Stack, name: str) -> psutil.Process:
     """Wait until a role runs and return its process; the stack knows its supervisor."""
     child = next(child for child in stack.children if child.name == name)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             with contextlib.suppress(psutil.NoSuchProcess, ValueError):
                 (process,) = psutil.Process(child.pid).children()
@@ -286,7 +285,6 @@ async def role_of(stack: Stack, name: str) -> psutil.Process:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
     jars: None, tmp_path: Path, reference: Reference
 ) -> None:
@@ -301,7 +299,7 @@ async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
         for number, event in enumerate(events):
             if name := deaths.get(number * 4 // len(events)):
                 deaths.pop(number * 4 // len(events))
-                assert await emitter.flush(60)
+                assert await emitter.flush(120)
                 process = await role_of(stack, name)
                 if deaths:
                     process.kill()
@@ -321,7 +319,6 @@ async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
 async def test_up_starts_where_an_office_s_proxy_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

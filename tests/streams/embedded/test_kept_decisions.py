@@ -32,7 +32,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         following = asyncio.create_task(orders.follow())
         for each in made:
             await decide(settings, "two", each)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not path.exists() or b"a1" not in path.read_bytes():
                 await asyncio.sleep(0.02)
         following.cancel()
@@ -43,7 +43,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         settings = Settings(broker=broker.address, tenants=tenants)
         await ensure_topics(settings)
         await KeptDecisions(path, settings).restore()
-        records = await read_to_end(settings.cluster, [topic(tenant, "decisions") for tenant in tenants], 30)
+        records = await read_to_end(settings.cluster, [topic(tenant, "decisions") for tenant in tenants], 120)
         assert await read_decisions(settings, "two", 30, HISTORY) == made, "and every one of the history"
     assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
         (topic("two", "decisions"), each) for each in made[1:]

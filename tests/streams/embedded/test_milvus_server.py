@@ -36,14 +36,14 @@ class Server:
 
     async def start(self) -> None:
         await self._child.start()
-        await self.store.open_within(60)
+        await self.store.open_within(120)
 
     async def stop(self) -> None:
         await self._child.stop()
         await self.store.close()
 
     async def ended(self) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             return await self._child.ended()
 
     def files_end_at(self, size: int) -> None:
@@ -69,7 +69,7 @@ class Server:
         await self.store.upsert("patterns", [{"id": f"a/{number}", **columns} for number in numbers])
 
     async def flush(self) -> None:
-        await self.store.on_client(lambda client: client.flush("patterns", timeout=30))
+        await self.store.on_client(lambda client: client.flush("patterns", timeout=120))
 
     async def numbers(self) -> list[int]:
         return sorted([int(row["id"][2:]) async for row in self.store.rows("patterns", "a", "body")])
@@ -86,7 +86,6 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("fails", ["flush", "log"])
 async def test_what_was_acknowledged_outlives_a_full_disk(tmp_path: Path, fails: str) -> None:
     async with serving(tmp_path) as server:
@@ -210,7 +209,7 @@ async def test_what_is_searched_is_flushed(own_milvus: str, milvus_folder: Path)
     assert not list(milvus_folder.rglob("*.parquet"))
     stopped = Event()
     flushing = asyncio.create_task(asyncio.to_thread(keep_searchable, own_milvus, stopped, 0.05))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not list(milvus_folder.rglob("*.parquet")):
             await asyncio.sleep(0.05)
     stopped.set()

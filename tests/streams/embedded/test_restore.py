@@ -22,7 +22,7 @@ from streams.embedded.broker import KafkaMissing, java_command
 from streams.embedded.stack import Stack
 from tests.streams.embedded.test_stack import world_sessions
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.long
 LORE = ("patterns", "items")
 Contents = Mapping[tuple[str, str], Any]
 
@@ -64,7 +64,7 @@ async def test_a_store_that_was_deleted_comes_back_from_the_log(tmp_path: Path) 
         pytest.skip(str(missing))
     names = [each.name for each in COLLECTIONS]
     async with Stack(tmp_path, trainer=False, keep_log=True) as stack:
-        await replay(world_sessions(120), stack.settings, tenant="default", seed=1, timeout_seconds=100)
+        await replay(world_sessions(120), stack.settings, tenant="default", seed=1, timeout_seconds=240)
         before, agents = await contents(stack, *names), await shown(stack)
         kill(stack)
     shutil.rmtree(tmp_path / "milvus")
@@ -78,7 +78,7 @@ async def test_a_folder_that_was_deleted_comes_back_from_an_export(tmp_path: Pat
     data, backup = tmp_path / "data", tmp_path / "backup"
     backup.mkdir()
     async with Stack(data, trainer=False) as stack:
-        await replay(world_sessions(120), stack.settings, tenant="default", seed=1, timeout_seconds=100)
+        await replay(world_sessions(120), stack.settings, tenant="default", seed=1, timeout_seconds=240)
         before, agents = await contents(stack, *LORE), await shown(stack)
         written = fleetlore("export", "lore", "--data", str(data))
         assert written.returncode == 0, written.stderr

@@ -41,7 +41,7 @@ def world_sessions(count: int) -> list[LoggedSession]:
 
 
 async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayReport:
-    return await replay(sessions, stack.settings, tenant="default", seed=seed, timeout_seconds=60)
+    return await replay(sessions, stack.settings, tenant="default", seed=seed, timeout_seconds=240)
 
 
 def worker_pid(stack: Stack) -> int:
@@ -79,7 +79,6 @@ async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(
     tmp_path: Path, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 ) -> None:
@@ -123,7 +122,6 @@ async def test_prometheus_scrapes_worker_and_trainer(tmp_path: Path, prometheus:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> None:
     data = tmp_path / "data"
@@ -137,19 +135,19 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
                 break
         assert "Ctrl-C" in said[-1], said  # else it has ended
         settings = Settings.from_data_dir(data)
-        deadline = 400
+        deadline = 2_000
         while len(children := running(descendants(stack.pid))) < 8 and deadline:  # the page comes last
             deadline -= 1
             signal.sigtimedwait([], 0.1)
         stack.send_signal(number)
-        code = stack.wait(40)
+        code = stack.wait(120)
     assert f'agents join with Fleet("my-agent", data="{data}")\n' in said
     assert settings.broker
     worker_log = (data / "logs" / "worker-0.log").read_bytes()
     assert b" UTC: worker of fleetlore " in worker_log and b"\x1b" not in worker_log
     assert len(children) == 8  # broker, Milvus, worker and console, each under a supervisor
     assert code == (0 if number == signal.SIGINT else -signal.SIGKILL)
-    deadline = 400
+    deadline = 2_000
     while running(children) and deadline:
         deadline -= 1
         signal.sigtimedwait([], 0.1)
@@ -219,7 +217,6 @@ async def test_a_port_that_is_taken_while_the_broker_starts(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
 async def test_a_broker_in_memory_that_was_killed_ends_the_stack(tmp_path: Path) -> None:
     async with Stack(tmp_path, trainer=False) as stack:
         supervisor = next(child for child in stack.children if child.name == "broker").pid

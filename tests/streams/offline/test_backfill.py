@@ -47,8 +47,6 @@ TENANT = "default"
 DRAIN_SECONDS = 120.0
 END_TIME = 1_760_000_000.0  # before the start of the clock that the reference runs by
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def world_events(count: int) -> list[Event]:
     """Events of random agents in the tool world, agents interleaved."""
@@ -71,7 +69,7 @@ async def send(settings: Settings, events: Sequence[Event]) -> None:
         for start in range(0, len(events), 200):
             for event in events[start : start + 200]:
                 emitter.emit(event)
-            assert await emitter.flush(30)
+            assert await emitter.flush(120)
     finally:
         await emitter.close()
 

@@ -31,8 +31,6 @@ from tests.streams.log_pipeline import in_order
 
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
-pytestmark = pytest.mark.timeout(300)
-
 MARK = "zebrafish"
 
 
@@ -83,7 +81,7 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     await pipeline.drain()
     replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()  # away from now on
     before = await pipeline.knowledge()
     record = {"id": f"{pipeline.tenant}|0|rules-2|bash", "tenant": pipeline.tenant, "label": "judge", "body": ""}
@@ -101,7 +99,7 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     async with MilvusStore.from_settings(pipeline.settings) as store:
         assert not await store.get("judgments", [record["id"]], "state")
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()
     assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
     known = orjson.dumps(list(replica.index.items.values()), default=str)
@@ -203,12 +201,12 @@ async def test_no_byte_of_the_embedded_store_nor_a_live_value_holds_what_was_era
     assert values and MARK.encode() not in orjson.dumps(values)
     replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()
     known = [*replica.index.items.values(), *replica.index.patterns.values()]
     assert known and MARK.encode() not in orjson.dumps(known, default=str)
     worker.terminate()
-    worker.wait(60)
+    worker.wait(120)
     said = "".join(capfd.readouterr())
     assert "worker" in said and MARK not in said
 

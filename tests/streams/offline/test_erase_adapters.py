@@ -73,7 +73,7 @@ async def test_nothing_is_left_of_a_version_that_has_learned_of_it(
         assert learned == [f"calls/{made[number][1].version}" for number in (3, 2)]
         newest: dict[bytes, bytes | None] = {}
         for name in ("adapters.weights", "adapters.manifests"):
-            newest |= {each.key: each.value for each in await read_to_end(broker.address, [topic(tenant, name)], 30)}
+            newest |= {each.key: each.value for each in await read_to_end(broker.address, [topic(tenant, name)], 120)}
         innocent = made[1][1]
         assert {key for key, value in newest.items() if value} == {innocent.version.encode(), innocent.key}
         assert {key.decode() for name, key, _ in store.records(tenant, "calls") if name == "adapters.weights"} == {
@@ -105,5 +105,5 @@ async def test_a_revoked_version_is_not_sent_to_a_broker_that_lost_it(
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
         assert await publisher.restore(tenant) == 1
         assert await publisher.restore(tenant) == 0
-    records = await read_to_end(own_broker.address, [topic(tenant, "adapters.weights")], 30)
+    records = await read_to_end(own_broker.address, [topic(tenant, "adapters.weights")], 120)
     assert [each.key for each in records] == [good[1].version.encode()]

@@ -29,7 +29,7 @@ Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 Fill = Callable[..., Awaitable[None]]
 TENANT = "default"
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.long
 
 
 class _OtherEncoder(StaticEncoder):

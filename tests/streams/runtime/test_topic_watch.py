@@ -91,4 +91,4 @@ async def test_topics_that_a_broker_makes_anew_are_noticed_and_its_absence_is_no
     own_broker.start()
     await ensure_topics(settings.with_(partitions=4))
     with pytest.raises(TopicsChanged, match=tenant):
-        await asyncio.wait_for(watching, 60)
+        await asyncio.wait_for(watching, 120)

@@ -196,11 +196,11 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
     answer = threading.Event()
 
     def slow(_: dict[str, Any]) -> Reply:
-        assert answer.wait(60)
+        assert answer.wait(120)
         return Reply(orjson.dumps(WORKED).decode())
 
     endpoint.model = slow
-    pipeline = log_pipeline(model=model(llm_timeout_seconds=60.0))
+    pipeline = log_pipeline(model=model(llm_timeout_seconds=120))
     await send_unsure(pipeline, "slow")
     await pipeline.send(pipeline.story.session("rewarded", RIGHT))
     while len(await judgments(pipeline)) < 2:
@@ -222,7 +222,7 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
     ("reply", "changes", "result"),
     [
         (Reply("overloaded", 500), {}, "failed"),
-        (Reply("{}", seconds=1.0), {"llm_timeout_seconds": 0.1}, "timeout"),
+        (Reply("{}", seconds=600.0), {"llm_timeout_seconds": 0.1}, "timeout"),
         (Reply("not json"), {}, "malformed"),
         (Reply("{}"), {"llm_tokens_per_day": 100}, "budget"),
     ],
@@ -286,7 +286,6 @@ async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: 
         assert await pipeline.knowledge() == expected, f"died in delivery {delivery}"
 
 
-@pytest.mark.timeout(300)
 async def test_a_worker_asks_the_model_and_ends_in_order(
     lone_pipeline: Callable[..., Any],
     milvus: str,
@@ -309,8 +308,8 @@ async def test_a_worker_asks_the_model_and_ends_in_order(
     # While it is asking.
     endpoint.model = lambda request: Reply("{}", seconds=3.0)
     await pipeline.send(pipeline.story.session("last", ("sh", {"c": "ls"}, "x", None), outcome="unknown"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(endpoint.requests) < 3:
             await asyncio.sleep(0.05)
     worker.terminate()
-    assert await asyncio.to_thread(worker.wait, 30) == 0
+    assert await asyncio.to_thread(worker.wait, 120) == 0

@@ -70,7 +70,6 @@ def send(trainer: PolicyTrainer, some: list[Judgment], offset: int = 0) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 async def test_what_a_fleet_learned_is_published_and_an_erased_session_is_learned_no_more(
     settings: Settings, publisher: AdapterPublisher[LanguageModelManifest], base: Path
 ) -> None:
@@ -103,7 +102,6 @@ async def test_what_a_fleet_learned_is_published_and_an_erased_session_is_learne
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 async def test_the_same_pairs_are_learned_once_and_a_pinned_channel_stays(
     settings: Settings, publisher: AdapterPublisher[LanguageModelManifest], base: Path
 ) -> None:
@@ -125,7 +123,6 @@ async def test_the_same_pairs_are_learned_once_and_a_pinned_channel_stays(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("label", ["success", "failure"])
 async def test_a_share_of_the_principals_tries_a_version_first(
     settings: Settings, publisher: AdapterPublisher[LanguageModelManifest], base: Path, label: Any

@@ -68,7 +68,7 @@ async def published(run: Run, lora: Path, base: Path, tmp_path: Path, *more: str
 
 
 async def runs(follower: PolicyFollower, version: str | None) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while (follower.current.manifest.version if follower.current else None) != version:
             await asyncio.sleep(0.02)
 
