@@ -206,6 +206,7 @@ async def test_a_rollback_is_made_again_when_a_publication_comes_first(
     await until(lambda: agent.version == first)
 
 
+@pytest.mark.slow  # the bound holds where no other test runs
 async def test_what_a_person_decides_reaches_all_agents_soon(
     publisher: Publisher, follow: Follow, tenant: str, capsys: pytest.CaptureFixture[str], version: Version
 ) -> None:
