@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -58,14 +57,14 @@ async def test_a_late_joiner_knows_everything(broker: EmbeddedBroker, tenant: st
     await writer.put("items", "r", item("r"))
     replica = LoreReplica(broker.address, tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.patterns) == {f"p{number}" for number in range(20)}
     assert [each.id for each in replica.index.recoveries("class")] == ["r"]
 
     await writer.put("patterns", "p0", pattern("p0", failures=7))
     await writer.put("patterns", "new", pattern("new"))
     await writer.put("items", "r", None)
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert replica.index.patterns["p0"].failures == 7
     assert replica.index.items == {}
     await replica.close()
@@ -79,7 +78,7 @@ async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker
     await writer.put("patterns", "good", pattern("good"))
     replica = LoreReplica(broker.address, tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.patterns) == {"good"}
     assert replica.unreadable == 5
     await replica.close()
@@ -88,7 +87,7 @@ async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker
 async def test_a_snapshot_reads_everything_once(broker: EmbeddedBroker, tenant: str, writer: Writer) -> None:
     await writer.put("patterns", "p", pattern("p"))
     await writer.put("items", "r", item("r"))
-    index = await LoreReplica.snapshot(broker.address, tenant, timeout_seconds=30)
+    index = await LoreReplica.snapshot(broker.address, tenant, timeout_seconds=120)
     assert (set(index.patterns), set(index.items)) == ({"p"}, {"r"})
 
 
@@ -105,13 +104,12 @@ async def test_an_outage_costs_nothing_that_is_known(own_broker: EmbeddedBroker,
     await make_topics(own_broker.address, "default", "patterns", "items", partitions=1)
     async with AIOKafkaProducer(bootstrap_servers=own_broker.address) as producer:
         await producer.send_and_wait(topic("default", "patterns"), pattern("before"), key=b"before")
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     own_broker.kill()
     assert not await replica.caught_up(0.2)
     assert set(replica.index.patterns) == {"before"}
-    started = time.perf_counter()
-    await replica.close()
-    assert time.perf_counter() - started < 20.0  # a busy machine is late; what hangs hangs for ever
+    async with asyncio.timeout(120):
+        await replica.close()
 
 
 async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
@@ -122,7 +120,7 @@ async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
     clock = FakeClock(0.0)
     replica = LoreReplica(broker.address, tenant, clock=clock)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()
     # Compaction has taken both the item and its tombstone: nothing on the topic says that it is gone.
     replica.index.put_item(memory_item("erased", tenant="x", pattern="class"))
@@ -130,7 +128,7 @@ async def test_what_was_forgotten_while_it_was_away_for_a_week_is_not_kept(
     for days, known in ((5, {"stays", "erased"}), (7, {"stays"})):
         clock.advance(days * 86_400.0)
         await replica.start()
-        assert await replica.caught_up(30)
+        assert await replica.caught_up(120)
         await replica.close()
         assert set(replica.index.items) == known
 
@@ -142,7 +140,7 @@ async def test_a_process_that_slept_for_a_week_reads_anew_although_its_connectio
     clock = FakeClock(0.0)
     replica = LoreReplica(broker.address, tenant, clock=clock)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     # Forgotten while it slept; compaction has taken both the item and its tombstone.
     replica.index.put_item(memory_item("gone", tenant="x", pattern="class"))
     clock.advance(7 * 86_400.0)
@@ -165,13 +163,13 @@ async def test_what_a_replaced_log_lacks_is_known_until_its_first_records_and_no
     await put("a", "b", "c", "d", "e")
     replica = LoreReplica(own_broker.address, "default", most_bytes=1e6)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()
     own_broker.kill()
     own_broker.start()
     await put()
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.items) == set("abcde")  # nothing is known of the new log yet
     await put("b", "f")
     await until(lambda: set(replica.index.items) == {"b", "f"})
@@ -197,19 +195,19 @@ async def test_what_is_revoked_is_hidden_and_shown_as_it_is_by_then_when_that_is
     await writer.put("items", "r", item("r"))
     replica, late = LoreReplica(broker.address, tenant), LoreReplica(broker.address, tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await hide(writer, "item", "r", lambda: bool(replica.index.recoveries("class")))
     await writer.put("decisions", "pattern/p", decided("pattern", "p", True))
     await writer.put("items", "r", item("r"))  # it goes on being learned
     await writer.put("patterns", "p", pattern("p", failures=7))
     await late.start()
     for each in (replica, late):
-        assert await each.caught_up(30)
+        assert await each.caught_up(120)
         assert not each.index.patterns and not each.index.items and not each.index.recoveries("class")
     await writer.put("decisions", "item/r", decided("item", "r", False))
     await writer.put("decisions", "pattern/p", decided("pattern", "p", False))
     for each in (replica, late):
-        assert await each.caught_up(30)
+        assert await each.caught_up(120)
         assert [found.id for found in each.index.recoveries("class")] == ["r"]
         assert each.index.patterns["p"].failures == 7
         await each.close()
@@ -226,16 +224,16 @@ async def test_what_a_distrusted_agent_says_is_hidden_and_before_it_is_counted_w
     await writer.put("patterns", "both", pattern("both", seen_by=(honest, liar)))
     replica = LoreReplica(broker.address, tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await hide(writer, "agent", "liar", lambda: "lie" in replica.index.items)
     assert set(replica.index.items) == {"true"} and set(replica.index.patterns) == {"both"}
     # The workers publish what others back in their words.
     await writer.put("items", "shared", item("shared", said_by=(honest,)))
     await writer.put("items", "lie", item("lie", said_by=(liar,)))
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.items) == {"true", "shared"}
     await writer.put("decisions", "agent/liar", decided("agent", "liar", False))
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.items) == {"true", "shared", "lie"} and set(replica.index.patterns) == {"alone", "both"}
     await replica.close()
 
@@ -250,20 +248,20 @@ async def test_a_bounded_replica_holds_what_is_of_the_agents_tools_and_best_back
     clock = FakeClock(0.0)
     replica = LoreReplica(broker.address, tenant, clock=clock, most_bytes=20.5 * size)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     # For each tool the ten items that most agents back.
     assert set(replica.index.items) == {f"{tool}{number}" for tool in ("sql", "shell") for number in range(31, 41)}
     assert replica.left_out == 60
 
     replica.uses("sql")
     await until(lambda: "sql21" in replica.index.items)
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.items) == {f"sql{number}" for number in range(21, 41)}
     replica.uses("shell")  # what was left out of it is read again too, but not at once
     await writer.put("items", "sql40", None)
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await writer.put("items", "sql1", item("sql1", tool="sql", agents=50, support=50))
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     assert set(replica.index.items) == {f"sql{number}" for number in range(21, 40)} | {"sql1"}
     clock.advance(60.0)
     await until(lambda: "shell31" in replica.index.items)
@@ -290,7 +288,7 @@ async def test_a_hint_is_known_and_gone_with_its_record(broker: EmbeddedBroker, 
     await writer.put("items", "r", item("r"))
     replica = LoreReplica(broker.address, tenant)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
 
     await writer.put("decisions", written.key, None)  # its author is erased
     await until(lambda: not replica.index.hints.standing and bool(replica.index.recoveries("class")))
@@ -308,10 +306,10 @@ async def test_a_hint_that_was_erased_while_the_replica_was_away_is_not_kept(
     hint = Hint(text="Use a.", author="ann", written=1.0, start=True, replaces="stays")
     replica.index.put_hint(Decision(kind="hint", id="hint1", on=False, by="ann", why="x", time=1.0, hint=hint))
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()
     clock.advance(7 * 86_400.0)
     await replica.start()
-    assert await replica.caught_up(30)
+    assert await replica.caught_up(120)
     await replica.close()
     assert not replica.index.hints.standing and set(replica.index.items) == {"stays"}

@@ -104,7 +104,6 @@ async def test_what_was_acknowledged_outlives_a_full_disk(tmp_path: Path, fails:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)
 async def test_the_server_loads_no_pandas_for_its_rows(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         await server.write(1, 2)
