@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from types import TracebackType
@@ -221,6 +221,15 @@ class Session:
         told = (error[1] or error[0]) if error else None
         self._watchdog.took_place(call.made.tool, call.made.json, result, failure and failure.class_)
         self._history.record(call.made, result if told is None else told, error, failure)
+
+    def know_as(self, names: Mapping[str, str]) -> None:
+        """Give the names by which the model knows tools that are recorded under others, which advice then uses.
+
+        Args:
+            names: by recorded name, as `{"mcp__shop__find": "find"}`. One that ends in `__` is the beginning of many.
+        """
+        with self.fleet.lock:
+            self._advice.know_as(names)
 
     @property
     def introduction(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -93,6 +94,17 @@ class SessionAdvice:
         self._brought: set[str] = set()
         self._led_out: FailedCall | None = None
         self._recognised: tuple[CallModel, int, str | None] | None = None
+        self._names: dict[str, str] = {}
+        self._recorded: re.Pattern[str] | None = None
+
+    def know_as(self, names: Mapping[str, str]) -> None:
+        """See `Session.know_as`."""
+        new = {recorded: name for recorded, name in names.items() if self._names.get(recorded, recorded) != name}
+        if new:
+            self._names |= new
+            longest_first = sorted(self._names, key=len, reverse=True)
+            ends = [re.escape(each) + ("" if each.endswith("__") else r"(?![\w-])") for each in longest_first]
+            self._recorded = re.compile(rf"(?<![\w-])(?:{'|'.join(ends)})")
 
     def moment(self, tool: str | None, arguments: object, tools: tuple[str, ...] = (), *, unseen: bool) -> Situation:
         """Collect the inputs of advice besides the lore.
@@ -188,7 +200,10 @@ class SessionAdvice:
 
     def _show(self, advice: Advice, about: str) -> Advice:
         """Note the shown tips, so that each is shown once and credited, and is no evidence."""
-        advice = advice._replace(nonce=self.nonce)
+        tips = advice.tips
+        if (recorded := self._recorded) is not None:
+            tips = tuple([tip._replace(text=recorded.sub(lambda m: self._names[m[0]], tip.text)) for tip in tips])
+        advice = advice._replace(tips=tips, nonce=self.nonce)
         lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
         self._ledger.show(about, advice.ids, advice.withheld, lines)
         self._ledger.shown.update(tip.key for tip in advice.tips if tip.key)

@@ -58,9 +58,8 @@ class FleetMiddleware(AgentMiddleware):
         if session is None:
             return request
         names = {_name(tool.name, tool): tool.name for tool in request.tools if hasattr(tool, "name")}
+        session.know_as(names)
         prefix = prompt_prefix(session, list(names))
-        for recorded, name in names.items():
-            prefix = prefix.replace(recorded, name)
         given = request.system_message
         system = SystemMessage(prefix) if given is None else _longer(given, prefix)
         advice = self._advice.get(session, {})
@@ -79,10 +78,9 @@ class FleetMiddleware(AgentMiddleware):
         if session is None:
             yield None
             return
+        session.know_as({tool: call["name"]})
         if (held := session.hold(tool, call["args"])) is not None:
-            yield ToolMessage(
-                held.text.replace(tool, call["name"]), tool_call_id=call["id"], name=call["name"], status="error"
-            )
+            yield ToolMessage(held.text, tool_call_id=call["id"], name=call["name"], status="error")
             return
         action = session.action(tool, call["args"], call_id=id)
         try:
@@ -94,7 +92,7 @@ class FleetMiddleware(AgentMiddleware):
                     raise
         finally:
             if text := after_call(session, failed=action.error is not None):
-                self._advice.setdefault(session, {})[id] = text.replace(tool, call["name"])
+                self._advice.setdefault(session, {})[id] = text
 
 
 def _ended(action: Action | None, message: Any) -> Any:

@@ -50,8 +50,9 @@ class FleetLore(AbstractCapability[Any]):
         session = current_session()
         if session is None:
             return await handler(args)
+        session.know_as({_name(tool_def): tool_def.name})
         if (held := session.hold(_name(tool_def), args)) is not None:
-            raise ToolFailed(_bare(held.text, tool_def))  # a `ModelRetry` would use up a retry
+            raise ToolFailed(held.text)  # a `ModelRetry` would use up a retry
         with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
                 action.result = result = await handler(args)
@@ -60,15 +61,15 @@ class FleetLore(AbstractCapability[Any]):
                 raise
             except ToolRetryError as error:  # from a `ModelRetry` of the tool
                 action.end(error_text=str(error.tool_retry.content))
-                _advise(session, error.tool_retry, tool_def)
+                _advise(session, error.tool_retry)
                 raise
             except ToolFailedError as error:  # from a `ToolFailed`
                 action.end(error_text=str(error))
-                _advise(session, error.tool_failed, tool_def)
+                _advise(session, error.tool_failed)
                 raise
         if not isinstance(result, str):
             return result
-        return joined(result, _bare(after_call(session, failed=False), tool_def))
+        return joined(result, after_call(session, failed=False))
 
 
 def _prefix(ctx: Any) -> str | None:
@@ -77,7 +78,9 @@ def _prefix(ctx: Any) -> str | None:
         return None
     # A run that is resumed in another process, as in Temporal, does not know its tools.
     tools = [] if ctx.tool_manager is None else ctx.tool_manager.tool_defs
-    return _bare(prompt_prefix(session, [_name(each) for each in tools if each.kind != "output"]), *tools)
+    names = {_name(each): each.name for each in tools if each.kind != "output"}
+    session.know_as(names)
+    return prompt_prefix(session, list(names))
 
 
 def _name(tool_def: Any) -> str:
@@ -86,13 +89,6 @@ def _name(tool_def: Any) -> str:
     return mcp_name(tool_def.toolset_id or "", tool_def.name) if is_mcp else str(tool_def.name)
 
 
-def _bare(text: str, *tools: Any) -> str:
-    """Restore the model's names of tools."""
-    for each in tools:
-        text = text.replace(_name(each), each.name)
-    return text
-
-
-def _advise(session: Session, answer: Any, tool_def: Any) -> None:
+def _advise(session: Session, answer: Any) -> None:
     if isinstance(answer.content, str):
-        answer.content = joined(answer.content, _bare(after_call(session, failed=True), tool_def))
+        answer.content = joined(answer.content, after_call(session, failed=True))

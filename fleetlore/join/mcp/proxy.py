@@ -56,6 +56,8 @@ class McpCalls:
     def __init__(self, session: Session, server: str = "") -> None:
         self._session = session
         self._prefix = mcp_name(server, "") if server.strip("_ ") else ""
+        if self._prefix:
+            session.know_as({self._prefix: ""})
         # Calls, and methods of other requests.
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
@@ -97,7 +99,7 @@ class McpCalls:
         # Newer protocols require `resultType`; older ones allow it.
         result = {
             "resultType": "complete",
-            "content": [{"type": "text", "text": self._shown(advice.text)}],
+            "content": [{"type": "text", "text": advice.text}],
             "isError": True,
         }
         return {"jsonrpc": "2.0", "id": id, "result": result}
@@ -146,7 +148,7 @@ class McpCalls:
             begun.end(error_text=error)
         else:
             begun.end(result.get("structuredContent") or text or parts)
-        advice = self._shown(after_call(self._session, failed=error is not None))
+        advice = after_call(self._session, failed=error is not None)
         if advice:
             result["content"] = [*parts, {"type": "text", "text": advice}]
         return bool(advice)
@@ -155,7 +157,7 @@ class McpCalls:
         given = result.get("instructions")
         if given is not None and not isinstance(given, str):
             return False  # the client will report it
-        result["instructions"] = joined(given, self._shown(prompt_prefix(self._session)))
+        result["instructions"] = joined(given, prompt_prefix(self._session))
         return True
 
     def _note(self, result: dict[str, Any]) -> bool:
@@ -164,15 +166,11 @@ class McpCalls:
         tools = [each for each in tools if isinstance(each.get("description"), str | None)]
         notes = [(each, note) for each in tools if (note := tool_note(self._session, self._named(each)))]
         for tool, note in notes:
-            tool["description"] = joined(tool.get("description"), self._shown(note))
+            tool["description"] = joined(tool.get("description"), note)
         return bool(notes)
 
     def _named(self, tool: dict[str, Any]) -> str:
         return f"{self._prefix}{tool.get('name')}"
-
-    def _shown(self, text: str) -> str:
-        """Restore the client's names of tools."""
-        return text.replace(self._prefix, "") if self._prefix else text
 
 
 def _key(id: object) -> str:

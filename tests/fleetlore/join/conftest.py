@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetlore import Fleet
+from fleetlore.advice.decide import Draft, write
 from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.wire.lore import HOW_TO
 from tests.build import memory_item, met
@@ -53,3 +54,13 @@ def know_better(fleet: Fleet, tool: str, argument: str) -> str:
     item = memory_item("better", tool=tool, was=was, now=now, support=3, agents=3)
     fleet.replica.index.put_item(item)
     return item.id
+
+
+def know_look_up(fleet: Fleet, tool: str, other: str) -> None:
+    """A person wrote what to call after a failure of a tool: another tool, by the name under which it is recorded."""
+    index = fleet.replica.index
+    draft = Draft(text=f"Send {other} next: it shows what there is.", why="w", after=tool)
+    index.put_hint(write(index, draft, by="ann", now=fleet.clock.now()))
+
+
+LOOK_UP = "Send look next: it shows what there is. (written by ann)"

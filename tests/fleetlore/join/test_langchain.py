@@ -17,7 +17,7 @@ from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, know_look_up, read_file
 
 HEARD: list[str] = []
 SENT: list[Any] = []
@@ -135,3 +135,27 @@ async def test_a_tool_of_an_mcp_server_is_open_and_the_model_reads_its_own_name(
         await agent(calls("/srv/a"), tools=[StructuredTool.from_function(coroutine=read_file)]).ainvoke(GO)
     assert [each[events.TOOL] for each in recorder.outcomes] == ["mcp__unknown__read_file"]
     assert "instead of" in HEARD[0] and "mcp__" not in "".join(HEARD)
+
+
+async def test_a_hint_names_another_tool_of_an_mcp_server_as_the_model_knows_it(
+    fleet: Fleet, recorder: Recorder
+) -> None:
+    async def read_file(path: str) -> str:
+        """Read a file."""
+        raise ToolException("it is gone")
+
+    async def look(path: str) -> str:
+        """Show what there is."""
+        return path
+
+    for function in (read_file, look):
+        function.__module__ = "langchain_mcp_adapters.tools"
+    know_look_up(fleet, "mcp__unknown__read_file", "mcp__unknown__look")
+    tools = [StructuredTool.from_function(coroutine=each) for each in (read_file, look)]
+    async with fleet.session("g") as session:
+        await agent(calls("/srv/gone"), tools=tools).ainvoke(GO)
+        session.message("assistant", f"I was advised: {LOOK_UP}")
+    answer = next(each.text for each in SENT[1] if each.type == "tool")
+    assert LOOK_UP in answer and "mcp__" not in answer
+    [message] = [each.data[events.CONTENT] for each in recorder.events if each.kind == "message"]
+    assert LOOK_UP not in message, "an echo of it is not evidence"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.toolsets import FunctionToolset
@@ -16,7 +16,7 @@ from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import GOAL, read_file
+from tests.fleetlore.join.conftest import GOAL, LOOK_UP, know_look_up, read_file
 
 HEARD: list[str | None] = []
 
@@ -129,3 +129,19 @@ async def test_a_tool_of_an_mcp_server_is_known_by_its_server_and_the_model_read
         await agent("/srv/a", tools=(), toolsets=[described]).run("go")
     assert [each[events.TOOL] for each in recorder.outcomes] == [recorded]
     assert "instead of" in (HEARD[0] or "") and "mcp__" not in "".join(map(str, HEARD))
+
+
+async def test_a_hint_names_another_tool_of_an_mcp_server_as_the_model_knows_it(fleet: Fleet) -> None:
+    def read_file(path: str) -> str:
+        raise ModelRetry("it is gone")
+
+    def look(path: str) -> str:
+        return path
+
+    know_look_up(fleet, "mcp__my_files__read_file", "mcp__my_files__look")
+    toolset = FunctionToolset([read_file, look], id="my files")
+    described = toolset.with_metadata(meta=None, annotations=None, task=False)
+    async with fleet.session("g"):
+        run = await agent("/srv/gone", tools=(), toolsets=[described]).run("go")
+    [answer] = [part for each in run.all_messages() for part in each.parts if isinstance(part, ToolReturnPart)]
+    assert LOOK_UP in str(answer.content) and "mcp__" not in str(answer.content)
