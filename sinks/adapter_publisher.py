@@ -30,13 +30,12 @@ from fleetlore.files import write_whole
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
-from fleetlore.wire.topics import topic
+from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 
 __all__ = ["AdapterPublisher"]
 
 _KEY_ID = re.compile("[0-9a-f]{16}")
 _KEPT_VERSIONS = 32
-ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class AdapterPublisher(Generic[Manifest]):

@@ -29,7 +29,7 @@ from fleetlore.files import write_whole
 from fleetlore.kafka.client import backoff, connected, make_producer
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
-from fleetlore.wire.topics import topic
+from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 
 __all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "RegistryFollower", "shared_follower"]
 
@@ -42,7 +42,6 @@ _LAST_ACKS_SECONDS = 1.0
 # Agents that take their turn before the event loop yields: about 2 ms.
 _TURNS_AT_ONCE = 16
 _Views = Mapping[str, RegistryView[AdapterManifest]]
-_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
 class EpochFile:
@@ -104,7 +103,7 @@ class RegistryFollower:
         self._epochs = EpochFile(state_dir, tenant) if state_dir else None
         self._make_producer = make_producer
         self._make_follower = make_follower
-        self._topics = {topic(tenant, name): name for name in _TOPICS}
+        self._topics = {topic(tenant, name): name for name in ADAPTER_TOPICS}
         self._follower = self._new_follower()
         self._subscribers: list[_Subscriber] = []
         self.views = self._remembered()

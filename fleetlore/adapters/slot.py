@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -63,30 +62,25 @@ class AdapterSlot(ABC, Generic[Value]):
         return False
 
 
-# By adapter and `SharedSlot.key`.
-_loaded: WeakValueDictionary[tuple[str, Hashable], Any] = WeakValueDictionary()
+# By adapter and version.
+_loaded: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
 _LOADING = threading.Lock()
 
 
 class SharedSlot(AdapterSlot[Value]):
     """Shares an immutable loaded value among all agents of the process."""
 
-    def key(self, manifest: Any) -> Hashable:
-        """Return the manifest fields that `read` uses, including the hash of the weights."""
-        version: str = manifest.version
-        return version
-
     @abstractmethod
-    def read(self, weights: bytes, manifest: Any) -> Value:
+    def read(self, weights: bytes) -> Value:
         """Load the weights for this process, as `load` does."""
 
     def load(self, weights: bytes, manifest: Any) -> Value:
-        key = self.kind.name, self.key(manifest)
+        key = self.kind.name, manifest.version
         with _LOADING:
             value: Value | None = _loaded.get(key)
             if value is None:
-                value = _loaded[key] = self.read(weights, manifest)
+                value = _loaded[key] = self.read(weights)
             return value
 
     def is_loaded(self, manifest: Any) -> bool:
-        return (self.kind.name, self.key(manifest)) in _loaded
+        return (self.kind.name, manifest.version) in _loaded

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class CallModelSlot(SharedSlot[CallModel]):
     kind = CallsManifest
 
-    def read(self, weights: bytes, manifest: CallsManifest) -> CallModel:
+    def read(self, weights: bytes) -> CallModel:
         try:
             return CallModel.from_bytes(weights)
         except ValueError as error:

@@ -26,11 +26,10 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.topics import topic
 
-__all__ = ["ADAPTERS", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
+__all__ = ["LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
 
-# Topics that an agent follows, in a consumer of their own.
+# Topics of lore that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")
-ADAPTERS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # Below common proxy time-outs.
 _WAIT_SECONDS = 25.0
 # Seconds until a relay reports that the broker has not stored the events.

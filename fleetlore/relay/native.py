@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.kafka.by_relay import ADAPTERS, LORE, Followed, Following, RelayedRecord
+from fleetlore.kafka.by_relay import LORE, Followed, Following, RelayedRecord
 from fleetlore.kafka.client import ANSWER_SECONDS, STOP_SECONDS, connected, make_producer
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
@@ -29,7 +29,7 @@ from fleetlore.shares import Shares
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import json_reader, msgpack_reader
 from fleetlore.wire.events import Event
-from fleetlore.wire.topics import TOMBSTONE_SECONDS, topic
+from fleetlore.wire.topics import ADAPTER_TOPICS, TOMBSTONE_SECONDS, topic
 
 __all__ = ["Native", "send_record"]
 
@@ -60,8 +60,8 @@ class Native:
 
     async def follow(self, fleet: Fleet, body: bytes) -> bytes:
         asked = msgpack_reader(Following)(body)
-        if asked.topics not in (LORE, ADAPTERS):
-            raise HTTPException(400, f"an agent follows {LORE} or {ADAPTERS}, not {asked.topics}")
+        if asked.topics not in (LORE, ADAPTER_TOPICS):
+            raise HTTPException(400, f"an agent follows {LORE} or {ADAPTER_TOPICS}, not {asked.topics}")
         key = fleet.tenant, asked.topics
         mirror = self._mirrors.get(key) or self._mirrors.setdefault(key, _Mirror(fleet, asked.topics))
         records = None

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fleetlore.wire.topics import PREFIX, TOPICS, topic
+from fleetlore.wire.topics import ADAPTER_TOPICS, PREFIX, TOPICS, topic
 
 _ALL = tuple(spec.name for spec in TOPICS)
-_VERSIONS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 # Operations of a role on a tenant's topics. Read and Write include Describe.
-AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *_VERSIONS)}
+AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *ADAPTER_TOPICS)}
 _WORKER = {
     "Read": (
         *("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
@@ -31,7 +30,10 @@ _WORKER = {
 _REVIEWER = {"Write": ("feedback",)}
 # A relay that takes hints of persons, whom its tokens prove.
 _AUTHOR = {"Write": (*AGENT["Write"], "decisions", "decisions.history"), "Read": AGENT["Read"]}
-_TRAINER = {"Read": ("trajectories", "judgments", "erasures", *_VERSIONS, "adapters.acks"), "Write": _VERSIONS}
+_TRAINER = {
+    "Read": ("trajectories", "judgments", "erasures", *ADAPTER_TOPICS, "adapters.acks"),
+    "Write": ADAPTER_TOPICS,
+}
 # Runs the commands: topics, backfill, decisions, erase, redrive, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 

@@ -65,15 +65,14 @@ class CpuBudget:
         """Return how long the process must rest before it reads on."""
         return max(0.0, self.debt_seconds() - _READING_DEBT_SECONDS)
 
-    def pace(self) -> None:
-        """Block the calling thread until nothing is owed."""
-        while (debt := self.debt_seconds()) > 0:
+    def pace(self, reserve: float = 0.0) -> None:
+        """Block the calling thread until nothing is owed, and a reserve is earned."""
+        while (debt := self.debt_seconds(reserve)) > 0:
             self._sleep(max(debt, 0.001))
 
     def pace_last(self) -> None:
         """Block the calling thread until the burst is earned: it gets what other learners leave of the share."""
-        while (debt := self.debt_seconds(_RESTED * self._burst)) > 0:
-            self._sleep(max(debt, 0.001))
+        self.pace(_RESTED * self._burst)
 
     @contextlib.contextmanager
     def paced_imports(self) -> Iterator[None]:

@@ -56,25 +56,10 @@ _LEARNING = ("torch", "peft", "transformers")
 # Refusals are not urgent, and each waiting fetch costs the broker some work.
 _FETCH_WAIT_MS = 2_000
 # The reasons of `AdapterRefused`. They bound the values of the label: clients control the acks.
-REASONS = frozenset(
-    [
-        "foreign",
-        "malformed",
-        "missing",
-        "not_allowed",
-        "not_finite",
-        "outranked",
-        "oversized",
-        "schema",
-        "stale",
-        "structure",
-        "tampered",
-        "truncated",
-        "unknown_key",
-        "unreachable",
-        "unwritable",
-    ]
-)
+REASONS = frozenset([
+    "foreign", "malformed", "missing", "not_allowed", "not_finite", "outranked", "oversized", "schema", "stale",
+    "structure", "tampered", "truncated", "unknown_key", "unreachable", "unwritable",
+])  # fmt: skip
 _ACCEPTED = frozenset({"applied", "revoked"})
 # The call model learns about so long before it makes a version, and at most so long where it is slower than it was. A
 # newest session ages by two slices and versions, and the stages before take some seconds, so that it is 20 s old.

@@ -19,7 +19,8 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from fleetlore.wire.topics import ADAPTER_TOPICS
+from sinks.adapter_publisher import AdapterPublisher
 
 Numbers = Any
 MakeTopics = Callable[..., Awaitable[None]]

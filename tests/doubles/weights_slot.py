@@ -1,7 +1,5 @@
 """A slot that keeps the bytes of a LoRA and looks at none of them."""
 
-from collections.abc import Hashable
-
 from fleetlore.adapters.slot import SharedSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
@@ -21,10 +19,10 @@ class WeightsSlot(SharedSlot[Kept]):
 
     kind = LanguageModelManifest
 
-    def key(self, manifest: LanguageModelManifest) -> Hashable:
-        return manifest.version, manifest.base_sha256
-
-    def read(self, weights: bytes, manifest: LanguageModelManifest) -> Kept:
+    def load(self, weights: bytes, manifest: LanguageModelManifest) -> Kept:
         if manifest.base_sha256 == FOREIGN:
             raise AdapterRefused("foreign", "made for another base")
+        return super().load(weights, manifest)
+
+    def read(self, weights: bytes) -> Kept:
         return Kept(weights)

@@ -17,10 +17,11 @@ import orjson
 from aiokafka import ConsumerRecord, TopicPartition
 
 from fleetlore.join.hooks import CODING_AGENTS
-from fleetlore.kafka.by_relay import ADAPTERS, LORE
+from fleetlore.kafka.by_relay import LORE
 from fleetlore.refusals import refusals
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.openapi import openapi
+from fleetlore.wire.topics import ADAPTER_TOPICS
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED, event
 from tests.fuzz.asgi import Answer, Asked, ask, running, size
 from tests.fuzz.boundary import Boundary
@@ -160,7 +161,7 @@ def make_frame(random: Random) -> Asked:
 
 
 def _following(random: Random) -> bytes:
-    topics = random.choice((LORE, ADAPTERS))
+    topics = random.choice((LORE, ADAPTER_TOPICS))
     asked: Any = {
         "topics": topics,
         "positions": {topics[0]: {0: random.choice((0, 1, 2**63, -1))}},

@@ -26,8 +26,8 @@ from fleetlore.errors import BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.kafka.client import connected, make_producer
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, LanguageModelManifest, Revocation, in_cohort
-from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
+from fleetlore.wire.topics import ADAPTER_TOPICS, topic
+from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from tests.doubles.mock_cluster import MockCluster
 from tests.doubles.weights_slot import WeightsSlot
 

@@ -17,8 +17,8 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.lora.adapter import read_tensors, write_tensors
 from fleetlore.lora.follow import PolicyFollower
 from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
-from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from fleetlore.wire.topics import ADAPTER_TOPICS, topic
+from sinks.adapter_publisher import AdapterPublisher
 
 MakeTopics = Callable[..., Awaitable[None]]
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")

@@ -15,7 +15,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from fleetlore.wire.topics import ADAPTER_TOPICS
+from sinks.adapter_publisher import AdapterPublisher
 from sinks.producer import BatchProducer
 from streams.console.actions import Actions
 from streams.stage.base import Outgoing

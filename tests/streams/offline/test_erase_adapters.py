@@ -13,8 +13,8 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.principals import session_key
-from fleetlore.wire.topics import topic
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher, LocalMirror
+from fleetlore.wire.topics import ADAPTER_TOPICS, topic
+from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from streams.offline.erase import has_learned, learned_versions
 from streams.offline.erase_search import Found, OnTopic
 

@@ -9,9 +9,8 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
-from fleetlore.wire.topics import topic
+from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from sinks.adapter_publisher import ADAPTER_TOPICS
 
 PARTITIONS = 2
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "trajectories", "judgments")

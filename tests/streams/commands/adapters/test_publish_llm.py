@@ -17,7 +17,7 @@ from fleetlore.lora.adapter import pack, unpack
 from fleetlore.lora.follow import PolicyFollower
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from sinks.adapter_publisher import ADAPTER_TOPICS
+from fleetlore.wire.topics import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
 from streams.offline.erase import has_learned
 from streams.offline.erase_search import Found

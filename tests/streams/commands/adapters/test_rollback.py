@@ -15,7 +15,8 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
-from sinks.adapter_publisher import ADAPTER_TOPICS, AdapterPublisher
+from fleetlore.wire.topics import ADAPTER_TOPICS
+from sinks.adapter_publisher import AdapterPublisher
 from streams.commands.adapters.rollback import register
 
 
