@@ -38,6 +38,8 @@ AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
 TURN = 4
 # Sessions of one agent that count for what comes of sending a call again.
 AGENT_RESENDS = 10
+# A single agent for which such a call worked is left out if it failed for at least so many others.
+_SEVERAL = 3
 WELL, BADLY = 1, 2
 
 
@@ -252,8 +254,9 @@ class SessionCounts(NamedTuple):
 
 
 class Resends(NamedTuple):
-    """Sessions that sent a failed call again unchanged: how many, in how many it worked, of how many agents, and the
-    median of the seconds after which it worked. An agent counts for at most `AGENT_RESENDS` sessions."""
+    """Sessions that sent a failed call again unchanged: how many, in how many it worked, for how many agents it ended
+    as in most of them, and the median of the seconds after which it worked. An agent counts for at most `AGENT_RESENDS`
+    sessions."""
 
     sessions: int
     worked: int
@@ -304,14 +307,19 @@ class CountSample(_BottomK[SessionCounts]):
     @property
     def resends(self) -> Resends | None:
         """What came of calls that were sent again, or None if none was."""
-        counted = Counter[int]()
-        found: list[int] = []
+        ended: dict[int, list[int]] = {}
         for _, seen in self.sorted() if any(seen.again for seen in self.kept.values()) else ():
-            if seen.again and counted[seen.agent] < AGENT_RESENDS:
-                counted[seen.agent] += 1
-                found.append(seen.again)
-        worked = [again - 2 for again in found if again > 1]
-        return Resends(len(found), len(worked), len(counted), median_high(worked or (0,))) if found else None
+            if seen.again and len(ended.setdefault(seen.agent, [])) < AGENT_RESENDS:
+                ended[seen.agent].append(seen.again)
+        worked = [agent for agent, known in ended.items() if max(known) > 1]
+        # One agent alone cannot hide that a call always failed for several others.
+        if len(worked) == 1 and len(ended) > _SEVERAL:
+            del ended[worked.pop()]
+        found = [again for known in ended.values() for again in known]
+        seconds = [again - 2 for again in found if again > 1]
+        failed = [agent for agent, known in ended.items() if min(known) == 1]
+        agents = worked if 2 * len(seconds) > len(found) else failed
+        return Resends(len(found), len(seconds), len(agents), median_high(seconds or (0,))) if found else None
 
     @property
     def calls_and_failures(self) -> tuple[int, int]:

@@ -186,8 +186,29 @@ def test_no_agent_alone_says_what_comes_of_sending_a_call_again() -> None:
     rows = [(n + 1, SessionCounts(1, 2, 2, 0, 1)) for n in range(100)]
     rows += [(n + 1_000, SessionCounts(2, 2, 1, 0, 2 + seconds)) for n, seconds in enumerate((5, 30, 9))]
     rows += [(n + 2_000, SessionCounts(3, 2, 1)) for n in range(5)]
-    assert sample(rows, 256).resends == Resends(AGENT_RESENDS + 3, 3, 2, 9)
+    assert sample(rows, 256).resends == Resends(AGENT_RESENDS + 3, 3, 1, 9), "one agent says that it fails"
     assert sample(rows[-5:], 256).resends is None
+
+
+def again(agent: int, outcome: int, count: int) -> list[tuple[int, SessionCounts]]:
+    return [(agent * 1_000 + n, SessionCounts(agent, 2, 1, 0, outcome)) for n in range(count)]
+
+
+@pytest.mark.parametrize("sessions", [1, 3, 100])
+def test_one_agent_hides_no_failure_that_came_again_for_three(sessions: int) -> None:
+    honest = [row for agent in (1, 2, 3) for row in again(agent, 1, 6)]
+    alone = again(9, 2 + 600, sessions)
+    assert sample([*honest, *alone], 256).resends == Resends(18, 0, 3, 0)
+    assert sample([*honest[:12], *alone], 256).resends == Resends(
+        12 + (kept := min(sessions, AGENT_RESENDS)), kept, 2, 600
+    )
+    second = again(8, 2 + 600, 1)
+    assert sample([*honest, *alone, *second], 256).resends == Resends(19 + kept, 1 + kept, 3, 600)
+
+
+def test_agents_are_those_for_whom_it_ended_as_in_most_sessions() -> None:
+    assert sample([*again(1, 2 + 5, 50), *again(2, 1, 1)], 256).resends == Resends(11, 10, 1, 5)
+    assert sample([*again(1, 2 + 5, 50), *again(2, 2 + 9, 2), *again(3, 1, 1)], 256).resends == Resends(13, 12, 2, 5)
 
 
 @given(entries, st.randoms(use_true_random=False))
