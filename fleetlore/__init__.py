@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fleetlore.advice.advice import Advice
-    from fleetlore.agent.action import current_session
+    from fleetlore.agent.action import current_session, tool
     from fleetlore.agent.blocking import BlockingFleet, BlockingSession
     from fleetlore.agent.fleet import Action, Fleet, Session, metrics
-    from fleetlore.agent.tool import tool
     from fleetlore.errors import (
         AdapterRefused,
         BrokerUnavailable,
@@ -63,10 +62,9 @@ __all__ = [
 
 _NAMES_OF = {
     "advice.advice": "Advice",
-    "agent.action": "current_session",
+    "agent.action": "current_session tool",
     "agent.blocking": "BlockingFleet BlockingSession",
     "agent.fleet": "Action Fleet Session metrics",
-    "agent.tool": "tool",
     "redact.redact": "redact",
     "watch.watchdog": "Budget",
     "wire.events": "Event",

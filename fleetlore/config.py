@@ -14,9 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fleetlore.cluster import Cluster
+from fleetlore.cluster import ADAPTERS, SIGNING_KEY, Cluster, StackFolder
 from fleetlore.errors import ConfigError
-from fleetlore.stack_folder import ADAPTERS, SIGNING_KEY, StackFolder
 
 __all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "embedded_environ"]
 

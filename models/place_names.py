@@ -1,6 +1,6 @@
 """Find the names of a place in a session: which work or are rejected there, and what has what.
 
-Only calls of the closed world tell names (`fleetlore.calls.worlds`): statements that worked, and results that list what
+Only calls of the closed world tell names (`fleetlore.calls.call`): statements that worked, and results that list what
 there is. Values of rows, literals and ids are no names. `X has Y` is read from `cars.price` with its alias resolved,
 from a statement with one owner, and from these results.
 """
@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import orjson
 
-from fleetlore.calls.call import MadeCall, values_of
+from fleetlore.calls.call import MadeCall, is_closed, shows_names, values_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.places import QUERY_WORDS
-from fleetlore.calls.worlds import is_closed, shows_names
 from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step

@@ -26,8 +26,7 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.retrieval.encoder import Encoder, installed_encoder
-from fleetlore.store.connection import connect, message_of
-from fleetlore.store.search import TEXT, VECTOR, quoted
+from fleetlore.store.search import TEXT, VECTOR, connect, message_of, quoted
 from sinks.collections import (
     COLLECTIONS,
     PLACEHOLDER,

@@ -17,7 +17,6 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
         "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.refusals fleetlore.words",
-        "fleetlore.stack_folder",
         "fleetlore.cluster fleetlore.http_server fleetlore.shares",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",

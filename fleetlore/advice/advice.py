@@ -16,10 +16,9 @@ from typing import NamedTuple
 from fleetlore.advice.before_call import lasting
 from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Tip, tell
-from fleetlore.advice.persons import persons
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source, persons
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats.hashing import withheld

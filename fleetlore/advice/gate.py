@@ -4,7 +4,7 @@ Reading is not authorship: agents that met the same text are readers of one auth
 these conditions.
 
 error      Words that the asker's own call and error hold too are shown. The whole text is shown if a quorum received
-           it from a tool of the closed world (`fleetlore.calls.worlds`).
+           it from a tool of the closed world (`fleetlore.calls.call`).
 class      The class of an error is shown if it consists of `_CLASS_WORDS`, or else under the conditions of an error.
 call       A call is shown if a quorum of principals made it with that very string and it worked (three principals if
            such a call could do harm). It is also shown if the asker's own error or results name each value in it.

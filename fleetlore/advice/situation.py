@@ -8,12 +8,11 @@ from functools import cached_property
 
 from fleetlore.advice.changes import holds, is_of_argument
 from fleetlore.advice.gate import Reader
-from fleetlore.calls.call import CALL_CHARACTERS, MadeCall
+from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, is_closed
 from fleetlore.calls.context import ERROR_CHARACTERS, CallContext, Mark
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
-from fleetlore.calls.worlds import is_closed
 from fleetlore.fingerprint.fingerprint import Failure, object_of
 from fleetlore.fingerprint.names import FailureKind
 from fleetlore.wire.lore import MemoryItem

@@ -6,13 +6,16 @@ it. Those before a call are in `fleetlore.advice.before_call`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 from fleetlore.advice import before_call
 from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, need_tip, replacements
 from fleetlore.advice.changes import (
     change_tip,
+    holds,
     is_of_argument,
     is_of_place,
     is_of_tool,
@@ -22,20 +25,111 @@ from fleetlore.advice.changes import (
     names_beside,
 )
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
-from fleetlore.advice.persons import PERSON
-from fleetlore.advice.proposed import proposed
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.calls.call import CALL_CHARACTERS, values_of
+from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, values_of
+from fleetlore.calls.context import ERROR_CHARACTERS
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
 from fleetlore.fingerprint.names import missing_name, spelled
 from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import Hint
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
 
-__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "SOURCES", "WAYS_OUT", "Source"]
+__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "persons", "proposed"]
+
+_NAME = r"[`'\"‘“(\[]{0,2}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
+_AS_WHAT = r"(?: (?:to )?(?:use|reference|call|run))?(?: (?:the )?(?:attribute|column|command|function|option|table))?"
+_PROPOSALS = re.compile(
+    rf"(?:did you mean|(?:perhaps|maybe|probably|might have) (?:you )?meant?){_AS_WHAT}[:\s]{{1,4}}{_NAME}"
+    rf"|(?:most similar|closest) (?:command|match|name|option|choice)s?(?: is| are)?[:\s]{{1,4}}{_NAME}"
+    rf"|\buse {_NAME}[`'\"’”)\]]{{0,2}}(?:\(\))?,? instead|\binstead,? use {_NAME}(?=[`'\"’”(.]|$)"
+    rf"|\b(?:renamed to|replaced (?:by|with)|in favou?r of) {_NAME}",
+    re.IGNORECASE,
+)
+_NO_NAMES = frozenset("a an another any it one something that the this to your".split())  # noqa: SIM905
+
+
+def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
+    """Yield the name that the session's own error proposes, if the call does not hold it.
+
+    Models often overlook it in a long error. The session has read the error, so no word of others is shown.
+    """
+    failed = moment.met.failed
+    found = _PROPOSALS.search(failed.error[:ERROR_CHARACTERS]) if failed is not None else None
+    if failed is None or found is None:
+        return
+    name = next(group for group in found.groups() if group).rstrip(".:-")
+    words = re.findall(r"[\w.-]+", failed.call.text)
+    if name.startswith("_"):
+        return  # Python proposes whatever is spelled alike
+    if name.lower() in _NO_NAMES or name in words or name in {word.rpartition(".")[2] for word in words}:
+        return
+    named = [each for each in failed.kind.names if each != name.lower()]
+    rejected = tuple(get_close_matches(name.lower(), named, 1)) or (tuple(named) if len(named) == 1 else ())
+    instead = f" instead of `{spelled(rejected[0], failed.call.text)}`" if rejected else ""
+    id = pattern_id("proposed", failed.failure.class_)
+    parts = (f"Use `{name}`{instead}: the error itself proposes it.",)
+    yield Tip(id, "proposed", parts, key=f"{id}\x1f{name}", rejected=rejected, brings=(name,))
+
+
+PERSON = "person"
+_MOST = 2
+
+
+def persons(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
+    """Yield the hints that fit the moment, the newest first. They displace no other tip."""
+    if not index.hints.standing:
+        return
+    call, failed = moment.asked.call, moment.met.failed
+    tools = [each.tool for each in (call, None if failed is None else failed.call) if each is not None]
+    found = 0
+    for hint, decided in index.hints.of_tools(tools or moment.asked.tools):
+        key = f"{PERSON}/{decided.id}"
+        is_before = call is not None and _fits(hint, moment, call.tool) and _is_named(hint.before, call)
+        if key in moment.met.shown or not (is_before or _fits_session(hint, moment)):
+            continue
+        parts = (Quote(hint.text, 1, "person"), f" (written by {hint.author})")
+        # A person wants it to be read before that call is made.
+        yield Tip(decided.id, PERSON, parts, key=key, sure=is_before, agents=1)
+        found += 1
+        if found == _MOST:
+            return
+
+
+def _fits_session(hint: Hint, moment: Situation) -> bool:
+    failed = moment.met.failed
+    if failed is not None:
+        return not moment.met.led_out and _fits(hint, moment, failed.call.tool) and _is_met(hint.after, failed)
+    if moment.asked.call is not None or not hint.start or not _fits(hint, moment, *moment.asked.tools):
+        return False
+    goal = redact_fenced(moment.met.goal)[:MAX_TEXT]
+    return not hint.replaces or hint.replaces == strategy_id(moment.met.task, goal)
+
+
+def _fits(hint: Hint, moment: Situation, *tools: str) -> bool:
+    return (
+        not 0 < hint.until <= moment.known.now
+        and hint.tool in ("", *tools)
+        and hint.place in ("", moment.known.place)
+        and hint.task in ("", moment.met.task)
+    )
+
+
+def _is_named(words: Collection[str], call: MadeCall) -> bool:
+    return bool(words) and all(word == call.tool or holds(call.arguments, (word,)) for word in words)
+
+
+def _is_met(after: str, failed: FailedCall) -> bool:
+    if not after:
+        return False
+    failure, text = failed.failure, after.casefold()
+    exact = (failed.call.tool, failure.error_class, failure.family, failure.class_, failure.exact)
+    whole = rf"(?<!\w){re.escape(text)}(?!\w)"
+    return text in {each.casefold() for each in exact} or re.search(whole, failed.error.casefold()) is not None
+
 
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
@@ -240,5 +334,5 @@ BEFORE_CALL, AFTER_FAILURE, AT_START = (
     tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
 )
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
-# The first three are from `fleetlore.watch`, the fourth from `fleetlore.advice.persons`.
+# The first three are from `fleetlore.watch`.
 SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))

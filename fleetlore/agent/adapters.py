@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from fleetlore.adapters.slot import SharedSlot
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock
-from fleetlore.cluster import Bootstrap
+from fleetlore.cluster import Bootstrap, StackFolder
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import backoff
-from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import CallsManifest
 
 if TYPE_CHECKING:

@@ -36,13 +36,12 @@ from fleetlore.agent.session import Session
 from fleetlore.agent.session_events import SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.cluster import Bootstrap, Relay
+from fleetlore.cluster import Bootstrap, Relay, StackFolder
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.emit.emitter import Emitter
 from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.stack_folder import StackFolder
 from fleetlore.store.search import LoreSearch
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome

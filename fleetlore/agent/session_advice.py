@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
 from fleetlore.advice.gate import PROVEN, Tip
-from fleetlore.advice.persons import PERSON
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
-from fleetlore.advice.sources import WAYS_OUT
+from fleetlore.advice.sources import PERSON, WAYS_OUT
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.model import CallModel, Expected, Outlook

@@ -156,7 +156,7 @@ def tools(
 ) -> None:
     """List what calls of tools need, and where it is looked up."""
     from fleetlore.advice.tool_facts import facts_of_tools
-    from fleetlore.calls.worlds import world_of
+    from fleetlore.calls.call import world_of
 
     model = _read_call_model(reader)
     known = facts_of_tools(model) if model is not None else []

@@ -70,7 +70,7 @@ def health(
         raise typer.BadParameter(
             "agents are counted over the last 14 days; no other window is available", param_hint="--by"
         )
-    from fleetlore.calls.worlds import world_of
+    from fleetlore.calls.call import world_of
 
     rows = health_of(read_lore(reader).patterns.values(), by, window)
     listed = reader.settings.closed_tools

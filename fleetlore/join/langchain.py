@@ -21,7 +21,7 @@ from langgraph.errors import GraphBubbleUp
 from fleetlore.agent.action import Action, current_session
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
-from fleetlore.calls.worlds import mcp_name
+from fleetlore.calls.call import mcp_name
 from fleetlore.join.dialects import longer
 
 __all__ = ["FleetMiddleware"]

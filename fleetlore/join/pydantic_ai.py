@@ -25,7 +25,7 @@ from pydantic_ai.exceptions import (
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
-from fleetlore.calls.worlds import mcp_name
+from fleetlore.calls.call import mcp_name
 from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["FleetLore"]

@@ -22,11 +22,10 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
 
-from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay
+from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay, StackFolder
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.batches import Consumer
 from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
-from fleetlore.stack_folder import StackFolder
 
 STOP_SECONDS = 1.0
 _FIRST_DELAY_SECONDS = 0.1

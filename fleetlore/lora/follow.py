@@ -15,12 +15,12 @@ from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.slot import AdapterSlot, Prepared
 from fleetlore.adapters.subscriber import AdapterSubscriber
+from fleetlore.cluster import StackFolder
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import AdapterRefused, ModelUnavailable
 from fleetlore.kafka.client import backoff
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
-from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 __all__ = ["LoraFollower", "PolicyFollower"]

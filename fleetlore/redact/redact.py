@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
 
-from fleetlore.redact.columns import COLUMN_RULES
 from fleetlore.redact.detectors import BY_SHAPE, FORMS
 from fleetlore.redact.named_values import (
     AGAIN_WORDS,
     BETWEEN,
+    COLUMN_RULES,
     FOREIGN,
     NAMED,
     OF_A_KEY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -22,8 +22,8 @@ from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
+from fleetlore.refusals import refusals
 from fleetlore.relay.api import OPERATIONS, Api, Operation, answer, body_of, problem
-from fleetlore.relay.exposition import EXPOSITION, exposition
 from fleetlore.relay.gateway import Gateway
 from fleetlore.relay.openapi import openapi
 from fleetlore.relay.requests import Caller, Tokens, caller_of
@@ -94,7 +94,7 @@ def relay_app(
         return Response("ready\n" if loaded else "the lore is not here yet\n", 200 if loaded else 503)
 
     async def metrics(request: Request) -> Response:
-        return Response(exposition(fleets.values(), len(api.sessions)), media_type=EXPOSITION)
+        return Response(_exposition(fleets.values(), len(api.sessions)), media_type=_EXPOSITION)
 
     async def follow(request: Request) -> Response:
         fleet = api.fleet(caller_of(request, tokens))
@@ -201,3 +201,27 @@ class Hooks:
         if 0 < len(tool) <= MAX_ID_LENGTH and len(tools) < _MAX_TOOLS:
             tools[tool] = None
         return self._calls.setdefault(session, HookCalls(session, tools.keys(), client)).take(given)
+
+
+_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def _exposition(fleets: Collection[Fleet], sessions: int) -> str:
+    """Return the metrics of these fleets and so many open sessions."""
+    figures = {
+        ("sent_events_total", "counter", "Events that the broker has."): sum(each.sent for each in fleets),
+        ("dropped_events_total", "counter", "Events that were given up."): sum(each.dropped for each in fleets),
+        ("waiting_events", "gauge", "Events in the buffer."): sum(each.emitter.waiting for each in fleets),
+        ("open_sessions", "gauge", "Sessions whose state is held."): sessions,
+        ("loaded_tenants", "gauge", "Tenants whose lore is here."): sum(each.replica.loaded for each in fleets),
+    }
+    lines = []
+    for (name, kind, help), value in figures.items():
+        lines += [*_head(name, kind, help), f"fleetlore_relay_{name} {value}"]
+    lines += _head("refused_total", "counter", "Requests refused and states forgotten, by reason.")
+    lines += [f'fleetlore_relay_refused_total{{reason="{reason}"}} {n}' for reason, n in sorted(refusals().items())]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, help: str) -> list[str]:
+    return [f"# HELP fleetlore_relay_{name} {help}", f"# TYPE fleetlore_relay_{name} {kind}"]

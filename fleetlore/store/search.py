@@ -9,25 +9,70 @@ are ordered by the number of agents.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from urllib.parse import urlsplit
 
+from fleetlore.cluster import StackFolder
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
+from fleetlore.loopback import is_loopback
 from fleetlore.retrieval.encoder import Encoder, installed_encoder
-from fleetlore.stack_folder import StackFolder
 from fleetlore.stats.text_index import TextIndex
-from fleetlore.store.connection import connect, message_of, milvus_errors
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
 from fleetlore.words import WORD
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-__all__ = ["MADE_BY", "SEARCH_SECONDS", "LoreSearch", "encoder_mark", "quoted", "row_id"]
+__all__ = [
+    "MADE_BY",
+    "SEARCH_SECONDS",
+    "LoreSearch",
+    "connect",
+    "encoder_mark",
+    "message_of",
+    "milvus_errors",
+    "quoted",
+    "row_id",
+]
+
+# A gRPC server closes an idle connection that pings more often than every 5 minutes; pymilvus pings every 10 s.
+_GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
+
+
+def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
+    try:
+        from pymilvus import MilvusClient
+        from pymilvus.client.utils import SciPyHelper
+    except ImportError as error:
+        raise ModelUnavailable(
+            "Milvus is reached with pymilvus: pip install 'fleetlore[recall]' from your index"
+        ) from error
+    # The caller logs an error once.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    # pymilvus imports scipy at its first row, which fails in two threads at once.
+    SciPyHelper.is_scipy_sparse(None)
+    # gRPC would use `http_proxy` even for this machine.
+    direct = {"grpc.enable_http_proxy": 0} if is_loopback(urlsplit(uri).hostname or "") else {}
+    return MilvusClient(uri=uri, token=token, timeout=timeout_seconds, grpc_options=_GRPC_OPTIONS | direct)
+
+
+def milvus_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of client calls."""
+    from grpc import RpcError
+    from pymilvus import MilvusException
+
+    return MilvusException, RpcError
+
+
+def message_of(error: Exception) -> str:
+    return str(getattr(error, "message", error))
+
 
 _Result = TypeVar("_Result")
 

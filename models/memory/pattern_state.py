@@ -13,7 +13,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
-from fleetlore.stats.intervals import wilson
+from fleetlore.stats.health import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts

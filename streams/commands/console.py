@@ -40,8 +40,8 @@ def console(
     It runs until Ctrl-C.
     """
     settings = stack.settings.with_key(stack.data)
+    from fleetlore.cluster import roles_of
     from fleetlore.http_server import listen, serve_http
-    from fleetlore.stack_folder import roles_of
     from streams.console.actions import Actions
     from streams.console.pages import Console
     from streams.console.people import People

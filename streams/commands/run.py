@@ -120,7 +120,7 @@ def doctor(stack: Stack, json: Json = False) -> None:
     Exit code: 0 if all checks pass, 3 if one needs attention, 1 if one is broken.
     """
     settings = stack.settings
-    from fleetlore.stack_folder import roles_of
+    from fleetlore.cluster import roles_of
     from streams.offline.doctor import examine
 
     found = ask(examine(settings, roles=roles_of(stack.data) if stack.data is not None else None))

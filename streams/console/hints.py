@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple, get_args
 
-from fleetlore.advice.persons import PERSON
+from fleetlore.advice.sources import PERSON
 from fleetlore.calls.context import warning_id
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.recall.index import LoreIndex

@@ -24,8 +24,7 @@ from fleetlore.errors import BrokerUnavailable, InvalidEvent, StoreUnavailable
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.store.connection import connect, message_of, milvus_errors
-from fleetlore.store.search import quoted, row_id
+from fleetlore.store.search import connect, message_of, milvus_errors, quoted, row_id
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import Principals, principal_of

@@ -25,7 +25,7 @@ from milvus_lite.db import MilvusLite
 from milvus_lite.engine.collection import Collection
 from pymilvus.grpc_gen import common_pb2, milvus_pb2
 
-from fleetlore.store.connection import connect, message_of, milvus_errors
+from fleetlore.store.search import connect, message_of, milvus_errors
 from sinks.collections import COLLECTIONS
 
 log = logging.getLogger(__name__)

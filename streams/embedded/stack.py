@@ -26,11 +26,11 @@ from typing import IO
 import orjson
 
 from fleetlore.adapters.signatures import create_signing_key
+from fleetlore.cluster import ADAPTERS, LOCK_FILE, SIGNING_KEY, STACK_FILE
 from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
-from fleetlore.stack_folder import ADAPTERS, LOCK_FILE, SIGNING_KEY, STACK_FILE
 from sinks.topics import ensure_topics
 from streams.embedded.broker import (
     KafkaMissing,

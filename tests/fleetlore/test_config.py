@@ -14,10 +14,9 @@ import orjson
 import pytest
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.cluster import Cluster
+from fleetlore.cluster import LOCK_FILE, STACK_FILE, Cluster
 from fleetlore.config import Settings, describe, variables
 from fleetlore.errors import ConfigError
-from fleetlore.stack_folder import LOCK_FILE, STACK_FILE
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

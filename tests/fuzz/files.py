@@ -19,11 +19,11 @@ from benchmarks.random_adapters import random_call_model, version_of
 from fleetlore.adapters.registry_follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.calls.model import CallModel
+from fleetlore.cluster import STACK_FILE
 from fleetlore.config import Settings, variables
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Base, check_lora, read_lora
 from fleetlore.relay.requests import read_tokens
-from fleetlore.stack_folder import STACK_FILE
 from fleetlore.testing import FakeClock
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import timed_events

@@ -22,7 +22,7 @@ import msgspec
 from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
-from fleetlore.calls.worlds import mcp_name
+from fleetlore.calls.call import mcp_name
 from fleetlore.errors import ConfigError
 from fleetlore.transcripts.calls import OpenCalls, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten

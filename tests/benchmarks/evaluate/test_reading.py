@@ -11,9 +11,8 @@ from benchmarks.evaluate.recall import Note, Recall, Story
 from fleetlore.advice import before_call, sources
 from fleetlore.advice.changes import change_tip, item_tip
 from fleetlore.advice.gate import Quote, Tip, tell
-from fleetlore.advice.proposed import proposed
 from fleetlore.advice.situation import Situation
-from fleetlore.advice.sources import SOURCES
+from fleetlore.advice.sources import SOURCES, proposed
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.document import LookUp, Need, Threshold
 from fleetlore.calls.model import Expected, Outlook

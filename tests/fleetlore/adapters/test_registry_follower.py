@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import SigningKey, public_keys
+from fleetlore.cluster import StackFolder
 from fleetlore.errors import AdapterRefused
-from fleetlore.stack_folder import StackFolder
 from fleetlore.wire.adapter_manifest import CallsManifest
 from tests.doubles.adapter_log import AdapterLog
 

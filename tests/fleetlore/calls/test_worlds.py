@@ -1,6 +1,6 @@
 import pytest
 
-from fleetlore.calls.worlds import is_closed, shows_names, world_of
+from fleetlore.calls.call import is_closed, shows_names, world_of
 
 STATEMENT = '{"query":"SELECT name FROM sqlite_master"}'
 

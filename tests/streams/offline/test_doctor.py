@@ -11,9 +11,9 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
+from fleetlore.cluster import STACK_FILE, roles_of
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_producer
-from fleetlore.stack_folder import STACK_FILE, roles_of
 from fleetlore.testing import FakeClock
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
