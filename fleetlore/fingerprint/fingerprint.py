@@ -1,8 +1,7 @@
 """Identify failure patterns: decide whether two failed calls are the same failure.
 
 The three levels are hashes of: family (tool, error class), class (tool, identity of the error), and exact (the same and
-the shape of the arguments). Names in quotes, HTTP status, errno and exit codes are kept. The same code runs in the
-agent and in the stream. Every function is pure and cached, because error texts repeat.
+the shape of the arguments). Agent and stream run the same code. Every function is pure.
 """
 
 from __future__ import annotations
@@ -22,24 +21,23 @@ from fleetlore.redact.redact import redact
 from fleetlore.redact.values import plain_value, redact_value, weight
 
 VERSION = "6"
-# Arguments may have a thousand keys; their shape lies in a field of the store that has an end.
+# The store bounds a shape; arguments may have a thousand keys.
 _MAX_SHAPE = 512
 # A shape is cut before lists are nested as deep as this.
 _MAX_DEPTH = _MAX_SHAPE // len("list[")
 _CACHED_CHARACTERS = 2048
-# By how a value begins: the stream may get it without its end.
+# A value is classed by its beginning, because the stream may get it without its end.
 _CLASSED_CHARACTERS = 1024
 
 _COMMAND = re.compile(r"word|path(?:\(\..{0,8}\))?")
-# Larger than any event. Lists that share members can unfold to any size.
+# Larger than any event. Shared lists can unfold without bound.
 _MAX_WEIGHT = 256 * 1024
 _LONGEST = 8192
 
 
 class Failure(NamedTuple):
-    """One failed call, recognised.
-
-    `family`, `class_` and `exact` are ids (32 hex digits). `transient` is what the words of the error make likely.
+    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits). `transient` is a guess by
+    the error's words.
     """
 
     tool: str
@@ -53,13 +51,13 @@ class Failure(NamedTuple):
 
 
 def failure_of(tool: str, arguments: object, error_type: str | None, error_message: str | None) -> Failure:
-    """Recognise a failed call. `error_type`: OpenTelemetry's `error.type`. `error_message`: the environment's words."""
+    """Recognise a failed call. `error_type`: OpenTelemetry's `error.type`."""
     return shaped_failure(tool, argument_shape(arguments), error_type or "", excerpt(error_message or ""))
 
 
 @lru_cache(maxsize=32_768)
 def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Failure:
-    """`failure_of` for a shape that is known already, and the `excerpt` of a message."""
+    """Do `failure_of` for a known shape, and the `excerpt` of a message."""
     error_class, text, transient, identity = normal_form(error_type, message)
     family = pattern_id("family", tool, error_class)
     class_ = pattern_id("class", tool, identity)
@@ -68,7 +66,7 @@ def shaped_failure(tool: str, shape: str, error_type: str, message: str) -> Fail
 
 
 def pattern_id(level: str, *parts: str) -> str:
-    """32 hex digits from a level and its parts; a new `VERSION` gives new ids, so old and new never mix."""
+    """Return 32 hex digits. A new `VERSION` gives new ids, so old and new never mix."""
     return blake2b("\x1f".join((VERSION, level, *parts)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -83,7 +81,7 @@ def shaped_call_id(tool: str, shape: str) -> str:
 
 
 def call_id(tool: str, arguments: object) -> str:
-    """Id of a kind of call: the tool and the shape of its arguments. Its health is how often such calls fail."""
+    """Return the id of a kind of call: the tool and the shape of its arguments."""
     return shaped_call_id(tool, argument_shape(arguments))
 
 
@@ -93,7 +91,7 @@ def tool_id(tool: str) -> str:
 
 
 def arguments_text(arguments: object) -> str:
-    """Arguments as text: text stays as it is, all else becomes JSON with sorted keys."""
+    """Return arguments as text: all but text becomes JSON with sorted keys."""
     if isinstance(arguments, str):
         return arguments
     if arguments is None:
@@ -103,12 +101,12 @@ def arguments_text(arguments: object) -> str:
     try:
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
     except Exception:  # integers of more than 64 bits, lone surrogates, keys without an order, an object that fails
-        # With the JSON that the event will hold, so that the stream finds the same id.
+        # This is the JSON that the event will hold, so the stream finds the same id.
         return json.dumps(redact_value(arguments, _LONGEST), sort_keys=True)
 
 
 def parsed(arguments: str) -> Any:
-    """Arguments as the object or the list of JSON that they are; otherwise the text."""
+    """Return arguments as the JSON object or list that they are, or the text."""
     if arguments[:1] in ("{", "["):
         try:
             return orjson.loads(arguments)
@@ -123,18 +121,17 @@ def object_of(arguments: str) -> dict[str, Any] | None:
 
 
 def argument_shape(arguments: object) -> str:
-    """Shape of a call's arguments: sorted keys with a coarse class of each value, never the value itself."""
+    """Return sorted keys with a coarse class of each value, never the value itself."""
     text = arguments_text(arguments)
     if len(text) <= _CACHED_CHARACTERS:
         return _shape(text)[:_MAX_SHAPE]
-    # Keys that lie behind what was masked are in the shape too.
+    # The shape also has keys behind what was masked.
     return redact(_shape.__wrapped__(text)[:_MAX_SHAPE])
 
 
 def is_free_text(shape: str) -> bool:
-    """Whether arguments of this shape are nothing but text, such as a command: then their kind says little.
-
-    One word or path that is no value of a key, such as `print(total)` or `./run.sh`, is a command as well.
+    """Whether arguments are only text, such as a command or one word (`print(total)`, `./run.sh`): then their kind says
+    little.
     """
     return _COMMAND.fullmatch(shape) is not None or all("text" in part for part in shape.split(","))
 
@@ -170,7 +167,7 @@ def _class_of_text(value: str) -> str:
     if not text:
         return "empty"
     if text.startswith("-") and " " not in text and len(text) <= 32:
-        return text.partition("=")[0]  # a flag: which one it is decides whether the call works
+        return text.partition("=")[0]  # each flag works or not
     if "://" in text[:16] and " " not in text:
         try:
             return f"url({urlsplit(text).hostname or ''})"

@@ -14,16 +14,15 @@ from typing import Any
 
 from fleetlore.fingerprint.fingerprint import parsed
 
-# Longer words are no option of a tool.
+# Options of tools are never longer.
 _MAX_WORD = 32
 _MAX_LABEL = 24
 _REMEMBERED = 4096
 # Only this much of a text is masked: longer texts are never shown in full.
 _MAX_MASKED = 32 * 1024
 
-# The forms of literals in a text. Everything else is words and punctuation. Without a bound, a text of many quotes that
-# are never closed would take time quadratic in its length. Nearly all literals begin at a word boundary, which is
-# checked first: trying the middle of each word would double the time.
+# The forms of literals in a text. Without a bound, many unclosed quotes would take quadratic time. Nearly all literals
+# begin at a word boundary, which is checked first, at half the time.
 _STRING = (
     r"""[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
     r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}+)(?P=quote)(?!\w)"""
@@ -32,14 +31,14 @@ FILE = (
     r"(?:txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|html?|css|ipynb|py|js|ts|rb|go|rs|java|cpp|sh|sql|sqlite3?|md|pdf|"
     r"png|jpe?g|gif|svg|zip|tar|gz|tgz|docx?|xlsx?|xml|parquet|npy|pkl)"
 )
-# Names of schemas and programs that hold three digits or a year: `orders_2026`, `python311`; but not `user_812`.
+# Names of schemas and programs with three digits or a year: `orders_2026`, `python311`; but not `user_812`.
 _NAME_WITH_DIGITS = (
     r"(?!(?:req|request|usr|user|cust|customer|ord|order|item|ticket|case|run|job|task|msg|session|trace|id)_?\d)"
     r"(?:[A-Za-z]+_)*(?:[a-z]{2,}\d{3}|[A-Za-z]{2,}_(?:19[89]\d|20[0-4]\d)(?:_?(?:0[1-9]|1[0-2]))?)(?:_[A-Za-z]+)*\b"
 )
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
-    # A word that no literal begins with is passed at once.
+    # Most words begin no literal and are passed at once.
     r"|(?<!\w)(?![A-Za-z_]+[\s(),;=\[\]<>*])(?:(?P<url>[a-z][a-z0-9+.-]{0,31}+://[^\s'\"<>)\]`]+)"
     r"|(?P<email>(?<![.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+)"
     rf"|(?P<string>{_STRING})|(?P<open>[\"'][^\"'\n]{{2,}}$)"
@@ -57,23 +56,23 @@ _TOKENS = re.compile(
     rf"{_LITERAL}|(?P<word>(?<=\s)--?[A-Za-z][\w-]*|\w+|[-+*/%<>=!]=|\*\*|//|->|&&|\|\||[^\w\s])", re.MULTILINE
 )
 _NAMES = re.compile(r"[^\s'\"`(){}\[\],;:=<>]+|\w+")
-# One plain word, as an option of a tool is written.
+# One plain word, as an option of a tool.
 _OPTION = re.compile(r"[+-]{0,2}[a-z][a-z_+-]*(?:\.[a-z_]+)?")
-# A key whose value names a person, a place or one of many things.
+# Keys of values that name a person, a place or one of many things.
 _IDENTITY = re.compile(
     r"(?:^|[_\W])(?:ids?|uuid|number|name|user|username|login|owner|customer|client|passenger|person|author|e?mail|"
     r"phone|address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|"
     r"domain|url|ip|date|time)s?$"
 )
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
-# The key of a command or a program, and what only those hold.
+# Keys of commands and programs, and what only those hold.
 _CODE_KEY = re.compile(r"(?:^|_)(?:command|cmd|query|sql|code|script|program|expression|statement|diff|patch|regex)s?$")
 _CODE = re.compile(r"[=(){};|$`\\]|(?:^|\s)--?\w|^[A-Z]{3,}\s|\n\s")
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def names(text: str) -> frozenset[str]:
-    """The words, numbers and quoted texts of a text, in lower case, for `known`."""
+    """Return words, numbers and quoted texts in lower case, for `known`."""
     text = text[:_MAX_MASKED].casefold()
     quoted = [match["inner"] or match["value"] or "" for match in _LITERALS.finditer(text)]
     return frozenset(each.strip(".,!?") for each in (*_NAMES.findall(text), *quoted) if each)
@@ -81,23 +80,23 @@ def names(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
-    """A command, a query, a program or a sentence with its literals masked. `known`: what stays (`names`)."""
+    """Return a text with its literals masked. `known`: words that stay (`names`)."""
     return _LITERALS.sub(lambda match: _masked(match, known), text[:_MAX_MASKED])
 
 
 def masked_tokens(text: str, known: frozenset[str] = frozenset()) -> list[tuple[int, int, str]]:
-    """(start, end, masked text) of each token of a text, in order."""
+    """Return (start, end, masked text) of each token, in order."""
     return [(match.start(), match.end(), _masked(match, known)) for match in _TOKENS.finditer(text[:_MAX_MASKED])]
 
 
 def masked_arguments(arguments: str) -> Any:
-    """The arguments of a call with their literals masked: a JSON value if they are one, else text."""
+    """Return arguments with their literals masked: JSON if they are, or else text."""
     value = parsed(arguments)
     return masked_text(value) if isinstance(value, str) else masked_value("", value)
 
 
 def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:
-    """A value of an object with its literals masked; equal elements of a list are one."""
+    """Return a value of an object with its literals masked. Equal elements of a list are one."""
     match value:
         case None | bool():
             return value
@@ -158,6 +157,6 @@ def _masked(match: re.Match[str], known: frozenset[str]) -> str:
 
 
 def _placeholder(key: str, kind: str) -> str:
-    """`<order id>` for `order_id`, or the kind of the value if the key gives no placeholder."""
+    """Return `<order id>` for `order_id`, or else the kind of the value."""
     label = _JOINT.sub(" ", key.rstrip("0123456789")).strip().casefold()[:_MAX_LABEL]
     return f"<{label if label and not any(map(str.isdigit, label)) else kind}>"

@@ -1,10 +1,10 @@
-"""Detect that a session goes in circles, from its calls and their results, at the agent and from the log alike.
+"""Detect that a session goes in circles, from its calls and their results, at the agent and from the log.
 
 repeat: the same call gave the same result again and again, with others between or not (A A A, A A x A A y). cycle:
 several calls in turn with the same results (A B A B). retry: the same failure again, though the call changed a little.
 
 The same call with another result is polling, and a call without a result may be a scratch pad: neither is a loop. Parts
-of results that change in every call are masked. A loop is a pattern of the fleet too (`LoopPattern`).
+of results that change in every call are masked.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from fleetlore.words import WORD
 
 __all__ = ["Loop", "LoopDetector", "LoopPattern"]
 
-# A repeat: so many of the last calls. Three in a row, or four of six with others between.
+# A repeat: three calls in a row, or four of six with others between.
 IN_A_ROW = 3
 OFTEN, OF_LAST = 4, 6
-# A cycle: periods of two to four calls, gone through at least twice, and over at least six calls in all.
+# A cycle: periods of two to four calls, at least twice and over at least six calls.
 MAX_PERIOD = 4
 MIN_CYCLE_CALLS = 6
-# A retry: so many calls of one tool in a row with the same failure, each like the one before.
+# A retry: so many similar calls of one tool in a row with the same failure.
 RETRIES = 4
 ALIKE = 0.5
 
 _KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
-# Characters kept of a result, and compared of arguments.
+# Characters of a result, and of arguments.
 MAX_KEPT = 8_000
 MAX_COMPARED = 1_000
 MAX_TOOLS = 200
-# A store keeps at least this many characters of a call. The call's mark replaces longer texts.
+# A store keeps at least so many characters. The call's mark replaces longer texts.
 MAX_WHOLE = 300
-# Characters hashed at each end of a longer text, with its length: to hash 1 MiB takes 20 ms of the event loop.
+# Characters hashed at each end of a longer text, with its length: hashing 1 MiB takes 20 ms.
 _HASHED_END = 16 * 1024
-# Two texts can be equal after masking only if a masked part is this near to their first difference, in characters.
+# Texts equal after masking have a masked part this near to their first difference.
 _NEAR = 80
 _VOLATILE = re.compile(
     r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates and times
@@ -61,7 +61,7 @@ class LoopPattern(NamedTuple):
     Attributes:
         tool: the tools of one round, joined, wherever the round begins.
         template: the kind of circle, in words.
-        call: the kind of call that loops, or None if there are several.
+        call: the kind of call that loops, or None for several.
     """
 
     tool: str
@@ -109,7 +109,7 @@ class Loop(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The same for the same loop, wherever in its round it is looked at."""
+        """Equal wherever in its round the loop is looked at."""
         failure = self.around[0].pattern
         if self.kind == "retry" and failure is not None:
             return failure
@@ -134,24 +134,24 @@ class Loop(NamedTuple):
 
 
 class LoopDetector:
-    """Detects the loops of one session in its last eight calls. Only a call that comes again is compared."""
+    """Detects the loops of one session in its last eight calls."""
 
     __slots__ = ("_arguments", "_calls", "_failing", "_keys")
 
     def __init__(self) -> None:
         self._calls: list[_Called] = []
         self._arguments: list[str] = []
-        self._keys: list[str] = []  # equal where the whole arguments are
+        self._keys: list[str] = []  # equal for equal whole arguments
         self._failing = 0  # calls in a row with the same failure
 
     def add(self, tool: str, arguments: object, result: object, pattern: str | None = None) -> Loop | None:
-        """Add a call that ended and return the loop that the session is in now. `pattern`: class of its failure."""
+        """Add a call that ended and return the session's loop. `pattern`: class of its failure."""
         kept = "" if pattern else result if isinstance(result, str) else arguments_text(result)
         text = arguments_text(arguments)
         return self.take(text, _Call(tool, text, kept[:MAX_KEPT], pattern))
 
     def take(self, arguments: str, last: _Called) -> Loop | None:
-        """`add` for a call that is recognised already. `arguments` is their whole text, or the mark in its place."""
+        """Do `add` for a recognised call. `arguments`: their whole text, or the mark."""
         calls, texts, keys = self._calls, self._arguments, self._keys
         key = key_of(arguments, last.mark)
         again = key in keys
@@ -169,7 +169,7 @@ class LoopDetector:
         return self._retry() if self._failing >= RETRIES else None
 
     def compared(self) -> Iterator[tuple[Any, str]]:
-        """Yield the calls that the next one is compared with, each with its arguments or the mark in their place."""
+        """Yield the calls that the next one is compared with, each with its arguments or mark."""
         yield from zip(self._calls[-_KEPT + 1 :], self._arguments[-_KEPT + 1 :], strict=True)
 
     def _repeat(self) -> Loop | None:
@@ -195,7 +195,7 @@ class LoopDetector:
         return None
 
     def _retry(self) -> Loop | None:
-        # The latest first: most are not alike, and to find the words of a long call takes as long as all the rest.
+        # The latest first: most are not alike, and splitting a long call into words is slow.
         texts = self._arguments[: -RETRIES - 1 : -1]
         alike = all(_alike(one, other) for one, other in pairwise(texts))
         return Loop("retry", len(texts), (self._calls[-1],), (texts[0],)) if alike else None
@@ -224,7 +224,7 @@ def _turned(around: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def key_of(arguments: str, mark: str = "") -> str:
-    """Return what equal arguments have in common: the whole text, or a hash of a long one. `mark`: as `mark_of`."""
+    """Return an equal key for equal arguments: the text, or a hash of a long one."""
     if key := mark.rpartition("|")[0]:
         return key
     if len(arguments) <= MAX_WHOLE:
@@ -235,7 +235,7 @@ def key_of(arguments: str, mark: str = "") -> str:
 
 
 def mark_of(arguments: str, result: str) -> str:
-    """Return the mark of texts that a store may cut: hashes of arguments and result, or "" if both are short enough."""
+    """Return hashes of arguments and result that a store may cut, or "" if both are short enough."""
     short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
     return "" if short else f"{key_of(arguments)}|{_said_key(result)}"
 
@@ -259,8 +259,7 @@ def _same(one: _Called, other: _Called) -> bool:
 def _said_the_same(one: str, other: str) -> bool:
     if one == other:
         return bool(one) and not one.isspace()
-    # Masking a long text costs more than all the rest, so first it is asked whether they begin to differ in what is
-    # masked.
+    # Masking a long text is slow, so first ask whether they begin to differ in a masked part.
     length = bisect_left(range(min(len(one), len(other))), True, key=lambda last: one[: last + 1] != other[: last + 1])
     start, end = max(0, length - _NEAR), length + _NEAR
     if not any(

@@ -1,7 +1,7 @@
 """Identify the kind of failure that an error is, and the names in the call that it is about.
 
-A pattern counts a failure. A warning before the next call needs a different identity: the error without its names, and
-the names that the call holds too (a table, a module, a command, an option).
+A warning before a call needs another identity than a pattern: the error without its names, and its names that the call
+holds too (a table, a module, a command, an option).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_MISSING = 600
 
 _QUOTED = re.compile(r"'[^']{1,60}'|\"[^\"]{1,60}\"|`[^`]{1,60}`")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-# `sh: foo: command not found`: what stands between two colons, or before the first.
+# `sh: foo: command not found`: the part between two colons, or before the first.
 _BEFORE_COLON = re.compile(r"(?:^|(?<=: ))([A-Za-z_][\w+-]*)(?=: )")
 # `No module named x`, `no such table: x`, `Unknown column x`: a name without quotes.
 _BARE = re.compile(
@@ -35,13 +35,13 @@ _BARE = re.compile(
     re.I,
 )
 # Python's errors for a missing attribute or parameter. Names in other errors are files, programs and types, or lack a
-# definition; and other names in these errors, those of the module or type, exist.
+# definition.
 _NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)\W{1,4}(\w+)")
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
-# A word in the text of a kind of failure, where each name is a mask.
+# A word outside of the masks.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
-_VERSION = re.compile(r"v\d{1,3}")  # `/v2/accounts`: most calls of an API hold it
+_VERSION = re.compile(r"v\d{1,3}")  # `/v2/accounts`
 _NUMBER = re.compile(r"\b\d+\b")
 _NAME, _COUNT = "<name>", "<n>"
 
@@ -54,13 +54,13 @@ class FailureKind(NamedTuple):
 
 
 def failure_kind(error_class: str, template: str, error: str, call: str) -> FailureKind:
-    """Kind of a failed call, and the names that it failed for."""
+    """Return the kind of a failed call, and the names that it failed for."""
     names = names_in(folded(call), mentioned_names(error))
     return FailureKind(_kind_text(error_class, template, names), tuple(sorted(names)))
 
 
 def kind_of(failed: Step) -> FailureKind:
-    """Kind of a recognised step, and the names that it failed for. Steps of an earlier release hold only the text."""
+    """Do the same for a recognised step. Steps of earlier releases hold only the text."""
     error_class, error = failed.error_type or "", failed.error_message or ""
     if not failed.template:
         return failure_kind(error_class, normal_form(error_class, excerpt(error)).template, error, failed.arguments)
@@ -68,29 +68,28 @@ def kind_of(failed: Step) -> FailureKind:
 
 
 def missing_name(error: str) -> str | None:
-    """The attribute or parameter, in lower case, that the error says does not exist."""
+    """Return the attribute or parameter, in lower case, that does not exist by the error."""
     found = _NO_SUCH_NAME.findall(error[-_MAX_MISSING:])
     return found[-1].lower() if found else None
 
 
 def spelled(name: str, call: str) -> str:
-    """Return a name as the call spells it; a file's with its ending."""
+    """Return a name as the call spells it, with a file's ending."""
     found = re.search(rf"(?<!\w){re.escape(name)}(?:\.{FILE})?(?!\w)", call[:_MAX_CALL], re.IGNORECASE)
     return found.group() if found else name
 
 
 def mentioned_names(error: str) -> tuple[str, ...]:
-    """Lower-case words of the error that look like names of things."""
+    """Return lower-case words of the error that look like names."""
     return _mentioned(excerpt(error))
 
 
 def folded(call: str) -> str:
-    """The part of a call's text that is read, in lower case."""
     return call[:_MAX_CALL].lower()
 
 
 def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
-    """Those of the names that are words of a folded call. Most calls hold none, not even within a word."""
+    """Return those of the names that are words of a folded call."""
     within = [name for name in mentioned if name in call]
     return _words(call).intersection(within) if within else frozenset()
 
@@ -121,6 +120,6 @@ def _kind_text(error_class: str, template: str, names: frozenset[str]) -> str:
     words = (_NAME if word.lower().strip(":.,;()") in names else word for word in text.split())
     kind = " ".join(words)[:MAX_KIND]
     if error_class[:1].isupper() and len(UNMASKED_WORD.findall(kind)) < 2:
-        # The text of some exceptions is nothing but a name: their class says what happened.
+        # Some exceptions' text is only a name.
         kind = f"{error_class.lower()}: {kind}".rstrip(" :")[:MAX_KIND]
     return kind
