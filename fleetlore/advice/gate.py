@@ -88,7 +88,6 @@ class Quote(NamedTuple):
 
     Attributes:
         agents: number of principals whose calls worked with this very string, or that met the error.
-        danger: see `MemoryItem.danger`.
         brings: values in the call that are new to the asker.
     """
 
@@ -105,7 +104,6 @@ class Reader(NamedTuple):
     Attributes:
         own: lower-case words that its own call and last error hold, and the names of its tools.
         seen: lower-case names in its own results.
-        quorum: setting `FLEETLORE_QUORUM`.
         closed: whether its call goes to the closed world.
     """
 
@@ -159,11 +157,7 @@ class Tip(NamedTuple):
 
 
 def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
-    """Return the tip with its text, or None if a part of it may not be shown.
-
-    Args:
-        vouched: see `LoreIndex.vouched`.
-    """
+    """Return the tip with its text, or None if a part of it may not be shown. `vouched`: see `LoreIndex.vouched`."""
     shown = []
     vague: list[bool] = []
     for part in tip.parts:

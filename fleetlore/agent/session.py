@@ -115,7 +115,6 @@ class Session:
             log.warning("session %s: %s", self.id, mistake)
 
     def _locked(self) -> threading.RLock:
-        """Return the fleet's lock. Raises NotOpen."""
         self._lifetime.check()
         return self.fleet.lock
 

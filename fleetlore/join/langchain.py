@@ -73,7 +73,6 @@ class FleetMiddleware(AgentMiddleware):
 
     @contextmanager
     def _recorded(self, call: Any, tool: str) -> Iterator[Action | ToolMessage | None]:
-        """Record the call, or yield the answer to a held one."""
         session, id = current_session(), call["id"] or ""
         if session is None:
             yield None

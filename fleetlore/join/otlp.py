@@ -194,7 +194,6 @@ def _why(error: Exception) -> str:
 
 
 def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
-    """Return the answer to an export, with the number of refused records."""
     if not malformed:
         return b"{}" if form == "application/json" else b""
     rejected, why = f"rejected_{'log_records' if logs else 'spans'}", str(malformed[0])[:_SHOWN]

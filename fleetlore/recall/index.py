@@ -303,7 +303,6 @@ class LoreIndex:
         return True
 
     def _weigh_again(self, id: str) -> None:
-        """Hide or show an id, as `hides` decides now."""
         for entry in (self.items.get(id), self.patterns.get(id)):
             if entry is not None:
                 self._hide(entry)

@@ -207,7 +207,6 @@ _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def _exposition(fleets: Collection[Fleet], sessions: int) -> str:
-    """Return the metrics of these fleets and so many open sessions."""
     figures = {
         ("sent_events_total", "counter", "Events that the broker has."): sum(each.sent for each in fleets),
         ("dropped_events_total", "counter", "Events that were given up."): sum(each.dropped for each in fleets),

@@ -108,7 +108,6 @@ async def send_record(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
 
 
 def _is_news(fleet: Fleet, event: Event) -> bool:
-    """Whether no known agent met this failure."""
     error = event.data.get(names.ERROR_TYPE), event.data.get(names.ERROR_MESSAGE)
     if event.kind != "outcome" or error == (None, None):
         return False

@@ -59,6 +59,6 @@ class TextIndex:
         return {id: weight / total for id, weight in held.items()}
 
     def _weight(self, word: str) -> float:
-        """Return squared idf, smoothed so that a word in every text counts a little."""
+        """Squared idf, smoothed so that a word in every text counts a little."""
         idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))
         return idf * idf

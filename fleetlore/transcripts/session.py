@@ -79,7 +79,7 @@ class LoggedSession:
 
 
 class _Call(NamedTuple):
-    """A call without its result. `key` is unique in the world."""
+    """`key` is unique in the world."""
 
     tool: str
     arguments: object

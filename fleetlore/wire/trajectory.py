@@ -69,7 +69,6 @@ class JsonStruct(msgspec.Struct, frozen=True):
 
 
 def clip(text: str, limit: int) -> str:
-    """Return the text, or its beginning and `CUT` if it has more than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}{CUT}"
 
 
@@ -138,7 +137,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Number of calls of one kind that a digest has left out."""
+    """Number of left-out calls of one kind."""
 
     calls: Count
     tool: str
