@@ -33,6 +33,7 @@ PANELS = {
         "decisions",
         "erase",
         "export",
+        "export sessions",
         "export lore",
         "import lore",
     ),

@@ -1,4 +1,4 @@
-"""Run `fleetlore export`, `export lore` and `import lore`: training data, and lore from one tenant to another."""
+"""Run `fleetlore export` and `import lore`: training data, a person's sessions, and lore."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     app.command()(export)
+    app.command("export sessions")(export_sessions)
     app.command("export lore")(export_lore)
     app.command("import lore")(import_lore)
 
@@ -48,6 +49,28 @@ def export(
     except OSError as error:
         raise ConfigError(f"{out} cannot be written: {error.strerror}") from None
     print_json({name: len(rows) for name, rows in files.items()})
+
+
+@command
+def export_sessions(
+    asked: Asked,
+    session: Annotated[str, typer.Option("--session", help="Id of a session; of every agent without --agent.")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="Name of the agent.")] = "",
+    user: Annotated[str, typer.Option("--user", help="User of the sessions, as `user=` named them.")] = "",
+) -> None:
+    """Write a person's sessions as JSON lines.
+
+    Each line on standard output is a session with its calls and its verdict. Use it when a person asks for their data;
+    `fleetlore erase` takes the same options. Open sessions and sessions that the topics no longer hold are left out.
+    """
+    from streams.offline.erase_search import Wanted
+    from streams.training.judged_sessions import judged_sessions
+
+    wanted = Wanted(tenant=asked.tenant, session=session, agent=agent, user=user)
+    for judgment in ask(judged_sessions(asked.settings, asked.tenant)):
+        of = judgment.trajectory
+        if wanted.means(of.session, of.agent, of.user):
+            sys.stdout.buffer.write(judgment.to_json() + b"\n")
 
 
 @command

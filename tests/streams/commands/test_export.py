@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats.hashing import stable_hash, user_hash
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
 from streams.stage.operators import Erasure
@@ -66,6 +66,26 @@ async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     assert all(whole in [message["content"] for message in row["prompt"]] for row in pairs)
     assert [(each["session"], each["label"]) for each in sessions] == [("kept", True), ("other", True)]
     assert orjson.loads(done.output) == {"sessions": 2, "pairs": len(pairs)} and pairs
+
+
+async def test_the_sessions_of_one_person_are_written_whole_and_no_others(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "judgments", "trajectories", "erasures", partitions=2)
+    of_ann, of_bob, erased = (recovery(each, "ships") for each in ("one", "two", "three"))
+    of_ann = replace(of_ann, trajectory=replace(of_ann.trajectory, user=user_hash("ann")))
+    of_bob = replace(of_bob, trajectory=replace(of_bob.trajectory, user=user_hash("bob"), agent="another"))
+    erased = replace(erased, trajectory=replace(erased.trajectory, user=user_hash("ann")))
+    await publish(broker.address, tenant, [of_ann, of_bob, erased], ["three"])
+    for option, name, expected in (("--user", "ann", of_ann), ("--agent", "another", of_bob)):
+        done = await _in_thread("sessions", "--broker", broker.address, "--tenant", tenant, option, name)
+        assert done.exit_code == 0, done.output
+        assert [Judgment.from_json(line) for line in done.stdout_bytes.splitlines()] == [expected]
+
+
+def test_it_is_asked_whose_sessions_are_meant() -> None:
+    done = export("sessions", "--broker", "127.0.0.1:1")
+    assert done.exit_code == 1 and "give --session, --agent or both, or --user" in done.output
 
 
 async def _in_thread(*arguments: str) -> Result:
