@@ -184,8 +184,7 @@ def read_lora(folder: Path, base: Base) -> Lora:
         raise AdapterRefused("structure", f"{CONFIG} is no JSON: {error}") from None
     rank, alpha, stabilized = _scale_of(stated)
     shapes = file.shapes
-    targets = _check_names(shapes, rank)
-    _check_base(shapes, base)
+    targets = _check_names(shapes, rank, base)
     scale = orjson.dumps({"alpha": alpha, "base_sha256": base.sha256, "rank": rank, "rank_stabilized": stabilized})
     weights = write_tensors(TensorFile(file.tensors, {"format": "pt", _SCALE: scale.decode()}, file.data))
     return Lora(weights, base.sha256, rank, alpha, stabilized, targets, dict(sorted(shapes.items())))
@@ -241,7 +240,8 @@ def _scale_of(stated: Any) -> tuple[int, float, bool]:
     return rank, float(alpha), stated.get("use_rslora") is True
 
 
-def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[str, ...]:
+def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int, base: Base | None = None) -> tuple[str, ...]:
+    """Return the names of the changed modules. Each must have both matrices, and fit `base` if it is given."""
     sides: dict[str, set[str]] = {}
     targets = set()
     for name, shape in shapes.items():
@@ -251,19 +251,14 @@ def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int) -> tuple[str,
         module, last, side = match.groups()
         if len(shape) != 2 or shape[0 if side == "A" else 1] != rank:
             raise AdapterRefused("structure", f"{name[:100]!r} has shape {shape} at rank {rank}")
+        if base is not None:
+            there, width = base.shapes.get(f"{module}.weight"), 1 if side == "A" else 0
+            if there is None or len(there) != 2 or shape[width] != there[width]:
+                found = "has no such matrix" if there is None else f"has one of {there}"
+                raise AdapterRefused("foreign", f"{name[:100]!r} has shape {shape}, and the base {found}")
         sides.setdefault(module, set()).add(side)
         targets.add(last)
     single = next((module for module, both in sides.items() if len(both) < 2), None)
     if not sides or single is not None:
         raise AdapterRefused("structure", f"{single or 'the file'} has not both matrices of a LoRA")
     return tuple(sorted(targets))
-
-
-def _check_base(shapes: Mapping[str, tuple[int, ...]], base: Base) -> None:
-    for name, shape in shapes.items():
-        match = _NAME.fullmatch(name)
-        module, side = (match[1], match[3]) if match else ("", "")
-        there = base.shapes.get(f"{module}.weight")
-        if there is None or len(there) != 2 or shape[1 if side == "A" else 0] != there[1 if side == "A" else 0]:
-            said = "has no such matrix" if there is None else f"has one of {there}"
-            raise AdapterRefused("foreign", f"{name[:100]!r} has shape {shape}, and the base {said}")

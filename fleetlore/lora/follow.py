@@ -36,7 +36,7 @@ class KeptLora(NamedTuple):
 
 
 class LoraSlot(AdapterSlot[Path]):
-    """Runs one version at a time, in `folder/SHA256/`, and deletes the previous one. Other content is ignored."""
+    """Runs one version at a time, in `folder/SHA256/`, and deletes the previous one."""
 
     kind = LanguageModelManifest
 

@@ -26,13 +26,9 @@ class CpuBudget:
     """CPU seconds of this process: `share` of a core, and a burst after a rest.
 
     A nice value alone does not bound the share: the trainer would fill every gap in which other processes wait for each
-    other. Learners call `pace` after each small piece of work. It returns once the share has paid for all CPU of the
-    process, reading and publishing included. So in any T seconds the process spends at most the burst, `share * T` and
-    one piece of work.
-
-    Args:
-        spent: CPU seconds of the process so far.
-        sleep: blocks the calling thread.
+    other. Learners call `pace` after each small piece of work. It returns once the share has paid for all CPU seconds
+    that the process has `spent`. So in any T seconds the process spends at most the burst, `share * T` and one piece of
+    work.
     """
 
     def __init__(

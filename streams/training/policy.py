@@ -37,13 +37,7 @@ _LEAST_NEW = 8
 
 
 class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
-    """Learns one tenant's policy adapter.
-
-    Args:
-        base: folder of the language model.
-        name: of that model, as it is served.
-        quorum: as in `Settings`.
-    """
+    """Learns one tenant's policy adapter of the model in the folder `base`, which is served as `name`."""
 
     new_sessions = 50
     patience_seconds = 60.0

@@ -20,16 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Publication(Generic[Manifest]):
-    """Publishes what passed the gate, after a canary trial where a share of the agents is to try it first.
+    """Publishes what passed the gate, after a canary trial if `canary_share` of the agents (0..1) is to try it first.
 
-    Every method raises BrokerUnavailable if the broker stays away.
-
-    Args:
-        canary_share: share of the agents that try a version, 0..1; 0 for no trial, as for the first version.
-
-    Attributes:
-        name: of the adapter; `tenant`, `metrics`, `clock` and `canary_share` as they were given.
-        running: weights and manifest of the version in service; None before the first one.
+    Every method raises BrokerUnavailable if the broker stays away. `running`: weights and manifest of the version in
+    service.
     """
 
     def __init__(
@@ -52,11 +46,11 @@ class Publication(Generic[Manifest]):
 
     @property
     def on_trial(self) -> bool:
-        """Whether a version is being tried: until that is decided no other one is offered."""
+        """Whether a version is being tried: no other one is offered meanwhile."""
         return self._trial is not None
 
     async def resume(self) -> None:
-        """Look which version is in service, and end a canary: whoever counted its sessions is gone."""
+        """Read which version is in service, and end a canary: the process that counted its sessions is gone."""
         self._trial = None
         await self._publisher.restate(self.tenant)
         published = await self._publisher.published(self.tenant)
@@ -69,13 +63,9 @@ class Publication(Generic[Manifest]):
             self.metrics.show_adapter(self.name, self.running[1].version)
 
     async def offer(self, weights: bytes, manifest: Manifest, principals: Collection[str]) -> None:
-        """Publish a version.
+        """Publish a version, unless somebody else has moved the channel, pinned it or revoked the version.
 
-        Not where a person or another trainer has moved the channel, pinned it or revoked it.
-
-        Args:
-            manifest: its ordinal and parent are those of this moment.
-            principals: whose sessions it learned; where not two of them would try it and two not, there is no trial.
+        `principals` of its sessions: the trial needs two of them that try it and two that do not.
         """
         published = await self._publisher.published(self.tenant)
         pointed = published.complete()
@@ -90,7 +80,7 @@ class Publication(Generic[Manifest]):
             return
         manifest = published.as_next(manifest)
         share = self.canary_share if self.running is not None else 0.0
-        # What is decided holds without any one principal, so nothing would be.
+        # A trial's decision must hold without any one principal.
         tries = sum(in_cohort(each, share, version) for each in principals)
         if share and min(tries, len(principals) - tries) < 2:
             if not self._warned:

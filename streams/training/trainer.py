@@ -170,12 +170,10 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
 
 
 async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _NICENESS) -> None:
-    """Train until SIGTERM or SIGINT, then return; see `streams.runtime.lifecycle`.
+    """Train until SIGTERM or SIGINT, then return. The learning threads go on, so end the process then.
 
-    The next trainer learns the unfinished version again. The learning threads go on, so end the process then.
-
-    Args:
-        policy: folder or hub name of the agents' language model, for which a LoRA is trained; "" for none.
+    The next trainer learns the unfinished version again. `policy`: folder or hub name of the language model for which a
+    LoRA is trained.
 
     Raises ConfigError without a signing key or for a model that is not there, ModelUnavailable without the packages
     that `policy` needs, BrokerUnavailable if the broker does not answer at the start.

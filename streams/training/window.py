@@ -50,9 +50,8 @@ _LOOK_SECONDS = 0.5
 class WindowTrainer(ABC, Generic[Manifest]):
     """Learns one tenant's adapter from its newest sessions, and publishes what passes the gate.
 
-    Attributes:
-        name: topic of its sessions; `verdicts`: of their judgments.
-        new_sessions: after so many it learns, or when the first of them has waited for `patience_seconds`.
+    It learns after `new_sessions` of them, or when the first has waited for `patience_seconds`. `name`: topic of its
+    sessions; `verdicts`: of their judgments.
     """
 
     new_sessions = 20
@@ -96,7 +95,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that it reads."""
         return (self.name,)
 
     def judge(self, judgment: Judgment) -> None:
@@ -129,10 +127,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return enough or (self._new > 0 and waited >= self.patience_seconds) or self._is_behind()
 
     async def learn(self) -> None:
-        """Learn a version of the window, and publish it if it passes the gate.
-
-        Raises BrokerUnavailable; the sessions then still wait.
-        """
+        """Learn a version, and publish it if it passes the gate. Raises BrokerUnavailable; the sessions then wait."""
         new, self._new = self._new, 0  # sessions that come from now on are of the next version
         try:
             await self._learn()
@@ -191,11 +186,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
 
 def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
-    """The judgments, or the sessions, of a record.
-
-    Other values of the topic are passed over, and so are unreadable ones: a trainer must not stop for a fault of the
-    stage before.
-    """
+    """Return the judgments, or the sessions, of a record. Unreadable values must not stop a trainer, so skip them."""
     found: list[_Value] = []
     try:
         for part in split(record.value or b""):
@@ -218,16 +209,11 @@ def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None
             trainer.judge(judgment)
 
 
-async def train(
-    settings: Settings,
-    clock: Clock,
-    budget: CpuBudget,
-    *groups: Sequence[WindowTrainer[Any]],
-) -> None:
+async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Sequence[WindowTrainer[Any]]) -> None:
     """Feed trainers with their sessions and let them learn, until cancelled, across outages of the broker.
 
-    The sessions read at the start are bounded: of each partition the newest records, in all as many as a window has
-    sessions. `groups`: trainers; those of one group learn one after the other.
+    Trainers of one of the `groups` learn one after the other. At the start they read as many of the newest records as a
+    window has sessions.
     """
     trainers = [trainer for group in groups for trainer in group]
     metrics = {trainer.publication.metrics for trainer in trainers}
