@@ -57,7 +57,7 @@ def features(call: MadeCall, context: CallContext, known: PlaceNames | None = No
     last = np.uint32(hash_of(context.last))
     groups: list[_Group] = [
         (unique, 2.0),
-        (_bigrams(tokens), 2.0),
+        (np.unique(tokens[:-1] * np.uint32(3) + tokens[1:] * _NEXT), 2.0),
         (context.last_words + np.uint32(context.last[0] == "E"), 1.0),
         (_overlap(call.names, context), 1.0),
         (_course(call, context), 1.5),
@@ -80,10 +80,6 @@ def features(call: MadeCall, context: CallContext, known: PlaceNames | None = No
     scales = np.array([weight / (len(ids) or 1) ** 0.5 for ids, weight in groups], np.float32)
     ids = mixed(np.concatenate([ids for ids, _ in groups]), np.repeat(salts, lengths))
     return Features(ids, np.repeat(scales, lengths), of_kind)
-
-
-def _bigrams(tokens: Ids) -> Ids:
-    return np.unique(tokens[:-1] * np.uint32(3) + tokens[1:] * _NEXT)
 
 
 def _pairs(names: Ids) -> Ids:

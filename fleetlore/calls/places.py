@@ -210,7 +210,7 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     least = min(found.values(), default=0)
     best = [name for name, distance in found.items() if distance == least]
     if best:
-        return _spelled(known, best[0]) if len(best) == 1 else None
+        return known.spelled.get(best[0], best[0]) if len(best) == 1 else None
     parts, named = _stems_of(rejected), names_of(call[:CALL_CHARACTERS])
     owners = [owner for owner in known.members if owner.lower() in named][:_MOST_OWNERS]
     holding = {member for owner in owners for member in known.members[owner] if parts <= _stems_of(member)}
@@ -256,10 +256,6 @@ def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
 
 def _own(text: str) -> set[str]:
     return {name.lower() for found in _OWN.findall(text) for name in found if name}
-
-
-def _spelled(known: PlaceNames, name: str) -> str:
-    return known.spelled.get(name, name)
 
 
 def _distance(one: str, other: str) -> int | None:

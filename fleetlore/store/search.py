@@ -1,4 +1,4 @@
-"""Search a tenant's lore in Milvus, by words.
+"""Search a tenant's lore in Milvus, and texts in memory, by words.
 
 Milvus weighs words by BM25. If workers and agent have the extra `[meaning]`, items are also searched by the cosine of
 static vectors. Scores are fused here: Milvus Lite and a cluster scale them differently, and rank fusion loses how much
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from urllib.parse import urlsplit
 
@@ -22,9 +24,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
 from fleetlore.loopback import is_loopback
 from fleetlore.retrieval.encoder import Encoder, installed_encoder
-from fleetlore.stats.text_index import TextIndex
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
-from fleetlore.words import WORD
+from fleetlore.words import WORD, words
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
@@ -33,6 +34,7 @@ __all__ = [
     "MADE_BY",
     "SEARCH_SECONDS",
     "LoreSearch",
+    "TextIndex",
     "connect",
     "encoder_mark",
     "message_of",
@@ -40,6 +42,65 @@ __all__ = [
     "quoted",
     "row_id",
 ]
+
+# The rarest words; a goal may have 2,000 characters.
+_MAX_QUERY_WORDS = 64
+
+
+class TextIndex:
+    """Finds texts by the exact cosine of words weighted by rarity (tf-idf, binary tf).
+
+    A look-up costs the texts that share a word.
+    """
+
+    def __init__(self) -> None:
+        # Shared words take a quarter of the memory of sets.
+        self._words: dict[str, tuple[str, ...]] = {}
+        self._holding: dict[str, set[str]] = defaultdict(set)
+
+    def put(self, id: str, text: str) -> None:
+        self._words[id] = kept = tuple(dict.fromkeys(map(intern, words(text))))
+        for word in kept:
+            self._holding[word].add(id)
+
+    def like(self, query: str, threshold: float, most: int) -> list[tuple[str, float]]:
+        """Return at most `most` pairs (id, cosine in 0..1) at or above the threshold, best first, ties by id."""
+        if not threshold > 0:
+            raise ValueError(f"a threshold is above 0, not {threshold}")
+        if not self._words:
+            return []
+        weights = {word: self._weight(word) for word in set(words(query))}
+        asked = sorted(weights, key=lambda word: (-weights[word], word))[:_MAX_QUERY_WORDS]
+        total = sum(weights[word] for word in asked)
+        shared: dict[str, float] = defaultdict(float)
+        for word in asked:
+            for id in self._holding.get(word, ()):
+                shared[id] += weights[word]
+        found = []
+        for id, both in shared.items():
+            # A shared weight bounds the cosine by sqrt(both / total).
+            if both >= threshold * threshold * total:
+                length = sum(self._weight(word) for word in self._words[id])
+                cosine = min(1.0, both / math.sqrt(total * length))
+                if cosine >= threshold:
+                    found.append((id, cosine))
+        return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
+
+    def shares(self, query: str) -> dict[str, float]:
+        """Return the share of the query's word weight that each text holds, 0..1, without zeros."""
+        weights = {word: self._weight(word) for word in set(words(query))}
+        held: dict[str, float] = defaultdict(float)
+        for word, weight in weights.items():
+            for id in self._holding.get(word, ()):
+                held[id] += weight
+        total = sum(weights.values())
+        return {id: weight / total for id, weight in held.items()}
+
+    def _weight(self, word: str) -> float:
+        """Squared idf, smoothed so that a word in every text counts a little."""
+        idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))
+        return idf * idf
+
 
 # A gRPC server closes an idle connection that pings more often than every 5 minutes; pymilvus pings every 10 s.
 _GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
