@@ -49,8 +49,8 @@ class Pattern:
         last_seen: event time in seconds since the Unix epoch when it was seen last.
         other_words: number of agents that met the same error code in other words.
         agents_lately: number of agents that met a transient pattern in the two minutes before `last_seen`.
-        again: sessions that repeated the failed call unchanged: how many, in how many it worked, number of their
-            agents, median seconds until it worked.
+        again: sessions that repeated the failed call unchanged: how many, in how many it worked, number of
+            agents for whom it ended as in most of them, median seconds until it worked.
         estimated: figures that are not exact, because more sessions were met than are kept. `days` includes `by_agent`.
         hours, days: (number of the hour or day since the epoch, calls, failures) of a tool or a family, newest first. A
             session counts in the period in which it first saw it.
