@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextvars import copy_context
 from typing import NamedTuple
+from unicodedata import normalize
 from urllib.parse import quote, unquote
 
 import httpx2
@@ -91,7 +92,9 @@ class Gateway:
     async def forward(self, fleet: Fleet, caller: Caller, request: Request, provider: str) -> Response:
         path, body = request.path_params["path"], await body_of(request, _MAX_BODY)
         if _leaves_folder(path):
-            raise HTTPException(400, "this path cannot be forwarded: it holds `.` or `..` as a segment")
+            raise HTTPException(
+                400, "this path cannot be forwarded: it holds `.` or `..` as a segment, or is not UTF-8"
+            )
         dialect = _READ.get((provider, path)) if request.method == "POST" else None
         conversation: Conversation | None = None
         if dialect is not None:
@@ -163,9 +166,11 @@ class Gateway:
 def _leaves_folder(path: str) -> bool:
     """Servers decode paths differently, so every reading of it must stay below the address."""
     while True:
-        if any(segment.partition(";")[0].strip(" \t\r\n\0") in (".", "..") for segment in re.split(r"[/\\]", path)):
+        plain = "".join(filter(str.isprintable, normalize("NFKC", path))).replace(" ", "")
+        segments = re.split(r"[/\\?#]", plain)
+        if "\ufffd" in plain or any(segment.partition(";")[0] in (".", "..") for segment in segments):
             return True
-        decoded = unquote(path)
+        decoded = unquote(re.sub("%u00", "%", path, flags=re.IGNORECASE))
         if decoded == path:
             return False
         path = decoded

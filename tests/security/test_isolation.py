@@ -67,7 +67,10 @@ async def test_the_mcp_proxy_sends_no_cookie_of_one_caller_with_another_s_reques
 DOTS = [
     quote(quote(dots, safe=""), safe="") if twice else dots
     for twice in (False, True)
-    for dots in ("..", ".", "%2e%2e", ".%2E", "%2E", "..;a=b", ".. ", "..%00", "%252e%252e")
+    for dots in (
+        *("..", ".", "%2e%2e", ".%2E", "%2E", "..;a=b", ".. ", "..%00", "%252e%252e", "..%0b", "%c0%ae%c0%ae"),
+        *("%EF%BC%8E%EF%BC%8E", ".%E2%80%8B.", "%E2%80%A5", "%u002e%u002e", "%U002E.", "..%3fa", "..%23a"),
+    )
 ]
 
 
@@ -82,7 +85,16 @@ async def test_no_path_with_dot_segments_reaches_a_provider(fleet: Fleet) -> Non
 
 
 async def test_other_dots_are_forwarded(fleet: Fleet) -> None:
-    names = ["models/gpt-4.1", "files/..name", "a/...", "files/.hidden", "a%2Fb", "models/a%25b"]
+    names = [
+        "models/gpt-4.1",
+        "files/%C3%A9t%C3%A9%20..%20b",
+        "a%3f..b",
+        "files/..name",
+        "a/...",
+        "files/.hidden",
+        "a%2Fb",
+        "models/a%25b",
+    ]
     paths = [f"/openai/v1/{name}" for name in names]
     assert await _statuses(fleet, paths) == dict.fromkeys(paths, 502)
 
