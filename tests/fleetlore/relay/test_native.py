@@ -37,7 +37,7 @@ from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, run
 from tests.fleetlore.relay.test_killed import teach
 
 SECONDS = 120.0
-KILLS = int(os.environ.get("RELAY_KILLS", "2"))
+KILLS = int(os.environ.get("RELAY_KILLS", "1"))
 TOPICS = ("events", "feedback", "patterns", "items", "decisions")
 
 

@@ -290,7 +290,7 @@ async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
 ) -> None:
     """Under load, one after the other; an agent and the workers find both again, also a store that could not write."""
     fleet = [event for session in Story("default").fleet() for event in session]
-    events = [event._replace(session=f"{event.session}-{number}") for number in range(30) for event in fleet]
+    events = [event._replace(session=f"{event.session}-{number}") for number in range(12) for event in fleet]
     deaths, gone = {1: "broker", 2: "milvus", 3: "milvus"}, list[psutil.Process]()
     async with Stack(tmp_path, trainer=False, keep_log=True) as stack:
         settings = stack.settings

@@ -72,7 +72,7 @@ async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
     reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
 ) -> None:
     """Interleaved otherwise, a call and the same call again lie a second apart, or less."""
-    sessions = world_sessions(300)
+    sessions = world_sessions(120)
     orders = [list(interleave(sessions, "default", seed, END_TIME)) for seed in (1, 9)]
     first, second = [(await reference("default", order)).state_hash for order in orders]
     assert first == second
@@ -82,7 +82,7 @@ async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
 async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(
     tmp_path: Path, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 ) -> None:
-    sessions = world_sessions(300)
+    sessions = world_sessions(120)
     calm = await reference("default", list(interleave(sessions, "default", 1, END_TIME)))
     async with Stack(tmp_path, trainer=False) as stack:
         replaying = asyncio.create_task(run(stack, sessions, seed=2))

@@ -262,9 +262,8 @@ def distrust(agent: str, on: bool) -> Outgoing:
     ("words", "without"),
     [
         ([erasure(session="bad-1")], {"bad-1"}),
-        ([erasure(agent="a1")], {"good-1", "bad-1"}),
+        ([erasure(agent="a1"), distrust("a2", on=True), distrust("a2", on=False)], {"good-1", "bad-1"}),
         ([distrust("a1", on=True)], {"good-1", "bad-1"}),
-        ([distrust("a1", on=True), distrust("a1", on=False)], set[str]()),
     ],
 )
 async def test_a_switch_heeds_what_operators_decided_since_the_version_was_filled(

@@ -121,15 +121,11 @@ async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("cluster", ["tansu", "librdkafka's mock"])
 async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
-    cluster: str, request: pytest.FixtureRequest, make_topics: Any, tenant: str
+    broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
-    if cluster == "tansu":
-        bootstrap = request.getfixturevalue("broker").address
-        await make_topics(bootstrap, tenant, "events", partitions=1)
-    else:
-        bootstrap = request.getfixturevalue("mock_cluster")
+    bootstrap = broker.address
+    await make_topics(bootstrap, tenant, "events", partitions=1)
     topic, group = f"fleetlore.{tenant}.events", f"pump-{uuid.uuid4().hex[:8]}"
     await produce(bootstrap, topic, range(20))
 
