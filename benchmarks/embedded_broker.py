@@ -12,7 +12,7 @@ import time
 from fleetlore.errors import StackError
 from streams.embedded.broker import broker_command, free_port
 
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 5.0
 
 

@@ -359,5 +359,5 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         started = time.thread_time()
         assert advise(index, situation(tool, arguments, now=NOW)).tips
         times.append(time.thread_time() - started)
-    # The aim is 60 microseconds; the bound leaves room for a machine that is busy with other tests.
-    assert sorted(times)[int(len(times) * 0.99)] < 1e-3
+    # The aim is 60 microseconds. A look at all patterns would take each call milliseconds, a busy machine only some.
+    assert sorted(times)[len(times) // 2] < 1e-3
