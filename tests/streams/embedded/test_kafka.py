@@ -40,6 +40,7 @@ from tests.streams.log_pipeline import Story
 
 EVENTS = topic("default", "events")
 Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+KILLS = 20
 CALLS = 10
 
 
@@ -108,18 +109,17 @@ async def test_a_folder_with_a_log_is_not_served_without_kafka(tmp_path: Path, m
             pass
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `test_restore.py` kills everything once
 @pytest.mark.timeout(1_200)
 @pytest.mark.usefixtures("jars")
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_killing_everything_loses_no_acknowledged_event(tmp_path: Path, kills: int) -> None:
+def test_killing_everything_loses_no_acknowledged_event(tmp_path: Path) -> None:
     """All processes at once, in the middle of sending: what was acknowledged is read, and counted, ever after."""
     acknowledged: set[str] = set()
-    for number in range(kills):
+    for number in range(KILLS):
         with running(tmp_path) as (stack, settings):
             # Killed at another point of its life each time: while the worker takes the first events, and later.
             acknowledged |= asyncio.run(send_until_killed(stack, settings, f"round-{number}", 1 + number % 5))
-    assert len(acknowledged) >= kills * CALLS
+    assert len(acknowledged) >= KILLS * CALLS
     with running(tmp_path) as (stack, settings):
         kept, counted = asyncio.run(kept_and_counted(settings))
         assert acknowledged <= kept
