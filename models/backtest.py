@@ -250,12 +250,10 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
 
 
 def hit_rate(cases: Sequence[WayOut]) -> float | None:
-    """Share of the shown advice that holds the way out."""
     return mean([each.held_by(each.told) for each in cases if each.told])
 
 
 def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return `advice_row` by source and slice."""
     found: dict[str, dict[str, list[Heard]]] = defaultdict(lambda: defaultdict(list))
     for each, slice_ in zip(heard, slices_of(train, [each.log for each in heard]), strict=True):
         found[each.log.source][slice_].append(each)
@@ -266,7 +264,6 @@ def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, d
 
 
 def asked(heard: Sequence[Heard]) -> list[_Asked]:
-    """Return the calls that have a label: neither pseudo-calls nor transient failures."""
     return [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
 
 

@@ -81,7 +81,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def said(self) -> tuple[Verdict, ...]:
-        """Return all votes on the session as it is known now, the most trusted first."""
         if self.opinion is None or self.trajectory is None or self.opinion.events != self.trajectory.events:
             return self.votes
         return (*self.votes, self.opinion.verdict)
@@ -239,7 +238,6 @@ class JudgeChain:
         return tuple(found)
 
     def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:
-        """Return the verdict that counts among the votes on a trajectory or its digest."""
         for judge in self._first if trajectory.ending != "continued" else ():
             verdict = judge.judge(trajectory)
             if verdict is not None:
@@ -254,7 +252,6 @@ class JudgeChain:
 
 
 def ended_on_a_failed_call(trajectory: Trajectory) -> bool:
-    """The very last step is a call that failed: nothing was tried, said or decided after it."""
     return trajectory.steps[-1].failed
 
 
@@ -264,7 +261,6 @@ def never_got_a_call_through(trajectory: Trajectory) -> bool:
 
 
 def ended_in_a_loop(trajectory: Trajectory) -> bool:
-    """The very last step is a call that was in a loop (`fleetlore.fingerprint.loops`)."""
     return trajectory.steps[-1].loop is not None
 
 

@@ -69,7 +69,6 @@ class Readiness:
             await asyncio.sleep(self._beat_seconds)
 
     async def watch(self, part: str, batch: asyncio.Task[None], slow_seconds: float = _SLOW_SECONDS) -> None:
-        """Wait for a batch. The part is not ready while the batch takes longer than `slow_seconds`."""
         began = self._clock.monotonic()
         _, slow = await asyncio.wait([batch], timeout=slow_seconds)
         if slow:
@@ -138,7 +137,7 @@ class _Server(ThreadingHTTPServer):
                     self._cut(request)
 
     def _cut(self, request: Any) -> None:
-        """Shut a connection down in both directions, which wakes its reader."""
+        """Shutting down both directions wakes its reader."""
         del self._began[request]
         with suppress(OSError):  # the client closed first
             request.shutdown(SHUT_RDWR)

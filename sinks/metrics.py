@@ -329,7 +329,6 @@ class Metrics:
         self.adapter_info(adapter, adapter_version).set(1)
 
     def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:
-        """Serve the health endpoint from a thread until it is closed."""
         return Endpoint(self.registry, health or Readiness(), self.role, host, port)
 
 

@@ -108,7 +108,6 @@ class MilvusStore:
     def from_settings(
         cls, settings: Settings, metrics: Metrics | None = None, version: str | None = None, **options: Any
     ) -> MilvusStore:
-        """Make the settings' store, with vectors of items if an encoder is installed."""
         return cls(settings.milvus, settings.milvus_token, installed_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:
@@ -118,7 +117,7 @@ class MilvusStore:
     async def open_within(
         self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
     ) -> None:
-        """Open with retries: Milvus may be starting, or another process may be creating the collections."""
+        """Milvus may be starting, or another process may be creating the collections."""
         last = self._clock.monotonic() + seconds
         while True:
             try:
@@ -246,7 +245,6 @@ class MilvusStore:
         return await self.on_client(flush_and_compact)
 
     async def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield a tenant's rows whose columns equal the given values, in no order."""
         condition = " and ".join(f"{name} == {quoted(value)}" for name, value in {"tenant": tenant, **equal}.items())
         target = self._target(collection)
         if target in _COLLECTIONS:

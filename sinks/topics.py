@@ -119,8 +119,6 @@ def _may_delete(setting: str, found: str, stated: str) -> bool:
 
 
 class TopicAdmin:
-    """The topics of the settings' tenants; use `async with admin.connected()`."""
-
     def __init__(self, settings: Settings, client: Any = None) -> None:
         self._settings = settings
         self._client = client or make_admin(settings.cluster)
@@ -153,7 +151,6 @@ class TopicAdmin:
         return {name: (count, now[name]) for name, count in before.items() if count != now[name]}
 
     async def accept(self, grown: Mapping[str, tuple[int, int]]) -> None:
-        """Make the group accept the topics' current partitions."""
         group = self._settings.group
         noted = {
             tp: OffsetAndMetadata(each.offset, str(grown[tp.topic][1]))

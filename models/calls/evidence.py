@@ -82,13 +82,10 @@ class Evidence:
 
     @property
     def is_enough(self) -> bool:
-        """Whether enough agents met it to show it to others."""
         return self.agents >= max(_LEAST_AGENTS, self._fleet.quorum)
 
 
 class Endings:
-    """How calls with something in common ended: sessions in which one worked, and in which one failed."""
-
     __slots__ = ("_worked", "failed", "kinds")
 
     def __init__(self, fleet: Fleet) -> None:
@@ -105,12 +102,10 @@ class Endings:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Sessions in which one failed, and all."""
         return self.failed.sessions, self.failed.sessions + self._worked.sessions
 
     @property
     def kind(self) -> str:
-        """The most frequent kind of failure."""
         return min(self.kinds, key=lambda each: (-self.kinds[each], each))
 
 

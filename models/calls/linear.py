@@ -43,7 +43,7 @@ class CallWeights(_HashedWeights):
         return failure_chance(self.weights, self.bias, found)
 
     def learn(self, found: Features, failed: bool, weight: float = 1.0) -> None:
-        """Step towards how the call ended. `weight`: of the call, 0..1."""
+        """Step towards how the call ended. `weight`: 0..1."""
         slope = weight * (self.fails(found) - failed)
         self._step(call_cells(found), np.float32(slope) * found.values, _DECAY)
         self._bias_square += slope * slope

@@ -59,7 +59,6 @@ class NeedRecords:
         ended.add(who, kind)
 
     def said(self) -> tuple[Need, ...]:
-        """Return those that a version holds, the best backed first."""
         found = [
             need for key, known in self._known.items() if len(known) <= _MAX_VALUES for need in self._of(key, known)
         ]

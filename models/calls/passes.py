@@ -57,7 +57,6 @@ class Passes:
 
     @property
     def sessions(self) -> Sequence[KeptSession]:
-        """The sessions that the version has learned, oldest first."""
         return self._serving.sessions
 
     @property

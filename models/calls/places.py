@@ -49,7 +49,6 @@ class PlaceRecords:
         return _Names(self._places[place])
 
     def learn(self, place: str, who: Who, told: Told, words: Iterable[str]) -> None:
-        """Add a session. `words`: of its goal."""
         known = self._places[place]
         known.sessions += 1
         works = {name.lower() for name in told.names}

@@ -89,7 +89,6 @@ class NamedFailures:
             self._of_name[old[0], old[2][0]].remove(old)
 
     def said(self, most: int) -> tuple[Named, ...]:
-        """Return those that mostly fail and that enough agents met, the best backed first."""
         found = [
             Named(*key, failed.sessions, held.sessions, failed.agents)
             for key, (failed, held) in self._known.items()
@@ -111,7 +110,7 @@ class TrainedCalls:
 
 
 def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
-    """Learn a version from a set of sessions, the newest revision of each. It takes 0.2 ms a call."""
+    """Learn a version from the newest revisions of sessions. It takes 0.2 ms a call."""
     newest: dict[str, Trajectory] = {}
     for session in sessions:
         known = newest.get(session.id)

@@ -37,8 +37,6 @@ class KeptSession(NamedTuple):
 
 
 class SessionWindow:
-    """At most `most` sessions of a tenant."""
-
     def __init__(self, most: int = SESSIONS) -> None:
         self._most = most
         self._kept: dict[str, KeptSession] = {}

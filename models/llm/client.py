@@ -224,7 +224,6 @@ class Client:
         await self._client.close()
 
     async def _complete(self, text: str) -> tuple[str, int]:
-        """Return the text, and the tokens that the endpoint counted or 0."""
         messages: Any = [{"role": "system", "content": self._instructions}, {"role": "user", "content": text}]
         while True:
             options = dict(self._options)
@@ -261,7 +260,7 @@ def _unknown_option(error: str, options: dict[str, Any]) -> str | None:
 
 
 def _content(response: Any) -> tuple[str, int]:
-    """Return text and tokens. The client makes objects of any JSON, so nothing is certain."""
+    """The client makes objects of any JSON, so nothing is certain."""
     try:
         text, tokens = response.choices[0].message.content, response.usage and response.usage.total_tokens
     except (AttributeError, IndexError, KeyError, TypeError):

@@ -47,7 +47,6 @@ class LlmJudge:
         self.version = f"llm/{self._client.version}"
 
     def judges(self, trajectory: Trajectory, source: str) -> bool:
-        """Return whether to ask for its verdict if `source` gave the one that counts."""
         if trajectory.ending == "continued" or not trajectory.steps:
             return False
         draw = f"audit/{trajectory.tenant}/{trajectory.id}"
@@ -58,7 +57,6 @@ class LlmJudge:
         return None if answer is None else self._opinion(trajectory, answer)
 
     async def ask(self, trajectory: Trajectory) -> Opinion | None:
-        """Return the opinion, or None if the model abstains or does not answer."""
         answer = await self._client.ask(recording(trajectory))
         return None if answer is None else self._opinion(trajectory, answer)
 

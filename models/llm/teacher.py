@@ -60,7 +60,6 @@ class Teacher:
         return any(next(worked_after(calls, place, calls[place].tool), None) for place in telling(calls))
 
     def known(self, judgment: Judgment) -> list[Candidate]:
-        """Return the lessons, if they were asked for before."""
         if not self.teaches(judgment):  # true of most sessions; the look-up costs a digest and a query
             return []
         return lessons(judgment, self._client.known(recording(judgment.trajectory)))
@@ -74,7 +73,6 @@ class Teacher:
 
 
 def lessons(judgment: Judgment, answer: dict[str, Any] | None) -> list[Candidate]:
-    """Check the model's answer, if any, against the session that it is about."""
     given = (answer or {}).get("lessons")
     found = {each.item_id: each for each in _cited(judgment, given if isinstance(given, list) else [])}
     shown = {id for step in judgment.trajectory.steps for id in step.advice}

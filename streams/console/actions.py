@@ -67,7 +67,7 @@ class Actions:
         return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
 
     async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
-        """Carry out an offered action. Raises ConfigError: the version does not exist or may not be moved."""
+        """Raises ConfigError: the version does not exist or may not be moved."""
         by, why = redact(by), redact(why)
         log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
         lore = _lore(kind)

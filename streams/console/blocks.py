@@ -102,7 +102,6 @@ def _change(family: Pattern, now: float, lately: tuple[int, int], before: tuple[
 
 
 def hint(snapshot: Snapshot, pattern: Pattern) -> str:
-    """Return the resolution of a failure in one line, or "" if unknown."""
     recoveries = snapshot.index.recoveries(pattern.id) if pattern.level == "class" else ()
     for item in recoveries:
         by = f"{count(item.agents, 'agent')} in {count(item.support, 'session')}"
@@ -135,8 +134,6 @@ def refused(snapshot: Snapshot) -> Refused:
 
 
 class _Changed(NamedTuple):
-    """Something that changed. `path`: its page, or "" if it has none."""
-
     time: float
     kind: str
     text: str
@@ -144,7 +141,6 @@ class _Changed(NamedTuple):
 
 
 def changes(snapshot: Snapshot, since: float) -> list[_Changed]:
-    """Return what changed since a moment, the newest first: failures, items, decisions, versions, dead letters."""
     index, named = snapshot.index, snapshot.decisions.values()
     found = [
         _Changed(each.family.last_seen, f"{each.change} failure", _failure(each.example), f"/patterns/{each.family.id}")

@@ -53,7 +53,6 @@ def _ago(seconds: float) -> str:
 
 
 def effect_chart(effect: Uplift) -> Markup:
-    """Return bars of the share of calls that failed with a hint and without, or "" if one of them is unknown."""
     rates = effect.failures.shown, effect.failures.withheld
     if None in rates:
         return Markup("")

@@ -52,7 +52,6 @@ def choice(request: Request, name: str, values: Mapping[str, str]) -> str:
 
 
 def slice_of(request: Request, found: Sequence[Any], **params: str) -> dict[str, Any]:
-    """Return the rows of the page that the request names, and `params` for its links."""
     page = request.query_params.get("page", "1")
     number = max(min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1, 1)
     query = request.query_params.get("q", "")

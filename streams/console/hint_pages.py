@@ -152,7 +152,6 @@ class _Waiting:
 
 
 def _confirmed(sessions: Iterable[SeenSession]) -> dict[str, float]:
-    """Return when a call with a hint last worked, by the hint's id."""
     found: dict[str, float] = {}
     for each in sessions:
         for id in each.worked:

@@ -55,8 +55,6 @@ class Explained(NamedTuple):
 
 
 class HintNames:
-    """Names hints by the lore that is known now."""
-
     def __init__(self, index: LoreIndex) -> None:
         self._index = index
         self.written = index.hints.decisions

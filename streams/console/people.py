@@ -58,7 +58,6 @@ _WHO: ContextVar[Identity] = ContextVar("who", default=_NOBODY)
 
 
 def who() -> Identity:
-    """Return who sent the request that is being answered."""
     return _WHO.get()
 
 

@@ -57,7 +57,6 @@ class SeenSession(NamedTuple):
 
     @property
     def hints(self) -> int:
-        """The number of hints that it was shown."""
         return sum(each.shown for each in self.trials)
 
     def is_erased(self, erased: Erased, tenant: str) -> bool:
@@ -74,8 +73,6 @@ class Agent(NamedTuple):
 
 
 class SeenSessions:
-    """The newest sessions of a tenant by key."""
-
     def __init__(self) -> None:
         self._sessions: dict[str, SeenSession] = {}
         self._bytes = 0
@@ -83,7 +80,7 @@ class SeenSessions:
         self._sorted: tuple[tuple[int, int], tuple[SeenSession, ...]] = (-1, -1), ()
 
     def take(self, value: bytes) -> None:
-        """Add the judgments of a record, without unreadable ones."""
+        """Unreadable judgments are skipped."""
         self._taken += 1
         with contextlib.suppress(InvalidEvent):
             for part in split(value):
@@ -155,7 +152,7 @@ def trials_of(sessions: Iterable[SeenSession]) -> list[Trial]:
 
 
 async def seen_sessions(settings: Settings, tenant: str) -> tuple[SeenSession, ...]:
-    """Read the newest judged sessions from the log, without erased ones. Raises BrokerUnavailable."""
+    """Without erased ones. Raises BrokerUnavailable."""
     erased, seen = Erased(), SeenSessions()
     await erased.read(settings.cluster, [tenant])
     async for record in records_of(settings.cluster, topic(tenant, "judgments")):

@@ -296,7 +296,6 @@ class Sources:
         )
 
     async def session(self, id: str) -> SessionState | None:
-        """Return the judging stage's row of a session by its key, or by its id, or None."""
         named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
         clause = f"id == {quoted(row_id(self._tenant, id))} or ({named})"
         rows = await asyncio.to_thread(self._rows, clause, ("state",), 1)

@@ -50,7 +50,6 @@ def broker_command(port: int) -> list[str]:
 
 
 def free_port(preferred: int = 0) -> int:
-    """Return a free TCP port of loopback: the preferred one if possible."""
     drawn = (random.randrange(*_QUIET) for _ in range(_TRIES))
     for port in (preferred, *drawn) if preferred else drawn:
         with socket.socket() as probe:
@@ -169,7 +168,7 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
 
 
 def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
-    """Return the command of a broker with its log in `folder`, which the first call creates."""
+    """The first call creates `folder`, which holds the log."""
     java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"
     properties = {

@@ -28,7 +28,7 @@ class KeptDecisions:
         self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
 
     async def restore(self) -> None:
-        """Fill the topics of a fresh broker. Raises BrokerUnavailable: it does not accept the records."""
+        """Fill the topics of a fresh broker. Raises BrokerUnavailable."""
         async with BatchProducer(self._settings.cluster) as producer:
             await producer.deliver(
                 [

@@ -252,7 +252,7 @@ class Stack:
             raise child.failure(code)
 
     async def _run(self, child: Child) -> int:
-        """Run a short-lived process: a store client in this process would keep 50 MB."""
+        """A store client in this process would keep 50 MB."""
         await child.start()
         self.children.append(child)
         code = await child.ended()
@@ -382,7 +382,7 @@ class Stack:
 
 
 def _collections_digest(data: Path) -> str:
-    """Return a digest of the collections and of what makes them. While it is unchanged, the migration is skipped."""
+    """While the digest is unchanged, the migration is skipped."""
     files = [data / "milvus" / "aliases.json", *sorted((data / "milvus" / "collections").glob("*/schema.json"))]
     for module in ("sinks.collections", "fleetlore_encoder"):
         spec = importlib.util.find_spec(module)

@@ -17,7 +17,7 @@ _GRACE_SECONDS = 30.0
 
 
 def main(command: list[str]) -> int:
-    """Run `command` and return its exit code (128 + signal number if a signal ended it)."""
+    """Return the command's exit code, or 128 + signal number if a signal ended it."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 

@@ -70,8 +70,6 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Counts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A session of a sample (`CountSample.to_rows`)."""
-
     session: Hash
     agent: AgentHash
     calls: Count

@@ -47,7 +47,6 @@ async def export_lore(settings: Settings, tenant: str, key: SigningKey | None) -
 async def rows_of(
     store: ListedStore, tenant: str, records: Iterable[tuple[str, Decision | Erasure]]
 ) -> AsyncIterator[tuple[str, str, str, str]]:
-    """Yield kind, id, body and state of each line."""
     for kind, record in records:
         yield kind, record.key, record.to_json().decode(), ""
     for collection in _COLLECTIONS:

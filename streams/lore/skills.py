@@ -35,7 +35,6 @@ _MADE = "Written by `fleetlore export lore`. Another export replaces this file."
 
 
 def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
-    """Return the lines of hints by their tool or task: persons' hints, then the best backed."""
     found = defaultdict[str, list[str]](list)
     moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
     for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
@@ -52,7 +51,7 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
 
 
 def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]:
-    """Write a folder for each skill, and return their names. Raises ConfigError: a folder cannot be written."""
+    """Write a folder for each skill, and return their names. Raises ConfigError."""
     names = []
     for about, lines in sorted(skills.items()):
         words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")

@@ -90,7 +90,6 @@ async def run_backfill(
 
 
 async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> None:
-    """Make collection version `name` live (see the module)."""
     async with Backfill(settings, name) as backfill:
         if name not in await backfill.store.on_client(list_versions):
             raise ConfigError(f"there is no collection version {name!r}; fill it with `fleetlore backfill run {name}`")
@@ -157,7 +156,7 @@ class Backfill:
         await self._opened.aclose()
 
     async def is_live(self) -> bool:
-        """Return whether an alias points to this version, so that live workers write to it."""
+        """Live workers write to a live version."""
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
     async def begin(self, time: float | None = None, offset: int | None = None) -> None:
@@ -239,7 +238,6 @@ class Backfill:
             )
 
     async def hand_over(self) -> None:
-        """Send the events and feedback since the last commit to the live workers."""
         async with BatchProducer(self._settings.cluster) as producer:
             async for batch in self._batches():
                 for stage, records in self._chain.first_of(batch):
@@ -274,11 +272,10 @@ class Backfill:
         return first
 
     async def _committable(self) -> _Offsets:
-        """Return the offsets to commit, at most up to the first event of an open session."""
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
 
     async def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's commits. A fresh broker takes seconds to name a coordinator."""
+        """A fresh broker takes seconds to name a coordinator."""
         deadline = SystemClock().monotonic() + _COORDINATOR_SECONDS
         async with connected(make_admin(self._settings.cluster)) as admin:
             while True:

@@ -51,7 +51,6 @@ async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, 
 
 
 async def remaining(consumer: Any, name: str) -> int:
-    """Count a topic's records that the consumer's group has not committed."""
     return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)), None)
 
 

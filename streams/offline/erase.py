@@ -74,7 +74,7 @@ class Erasing:
 
 
 async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
-    """Erase what is wanted, with the workers running. A dry run only looks."""
+    """The workers must be running. A dry run only looks."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         found = await find(settings, store, wanted)
@@ -147,7 +147,6 @@ async def forget_erased(
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
 ) -> None:
-    """Remove from a store what was erased after it was filled."""
     if erased.has_any(tenant):
         found = Found(others=erased.sessions(tenant))
 

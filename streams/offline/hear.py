@@ -37,7 +37,6 @@ def call_log(logged: LoggedSession) -> CallLog:
 
 
 async def hear(learned: OfflineRun, sessions: Sequence[LoggedSession]) -> list[Heard]:
-    """Return the advice that a fleet with this lore would give to each session, in the given order."""
     memory = MemoryPipeline(learned.ended, learn=False)
     memory.call_model = CallModel.from_bytes(learned.calls) if learned.calls else None
     for pattern in learned.patterns:

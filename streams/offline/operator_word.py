@@ -58,7 +58,6 @@ class States:
 async def beside_workers(
     settings: Settings, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[tuple[MilvusStore, BatchProducer]]:
-    """Open a store and a producer for a job that needs running workers."""
     from sinks.milvus import MilvusStore
 
     try:
@@ -140,7 +139,7 @@ def _id(row: str) -> str:
 
 
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
-    """Write a decision to the log for agents and workers. Raises BrokerUnavailable: the broker does not accept it."""
+    """Raises BrokerUnavailable: the broker does not accept it."""
     async with BatchProducer(settings.cluster) as producer:
         for name, key in decided.records:
             await producer.deliver([Outgoing(tenant, name, key, decided.to_json())])
@@ -159,7 +158,6 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
 async def publish_again(
     settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
 ) -> States:
-    """Ask the owners of the states to which an agent contributed to publish them again. Return the states."""
     known = await known_to(store, tenant, decided.id)
     await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
     return known
@@ -197,6 +195,6 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
 
 
 async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
-    """Return the states to which an agent contributed. Raises StoreUnavailable."""
+    """Raises StoreUnavailable."""
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)

@@ -41,7 +41,7 @@ async def _restore_topics(settings: Settings) -> int:
 
 
 async def fill_empty(settings: Settings) -> int:
-    """Fill empty topics of patterns and items from the store. Return the number of records."""
+    """Return the number of records."""
     async with observer(settings.cluster) as consumer:
         names = {topic(tenant, name): tenant for tenant in settings.tenants for name in _LORE}
         partitions = await partitions_of(consumer, *names)

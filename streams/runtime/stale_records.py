@@ -104,7 +104,6 @@ async def mend_stale(
     owned: Callable[[TopicPartition], bool],
     fetch_wait_ms: int,
 ) -> None:
-    """Follow the compacted topics and request stale keys until cancelled."""
     stale = StaleRecords(owned)
 
     async def take(fetched: Fetched) -> None:

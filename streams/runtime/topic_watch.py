@@ -47,7 +47,6 @@ async def refuse_grown(settings: Settings) -> None:
 
 
 async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:
-    """Compare the topics with their first state until cancelled."""
     before: Mapping[str, Shape] | None = None
     while True:
         try:

@@ -198,7 +198,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return self._changes.committable(tp, next_offset)
 
     def _joined(self, tenant: str, known: _State | None, others: Sequence[Adopt]) -> _State:
-        """Merge others in, without the sessions that this tenant has erased."""
+        """Sessions that this tenant has erased are left out."""
         for each in others:
             other = self._restore({"body": each.body, "state": each.state})
             if erased := self._erased.sessions(tenant):

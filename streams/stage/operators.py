@@ -110,7 +110,7 @@ class _OperatorTopic(ABC):
             refused(f"unreadable_{self.topic}", f"a record of {self.topic} of tenant {tenant} cannot be read: {error}")
 
     async def read(self, bootstrap: Bootstrap, tenants: Iterable[str]) -> None:
-        """Read the topics up to their current end. Raises BrokerUnavailable: they cannot be read."""
+        """Read the topics up to their current end. Raises BrokerUnavailable."""
         for record in await read_to_end(bootstrap, self._topics(tenants), _READ_SECONDS):
             self.take(tenant_of(record.topic), record.value)
 

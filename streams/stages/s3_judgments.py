@@ -128,7 +128,6 @@ class JudgmentsStage(Stage):
         records: dict[_Key, Record],
         effects: Effects,
     ) -> dict[_Key, SessionState]:
-        """Load all states, and add the feedback on each id to its sessions, old and new."""
         named: dict[_Key, list[_Key]] = {review: [] for review in reviews}
         for key, values in came.items():
             if first := next((each for each in values if isinstance(each, Trajectory) and each.part == 0), None):

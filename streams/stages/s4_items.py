@@ -115,7 +115,6 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return item
 
     def row(self, key: Key, state: _Item, effects: Effects) -> dict[str, Any]:
-        """Store an incomplete item with an empty body, for its state."""
         item = self.publish(key, state, effects)
         row: dict[str, Any] = {
             "id": row_id(*key),

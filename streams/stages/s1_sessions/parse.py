@@ -62,7 +62,6 @@ def bytes_of(event: Incoming, record: Record) -> bytes:
 
 
 def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
-    """Return the correction that an event of feedback makes, or None."""
     label = event.data.outcome
     if label == "unknown":
         return None

@@ -247,7 +247,7 @@ class SessionsStage(Stage):
             self._close(partition, key, partition.open[key], effects)
 
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
-        """Close the sessions that a stored judgment covers. Merged into it, they change nothing."""
+        """Merged into the stored judgment that covers them, the sessions change nothing."""
         now = self._clock.monotonic()
         partition.redelivery.observe(partition.first_open, now)
         if not partition.redelivery.due(now):
