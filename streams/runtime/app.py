@@ -25,7 +25,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
-from streams.runtime.circuit_breaker import Breaker
+from streams.runtime.bad_records import Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.lease import SHARE, Lease
 from streams.runtime.ledger import Ledger

@@ -31,8 +31,7 @@ from fleetlore.wire.topics import tenant_of
 from sinks.collections import alias_of
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED
-from streams.runtime.circuit_breaker import Breaker
-from streams.runtime.dead_letters import record_of, records_of
+from streams.runtime.bad_records import Breaker, record_of, records_of
 from streams.runtime.lease import Lease
 from streams.runtime.ledger import Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition
@@ -44,7 +43,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-# The commit of a suspect run is held back until it has not grown for this long (see `circuit_breaker`).
+# The commit of a suspect run is held back until it has not grown for this long (see `bad_records`).
 _SUSPECT_SECONDS = 5.0
 
 

@@ -14,7 +14,7 @@ from fleetlore.wire import events
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, UNREADABLE, dead_letter
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.lore import Level, MemoryItem, Pattern
-from streams.runtime.circuit_breaker import NOT_LOST
+from streams.runtime.bad_records import NOT_LOST
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
 from tests.read_back import read_back

@@ -22,7 +22,7 @@ from sinks.producer import BatchProducer
 from sinks.redrive import redrive
 from streams.commands.topics import register
 from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
-from streams.runtime.dead_letters import record_of
+from streams.runtime.bad_records import record_of
 from streams.runtime.worker import run_worker
 from streams.stage.base import DeadLetter, Effects, Record
 from streams.stage.operators import Distrusted

@@ -9,7 +9,7 @@ from fleetlore.errors import BreakerTripped, RowRefused, StoreUnavailable
 from fleetlore.testing import FakeClock
 from fleetlore.wire.principals import Principals
 from sinks.metrics import Metrics
-from streams.runtime.circuit_breaker import RUN_SECONDS, Breaker
+from streams.runtime.bad_records import RUN_SECONDS, Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import DeadLetter, Effects, Record, TopicPartition

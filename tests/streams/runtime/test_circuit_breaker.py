@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import BreakerTripped
 from fleetlore.wire.principals import Principals, signer
-from streams.runtime.circuit_breaker import RUN_SECONDS, SUSPECT_RECORDS, Breaker, sender_of
+from streams.runtime.bad_records import RUN_SECONDS, SUSPECT_RECORDS, Breaker, sender_of
 from streams.stage.base import Record, TopicPartition
 
 RUN = 4

@@ -1,7 +1,7 @@
-"""Stop a topic whose records are all bad, instead of draining it into the dead letters.
+"""Make the dead letters of bad records, and stop a topic whose records are all bad instead of draining it.
 
-The fault then lies in a schema or in this worker, so the records stay in the log. Other tenants go on. The rows of a
-stage are a stream of their own, `TOPIC/COLLECTION`.
+If all are bad, the fault lies in a schema or in this worker, so the records stay in the log. Other tenants go on. The
+rows of a stage are a stream of their own, `TOPIC/COLLECTION`.
 
 A record is lost if none of its events is usable, and one good event ends a run. The breaker trips on a run of
 `run_records` lost records that spans `RUN_SECONDS` of broker time and has more than one sender: the signing principal
@@ -16,18 +16,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
 
 from fleetlore.errors import BreakerTripped, InvalidEvent
+from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.decode import read_json
-from fleetlore.wire.principals import ANYONE, Principals, principal_of
-from streams.runtime.dead_letters import is_lost
-from streams.stage.base import DeadLetter, Record, TopicPartition
+from fleetlore.wire.principals import ANYONE, SIGNED_BY, Principals, principal_of
+from fleetlore.wire.topics import tenant_of, topic
+from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
-__all__ = ["Breaker"]
+__all__ = ["Breaker", "record_of", "records_of"]
 
 # Broker time. A broken deployment lasts longer than a burst of junk or of retries.
 RUN_SECONDS = 120.0
@@ -36,6 +38,8 @@ SUSPECT_RECORDS = 10
 # These reasons blame the record's session and not the schema, so the record is not lost.
 NOT_LOST = frozenset({"missing_start", "after_end", "reused_session"})
 _OF_AGENTS = (".events", ".feedback")
+# The emitter's limit of events a record. A record with more bad events becomes one dead letter, not half a million.
+_MAX_PER_RECORD = 64
 
 
 @dataclass(slots=True)
@@ -159,3 +163,60 @@ def sender_of(record: Record, principals: Principals | None) -> str:
     except msgspec.DecodeError:
         pass
     return principal_of(named) if isinstance(named, str) else ""
+
+
+def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
+    """Return whether no event of a record is usable. It decodes the record, so call it only for records with dead
+    letters.
+    """
+    value = record.value or b""
+    if any(letter.value == value for letter in dead_letters):
+        return True
+    try:
+        events = read_json(value)
+    except msgspec.DecodeError:
+        return True
+    return not isinstance(events, list) or len(dead_letters) >= len(events)
+
+
+def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawRecord]:
+    by_record: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
+    for letter in dead_letters:
+        by_record.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
+    written: list[RawRecord] = []
+    for each in by_record.values():
+        if len(each) > _MAX_PER_RECORD:
+            first = each[0]
+            detail = f"{len(each)} bad events, of which the first: {first.detail}"
+            each = [first._replace(value=first.record.value or b"", detail=detail)]
+        written += [record_of(stage, letter) for letter in each]
+    return written
+
+
+def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
+    record = letter.record
+    return dead_letter(
+        to=topic(tenant_of(record.topic), "dead-letters"),
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        key=record.key,
+        value=letter.value,
+        headers=_headers_of(stage, letter),
+        whole=letter.value == (record.value or b""),
+        stage=stage.name,
+        reason=letter.reason,
+        detail=letter.detail,
+    )
+
+
+def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes | None]:
+    """A signature is copied only for a signed record, because each part is signed anew."""
+    record, value = letter.record, letter.record.value or b""
+    if letter.value == value:
+        return record.headers
+    headers = {name: content for name, content in record.headers.items() if name != SIGNED_BY}
+    if stage.principals is not None and letter.value in value:
+        with suppress(InvalidEvent):
+            headers[SIGNED_BY] = stage.principals.signed_again(record.headers, record.topic, value, letter.value)
+    return headers
