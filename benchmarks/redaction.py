@@ -29,8 +29,7 @@ from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.events import BATCH_HEADERS
 from streams.stage.base import Effects, Record
-from streams.stages.s1_sessions.parse import read_events
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.parse import clean, read_events
 
 SEED = 7
 EACH = 20

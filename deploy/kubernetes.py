@@ -18,7 +18,7 @@ from typing import Any
 
 from fleetlore.config import Settings
 from fleetlore.wire.topics import TOPICS, topic
-from streams.commands.acls import accesses
+from streams.commands.topics import accesses
 
 FOLDER = Path(__file__).parent
 CHART = FOLDER / "helm" / "fleetlore"

@@ -37,8 +37,7 @@ from models.memory.pattern_state import PatternState
 from models.memory.quality import is_junk
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
-from streams.stages.s1_sessions.parse import read_events
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.parse import clean, read_events
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage
 

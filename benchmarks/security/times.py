@@ -42,8 +42,7 @@ from models.memory import quality
 from models.memory.identities import identities
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import OpenSession
-from streams.stages.s1_sessions.parse import read_events
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.parse import clean, read_events
 
 Run = Callable[[str], object]
 _T = TypeVar("_T")

@@ -45,8 +45,8 @@ def console(
     from streams.console.actions import Actions
     from streams.console.pages import Console
     from streams.console.people import People
+    from streams.console.requests import Tenants
     from streams.console.sources import Sources
-    from streams.console.tenants import Tenants
 
     token = secrets.token_urlsafe(24)
     people = People.of(settings, host, token)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +13,7 @@ from fleetlore.cli.options import Broker, Data, Json, command, connection, group
 from fleetlore.cli.output import ask, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.wire.topics import ADAPTER_TOPICS, PREFIX, TOPICS, topic
 
 if TYPE_CHECKING:
     from sinks.topics import Allowed, Difference
@@ -26,6 +29,30 @@ _Tenants = Annotated[
         "--tenant", help="Tenant whose topics these are; repeat for several.", show_default="FLEETLORE_TENANTS"
     ),
 ]
+_ALL = tuple(spec.name for spec in TOPICS)
+# Operations of a role on a tenant's topics. Read and Write include Describe.
+AGENT = {"Write": ("events", "adapters.acks"), "Read": ("patterns", "items", "decisions", *ADAPTER_TOPICS)}
+_WORKER = {
+    "Read": (
+        *("events", "feedback", "observations", "trajectories", "judgments", "candidates", "erasures", "decisions"),
+        *("patterns", "items"),
+    ),
+    "Write": ("observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"),
+    # It creates missing topics, and ends if topics change.
+    "Create": _ALL,
+    "Describe": _ALL,
+    "DescribeConfigs": _ALL,
+}
+# Corrects how sessions ended. Agents may not.
+_REVIEWER = {"Write": ("feedback",)}
+# A relay that takes hints of persons, whom its tokens prove.
+_AUTHOR = {"Write": (*AGENT["Write"], "decisions", "decisions.history"), "Read": AGENT["Read"]}
+_TRAINER = {
+    "Read": ("trajectories", "judgments", "erasures", *ADAPTER_TOPICS, "adapters.acks"),
+    "Write": ADAPTER_TOPICS,
+}
+# Runs the commands: topics, backfill, decisions, erase, redrive, rollback.
+_OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 
 
 def register(app: typer.Typer) -> None:
@@ -92,8 +119,6 @@ def acls(tenant: _Tenants = None) -> None:
     fleetlore-reviewer-TENANT, fleetlore-author-TENANT, fleetlore-worker, fleetlore-trainer and fleetlore-operator.
     Every topic is named in full, so no tenant's list covers another's topics.
     """
-    from streams.commands.acls import accesses, as_commands
-
     settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
     typer.echo(as_commands(accesses(settings.tenants, settings.group), settings.broker))
 
@@ -159,3 +184,56 @@ async def _publish(settings: Settings) -> int:
     except StoreUnavailable as error:
         typer.echo(f"Topics of lore are empty, and the store cannot refill them: {error}", err=True)
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """Only the groups of backfills, named at run time, are `prefixed`."""
+
+    user: str
+    operations: tuple[str, ...]
+    kind: Literal["topic", "group"]
+    names: tuple[str, ...]
+    prefixed: bool = False
+
+
+def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
+    """Return the rights of a fleet: one user for each tenant's agents, reviewers and authors, and for each server role.
+
+    Every topic is named in full: with prefixes, an agent that may read `fleetlore.a` could read the tenant `ab` too.
+    """
+    made = [access for tenant in tenants for access in _topics(f"{PREFIX}-agent-{tenant}", AGENT, [tenant])]
+    made += [access for tenant in tenants for access in _topics(f"{PREFIX}-reviewer-{tenant}", _REVIEWER, [tenant])]
+    made += [access for tenant in tenants for access in _topics(f"{PREFIX}-author-{tenant}", _AUTHOR, [tenant])]
+    worker, trainer, operator = (f"{PREFIX}-{role}" for role in ("worker", "trainer", "operator"))
+    made += _topics(worker, _WORKER, tenants)
+    made.append(_Access(worker, ("Read",), "group", (group,)))
+    made += _topics(trainer, _TRAINER, tenants)
+    made += _topics(operator, _OPERATOR, tenants)
+    # To read the workers' commits, and to record that topics were grown.
+    made.append(_Access(operator, ("Read",), "group", (group,)))
+    made.append(_Access(operator, ("Read",), "group", (f"{group}.backfill.",), prefixed=True))
+    return made
+
+
+def as_commands(needed: Iterable[_Access], bootstrap: str) -> str:
+    """Return shell lines for Kafka's own tool. `admin.properties` names the user that grants the rights."""
+    return "\n".join(shlex.join(_command(access, bootstrap)) for access in needed)
+
+
+def _topics(user: str, does: Mapping[str, tuple[str, ...]], tenants: Sequence[str]) -> Iterator[_Access]:
+    operations = {name: tuple(operation for operation, names in does.items() if name in names) for name in _ALL}
+    for same in dict.fromkeys(operations.values()):
+        if same:
+            names = [topic(tenant, name) for tenant in tenants for name in _ALL if operations[name] == same]
+            yield _Access(user, same, "topic", tuple(names))
+
+
+def _command(access: _Access, bootstrap: str) -> Iterator[str]:
+    yield from ("kafka-acls.sh", "--bootstrap-server", bootstrap, "--command-config", "admin.properties", "--add")
+    yield from ("--allow-principal", f"User:{access.user}")
+    for operation in access.operations:
+        yield from ("--operation", operation)
+    for name in access.names:
+        yield from (f"--{access.kind}", name)
+    yield from ("--resource-pattern-type", "prefixed" if access.prefixed else "literal")

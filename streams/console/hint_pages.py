@@ -27,8 +27,8 @@ from fleetlore.errors import ConfigError
 from fleetlore.recall.hints import when_of
 from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
 from streams.console.actions import Actions
-from streams.console.forms import form, holds, slice_of, words
 from streams.console.people import who
+from streams.console.requests import form, holds, slice_of, words
 from streams.console.sessions import SeenSession
 from streams.console.sources import Sources
 

@@ -32,10 +32,10 @@ from models.uplift import Uplift
 from streams.console import blocks
 from streams.console.actions import Actions
 from streams.console.charts import effect_chart, line_chart
-from streams.console.forms import ROWS_PER_PAGE, choice, form, holds, slice_of, words
 from streams.console.hint_pages import HintPages
 from streams.console.hints import HintNames, explained
 from streams.console.people import LIVE, Access, People, who
+from streams.console.requests import ROWS_PER_PAGE, TENANT_COOKIE, choice, form, holds, slice_of, words
 from streams.console.sessions import SeenSession, agents_of
 from streams.console.sources import EVERY_SECONDS, Snapshot, Sources
 
@@ -51,7 +51,6 @@ _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last wee
 _RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}
 _LATELY = {"hour": _RANGES["hour"], **_RANGES}
 _WINDOWS = {"hour": Window("hours", 1), "day": Window("hours", 24), "week": Window("days", 7)}
-TENANT_COOKIE = "fleetlore_tenant"
 
 
 class Console:

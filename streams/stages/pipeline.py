@@ -19,8 +19,7 @@ from models.judge import JudgeChain
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, dead_letter
 from streams.stage.operators import Operators
-from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
-from streams.stages.s1_sessions.sanitize import clean_records
+from streams.stages.s1_sessions.parse import bytes_of, clean_records, feedback_of, read_events
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments import JudgmentsStage

@@ -29,9 +29,8 @@ from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import GateReport, judge_candidate
-from models.calls.passes import Passes
 from models.calls.training import CallTraining, TrainedCalls
-from models.calls.window import KeptSession
+from models.calls.window import KeptSession, Passes
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
@@ -69,7 +68,7 @@ _SESSION_CPU_SECONDS = 0.01
 
 
 class CallsTrainer(WindowTrainer[CallsManifest]):
-    """Learns in slices, so that the newest sessions count soon, however many there are (`models.calls.passes`)."""
+    """Learns in slices, so that the newest sessions count soon, however many there are (`models.calls.window`)."""
 
     _candidate: TrainedCalls
 

@@ -11,7 +11,7 @@ import yaml
 from fleetlore.config import Settings
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import new_topic
-from streams.commands.acls import accesses
+from streams.commands.topics import accesses
 from tests.deploy.test_kubernetes import CHART, DEPLOY, HELM, SCRIPT, Object, needs_helm, objects, rendered
 
 TWO = (

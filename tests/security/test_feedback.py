@@ -12,7 +12,7 @@ from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Feedback
 from models.judge import JudgeChain, SessionState
-from streams.commands.acls import accesses
+from streams.commands.topics import accesses
 from tests import build as sessions
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 

@@ -13,7 +13,7 @@ from benchmarks.security import corpora
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.redact.values import redact_value
 from fleetlore.wire.incoming import MESSAGE, OUTCOME, Data, Incoming
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.parse import clean
 
 TOKEN = "ghp_" + "a1B2" * 9
 

@@ -25,7 +25,7 @@ from streams.runtime.stale_records import StaleRecords
 from streams.stage import base
 from streams.stage.base import Effects, Outgoing, Record, Values
 from streams.stages.pipeline import FeedbackStage
-from streams.stages.s1_sessions import parse, sanitize
+from streams.stages.s1_sessions import parse
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events
 from tests.doubles.memory_log import Record as Read
@@ -307,8 +307,8 @@ async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_on
         monkeypatch.setattr(parse, "refusal", lambda event, *rest: fail(event.data) or real(event, *rest))
     elif where in ("clean", "suspects"):
         name = "arguments_text" if where == "clean" else "suspects"
-        plain: Any = getattr(sanitize, name)
-        monkeypatch.setattr(sanitize, name, lambda value: fail(value) or plain(value))
+        plain: Any = getattr(parse, name)
+        monkeypatch.setattr(parse, name, lambda value: fail(value) or plain(value))
     else:
         added: Any = OpenSession.add
         monkeypatch.setattr(OpenSession, "add", lambda self, event, time: fail(event.data) or added(self, event, time))

@@ -135,7 +135,7 @@ class OpenSession(msgspec.Struct):
         return not (self.sequences[self.first] or 0.0) <= time <= self.last_time
 
     def add(self, event: Incoming, time: float) -> None:
-        """Add a cleaned event (see `streams.stages.s1_sessions.sanitize`) that is not known yet."""
+        """Add a cleaned event (see `streams.stages.s1_sessions.parse`) that is not known yet."""
         sequence, kind, data = event.sequence, event.type, event.data
         self.sequences[sequence] = time
         if time > self.last_time:

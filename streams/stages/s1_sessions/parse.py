@@ -1,22 +1,30 @@
-"""Read events: the bytes of a record become checked structs in one pass.
+"""Read events: the bytes of a record become checked structs in one pass, with cleaned texts.
 
 msgspec decodes a wholly good record, as nearly all are, at once. Another one is read event by event, so that each bad
-event gets its reason and the good ones are kept.
+event gets its reason and the good ones are kept. Then secrets are masked and recalled advice is cut from the texts,
+because a foreign client may not have done so: no secret is stored, and advice that comes back is never evidence
+(`fleetlore.advice.provenance`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.errors import InvalidEvent
+from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.redact.named_values import REDACTED
+from fleetlore.redact.redact import redact, suspects
+from fleetlore.redact.values import whole_tokens
 from fleetlore.wire.decode import json_reader, mended_json, read_json
 from fleetlore.wire.events import MAX_EVENT_BYTES
-from fleetlore.wire.incoming import Incoming, incoming, invalid, latest_from, of_headers, refusal
+from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming, incoming, invalid, latest_from, of_headers, refusal
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
@@ -24,6 +32,23 @@ from streams.stage.base import Effects, Record, dead_letter, split
 
 _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
+# Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000. The rest only tells two calls
+# apart.
+_MAX_READ = 8192
+# Characters checked for secrets in one record, among its texts that seem to hold one, at a microsecond a character. If
+# there are more, each text is checked up to its share and the rest is dropped, so a replay masks the same.
+_MAX_SUSPECTED = 24 * 1024
+# Characters dropped at the end of a cut text, because a secret may be cut in two there.
+_NOT_KEPT = 96
+_UNREAD = f"{REDACTED}unread]"
+_TEXTS_PER_EVENT = 3
+_OF_OUTCOME = ("arguments", "result", "error_message")
+_OF_STARTED = ("place", "goal", "task")
+_NAMES = ("tool", "error_type", "role", "guard", "place", "user")
+_UNCHECKED = ("adapter", "advice", "withheld")
+_names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
+_ALL_UNSET = (None,) * len(_UNCHECKED)
+_OF_OTHERS = ("content", "goal", "task")
 
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
@@ -124,3 +149,138 @@ def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
     """Read the attributes of CloudEvents' binary mode from `ce_` headers."""
     given = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}
     return of_headers({name: raw.decode("utf-8", "replace") for name, raw in given.items()})
+
+
+def clean_records(
+    read: Sequence[tuple[Record, list[Incoming]]], effects: Effects, principals: Principals | None = None
+) -> None:
+    """Clean what `read_events` has read. A record that cannot be cleaned becomes a dead letter."""
+    try:
+        clean(*[events for _, events in read])
+        return
+    except Exception:
+        pass  # read again below, record by record, to find the one that raises
+    for record, events in read:
+        try:
+            effects.processed -= len(events)
+            events[:] = read_events(record, Effects(), principals)
+            clean(events)
+            effects.processed += len(events)
+        except Exception as error:
+            effects.dead_letters.append(dead_letter(record, error))
+            events.clear()
+
+
+def clean(*records: Sequence[Incoming]) -> None:
+    events = [event for record in records for event in record]
+    texts: list[str] = []
+    for event in events:
+        data = event.data
+        if event.type == OUTCOME:
+            data.arguments = arguments_text(data.arguments)
+            data.result = arguments_text(data.result)
+            texts += (data.arguments, data.result, data.error_message or "")
+        else:
+            content = data.place if event.type == STARTED else data.content
+            texts += (content or "", data.goal or "", data.task or "")
+    by_record = [_names_of(record) for record in records]
+    names = list(set[str]().union(*by_record))
+    rests: dict[int, str] = {}
+    for place, text in enumerate(texts):
+        if len(text) > _MAX_READ:
+            texts[place], rests[place] = text[:_MAX_READ], text[_MAX_READ:]
+    for place, text in enumerate(texts):
+        if OPENING in text:
+            texts[place] = redact_fenced(text)
+            _put(events, place, texts[place] + rests.get(place, ""))
+    # One search for all: a small batch's names cost as much as its texts.
+    suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
+    cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
+    if cut:
+        _rename(events, cut)
+        by_record = [_names_of(record) for record in records]
+    named = {names[place - len(texts)][:_MAX_READ] for place in suspected if place >= len(texts)}
+    if suspected:
+        in_texts = [place for place in suspected if place < len(texts)]
+        _mask(records, [named & own for own in by_record], in_texts, texts, rests)
+
+
+def _mask(
+    records: Sequence[Sequence[Incoming]],
+    named: Sequence[set[str]],
+    places: Sequence[int],
+    texts: Sequence[str],
+    rests: Mapping[int, str],
+) -> None:
+    waiting, end = iter((*places, -1)), 0
+    place = next(waiting)
+    for record, own_names in zip(records, named, strict=True):
+        begin, end = end, end + _TEXTS_PER_EVENT * len(record)
+        own = []
+        while 0 <= place < end:
+            own.append(place)
+            place = next(waiting)
+        longest = _longest([len(text) for text in (*own_names, *(texts[each] for each in own))])
+        if masked := {name: said for name in own_names if (said := _look(name, longest)) != name}:
+            _rename(record, masked)
+        for each in own:
+            rest = rests.get(each, "") if len(texts[each]) <= longest else ""
+            _put(record, each - begin, _look(texts[each], longest) + rest)
+
+
+def _longest(sizes: Sequence[int]) -> int:
+    left = _MAX_SUSPECTED
+    for number, size in enumerate(sorted(sizes)):
+        part = left // (len(sizes) - number)
+        if size > part:
+            return part
+        left -= size
+    return _MAX_READ
+
+
+def _look(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return redact(text)
+    masked = redact(text[:longest])
+    return f"{masked[: whole_tokens(masked, max(0, len(masked) - _NOT_KEPT))]}{_UNREAD}"
+
+
+def _names_of(events: Sequence[Incoming]) -> set[str]:
+    """A secret in one of these short, mostly repeated texts would reach every row that holds the name."""
+    found: set[str | None] = set()
+    for event in events:
+        found.update((event.agent, event.session), _names(event.data))
+        for value in _unchecked(event.data):
+            if value is not None:
+                found.update([each for each in (value if type(value) is list else (value,)) if type(each) is str])
+    return {name for name in found if name}
+
+
+def _rename(events: Sequence[Incoming], masked: Mapping[str, str]) -> None:
+    for event in events:
+        if event.agent in masked:
+            event.agent = masked[event.agent]
+        if event.session in masked:
+            event.session = masked[event.session]
+        values = _names(event.data)
+        if not masked.keys().isdisjoint(values):
+            for field, value in zip(_NAMES, values, strict=True):
+                if value in masked:
+                    setattr(event.data, field, masked[value])
+        unchecked = _unchecked(event.data)
+        if unchecked != _ALL_UNSET:
+            for field, value in zip(_UNCHECKED, unchecked, strict=True):
+                if (renamed := _renamed(value, masked)) != value:
+                    setattr(event.data, field, renamed)
+
+
+def _renamed(value: Any, masked: Mapping[str, str]) -> Any:
+    if type(value) is list:
+        return [_renamed(each, masked) if type(each) is str else each for each in value]
+    return masked.get(value, value) if type(value) is str else value
+
+
+def _put(events: Sequence[Incoming], place: int, text: str) -> None:
+    event, number = events[place // _TEXTS_PER_EVENT], place % _TEXTS_PER_EVENT
+    fields = {OUTCOME: _OF_OUTCOME, STARTED: _OF_STARTED}.get(event.type, _OF_OTHERS)
+    setattr(event.data, fields[number], text)

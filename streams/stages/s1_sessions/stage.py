@@ -30,9 +30,8 @@ from sinks.metrics import Metrics
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
 from streams.stage.operators import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end
-from streams.stages.s1_sessions.parse import bytes_of, feedback_of, read_events
+from streams.stages.s1_sessions.parse import bytes_of, clean_records, feedback_of, read_events
 from streams.stages.s1_sessions.partition import Key, Partition, Tail
-from streams.stages.s1_sessions.sanitize import clean_records
 
 __all__ = ["SessionsStage"]
 

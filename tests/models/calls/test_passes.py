@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.wire.trajectory import Trajectory
-from models.calls.passes import Passes
 from models.calls.training import train
-from models.calls.window import SessionWindow
+from models.calls.window import Passes, SessionWindow
 from tests.build import call, trajectory
 
 

@@ -15,9 +15,9 @@ from fleetlore.wire.dead_letter import DeadLetterRecord
 from fleetlore.wire.lore import Decision, Pattern
 from streams.console.pages import Console
 from streams.console.people import Identity, People
+from streams.console.requests import Tenants
 from streams.console.sessions import SeenSession
 from streams.console.sources import Snapshot
-from streams.console.tenants import Tenants
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
 from tests.streams.console.test_pages import LOCAL, client
 

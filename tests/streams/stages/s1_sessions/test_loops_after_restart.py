@@ -20,7 +20,7 @@ from fleetlore.wire.incoming import MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import DIGEST_BYTES, Trajectory
 from streams.stages.s1_sessions.open_session import OpenSession
-from streams.stages.s1_sessions.sanitize import clean
+from streams.stages.s1_sessions.parse import clean
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 NOW = 1_767_225_600.0

@@ -1,4 +1,4 @@
-"""Read a request: its form, the words it searches for, and the page of a list."""
+"""Read a request: its tenant, its form, the words it searches for, and the page of a list."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["ROWS_PER_PAGE", "choice", "form", "holds", "slice_of", "words"]
+__all__ = ["ROWS_PER_PAGE", "TENANT_COOKIE", "Tenants", "choice", "form", "holds", "slice_of", "words"]
 
 ROWS_PER_PAGE = 100
+TENANT_COOKIE = "fleetlore_tenant"
 _MAX_FORM_BYTES, _MAX_FIELDS = 16_384, 256
 
 
@@ -63,3 +65,15 @@ def slice_of(request: Request, found: Sequence[Any], **params: str) -> dict[str,
         "query": query,
         "params": {"q": query, **params},
     }
+
+
+class Tenants:
+    """An application. `apps`: that of each tenant, the first one for browsers that have not chosen."""
+
+    def __init__(self, apps: Mapping[str, ASGIApp]) -> None:
+        self._apps = apps
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = Request(scope).cookies.get(TENANT_COOKIE, "") if scope["type"] == "http" else ""
+        app = self._apps.get(chosen) or next(iter(self._apps.values()))
+        await app(scope, receive, send)
