@@ -32,8 +32,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.judge import JudgeChain
 from models.policy.gate import judge_policy, split
-from models.policy.learn import LanguageModel, Training
-from models.policy.objective import Likelihoods, Objective, margin
+from models.policy.learn import LanguageModel, Likelihoods, Objective, Training, margin
 from models.policy.pairs import Pair, preference_pairs
 from streams.offline.memory_pipeline import run_logs
 

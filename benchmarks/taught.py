@@ -1,8 +1,8 @@
 """Replay a strong language model's recorded lessons, and count what they add: `python -m benchmarks.taught DATA`.
 
-No model is asked: `benchmarks/data/taught.json` holds the answers to the prompts of `models.llm.teacher` by their hash.
-The prompts are of the older half of the logs, in a drawn order. They are about the six failures that most agents got
-past in SQL, the six in other logs, and the first sessions of three agents for each.
+No model is asked: `benchmarks/data/taught.json` holds the answers to the prompts of `models.llm.questions` by their
+hash. The prompts are of the older half of the logs, in a drawn order. They are about the six failures that most agents
+got past in SQL, the six in other logs, and the first sessions of three agents for each.
 
 The teacher's own code checks each lesson, and stage 4 merges them. Agents meet the same failures in the later half. A
 line is right if a later call of the tool worked with a name that the line brings and the failed call lacks. It is wrong
@@ -34,7 +34,7 @@ from models.backtest import Call, CallLog, Heard
 from models.cases import telling, worked_after
 from models.judge import JudgeChain
 from models.llm.client import Answers
-from models.llm.teacher import Teacher
+from models.llm.questions import Teacher
 from models.memory.candidate import Candidate
 from sinks.metrics import Metrics
 from streams.offline.hear import call_log, hear

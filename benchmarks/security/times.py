@@ -37,7 +37,7 @@ from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from fleetlore.words import words
 from models.distil.distiller import distil
 from models.judge import gave_up
-from models.llm.judge import recording
+from models.llm.questions import recording
 from models.memory import quality
 from models.memory.identities import identities
 from streams.stage.base import Effects, Record

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fleetlore.config import Settings
 from models.llm.client import Answers, Observe
-from models.llm.judge import LlmJudge
-from models.llm.teacher import Teacher
+from models.llm.questions import LlmJudge, Teacher
 
 __all__ = ["LanguageModel"]
 

@@ -17,8 +17,7 @@ from fleetlore.stats.health import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
-from models.memory.timeline import Timeline
-from models.memory.wordings import Wordings, Words
+from models.memory.pattern_parts import Timeline, Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
 

@@ -1,7 +1,8 @@
 """Train a LoRA of the agents' own language model from preference pairs: peft on a CPU.
 
-A version is a function of base model, pairs and seed. It carries plain matrices in safetensors
-(`fleetlore.lora.adapter`), so that peft, vLLM and llama.cpp can serve it.
+The contrastive objective measures by how much a batch of pairs is not yet told apart. `python -m benchmarks.policy`
+compares it with others on the same pairs. A version is a function of base model, pairs and seed. It carries plain
+matrices in safetensors (`fleetlore.lora.adapter`), so that peft, vLLM and llama.cpp can serve it.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
+from torch.nn import functional
 
 from fleetlore.errors import ConfigError
 from fleetlore.lora.adapter import WEIGHTS, Base, Lora, base_of, config_of, read_lora
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from models.policy.objective import Likelihoods, Objective, margin
 from models.policy.pairs import Messages, Pair
 
-__all__ = ["LanguageModel", "Training", "snapshot"]
+__all__ = ["LanguageModel", "Likelihoods", "Objective", "Training", "margin", "snapshot"]
 
 UNRELATED = Path(__file__).with_name("unrelated.txt")
 # Matrices that llama.cpp and transformers store alike. Those of queries and keys are stored in another order in some
@@ -35,6 +36,37 @@ _TEMPLATE = """{%- for message in messages -%}
 {% endfor -%}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif -%}"""
+# Nats by which a token of the call that worked should be likelier than one of the call that failed.
+_TARGET = 0.5
+_SHARPNESS = 4.0
+# Weight of the imitation of the call that worked. Without it both calls become less likely, and a third one is made.
+_IMITATION = 0.5
+
+
+class Likelihoods(NamedTuple):
+    """Log-probabilities of the two calls of a pair after their prompt: scalars.
+
+    Attributes:
+        worked, failed: by the model with its adapter.
+        worked_tokens, failed_tokens: lengths of the calls.
+        base: asks the model without its adapter, which costs two passes more.
+    """
+
+    worked: Tensor
+    failed: Tensor
+    worked_tokens: int
+    failed_tokens: int
+    base: Callable[[], tuple[Tensor, Tensor]]
+
+
+Objective: TypeAlias = Callable[[Likelihoods], Tensor]
+
+
+def margin(pair: Likelihoods) -> Tensor:
+    """A margin normalised by length, as in SimPO (Meng et al. 2024), and imitation, as in ORPO (Hong et al. 2024)."""
+    worked, failed = pair.worked / pair.worked_tokens, pair.failed / pair.failed_tokens
+    contrast: Tensor = -functional.logsigmoid(_SHARPNESS * (worked - failed - _TARGET))
+    return contrast - _IMITATION * worked
 
 
 class Training(NamedTuple):

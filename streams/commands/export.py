@@ -35,8 +35,7 @@ def export(
     learns a policy adapter: `prompt`, `chosen` (it worked) and `rejected` (it failed).
     """
     settings = asked.settings
-    from models.distil.export import session_row, usable
-    from models.policy.pairs import preference_pairs
+    from models.policy.pairs import preference_pairs, session_row, usable
     from streams.training.judged_sessions import judged_sessions
 
     kept = [each for each in ask(judged_sessions(settings, asked.tenant)) if usable(each)]

@@ -14,8 +14,8 @@ from fleetlore.stats.health import worsened
 from fleetlore.store.search import row_id
 from fleetlore.wire.lore import PATTERN_LEVELS
 from models.memory.bottom_k import SessionCounts
+from models.memory.pattern_parts import Period
 from models.memory.pattern_state import Observation, PatternState
-from models.memory.timeline import Period
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.merging_stage import Key, MergingStage

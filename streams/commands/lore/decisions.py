@@ -18,7 +18,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, DecisionKind
 from fleetlore.wire.principals import principal_of
 from streams.commands.lore import hints
-from streams.commands.lore.authors import By, Why, author, whole
+from streams.commands.lore.hints import By, Why, author, whole
 
 __all__ = ["register"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,15 +15,16 @@ import typer
 from fleetlore.cli.lore import read_lore
 from fleetlore.cli.options import Reader, command, group
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
-from fleetlore.wire.lore import Decision, MemoryItem
-from streams.commands.lore.authors import By, Why, author, whole
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
 
 if TYPE_CHECKING:
     from fleetlore.advice.decide import Judgment, Reviews
     from fleetlore.recall.hints import Written
     from fleetlore.recall.index import LoreIndex
 
-__all__ = ["register"]
+__all__ = ["By", "Why", "author", "register", "whole"]
 
 _DAY_SECONDS = 86_400.0
 
@@ -43,6 +45,43 @@ def _moment(text: str) -> float:
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text!r} is no date, as 2027-01-31, and no number of days, as 30d") from None
+
+
+def _why(text: str) -> str:
+    if not text.strip() or len(text) > MAX_WHY:
+        raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
+    return text.strip()
+
+
+Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
+By = Annotated[
+    str, typer.Option("--by", help="Author, on a cluster without logins. Default: your login, else your user name.")
+]
+
+
+def author(settings: Settings, by: str) -> str:
+    """Return the login that the broker proves, or else `by` or the name of this user.
+
+    Raises:
+        BadParameter: `by` is not the login, or this user has no name.
+    """
+    if login := settings.kafka_sasl_username:
+        if by not in ("", login):
+            raise typer.BadParameter(f"the broker knows you as {login}: leave --by out")
+        return login
+    try:
+        return by or getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user id may have no name
+        raise typer.BadParameter("you have no name on this machine: give --by") from None
+
+
+def whole(beginning: str, known: Iterable[str], what: str) -> str:
+    """Return the id that begins so. Raises ConfigError if none or several do."""
+    known = list(known)
+    found = [beginning] if beginning in known else [id for id in known if id.startswith(beginning)]
+    if len(found) != 1:
+        raise ConfigError(f"{f'{len(found)} {what}s begin' if found else f'no {what} begins'} with {beginning!r}")
+    return found[0]
 
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a hint or a memory item; its beginning is enough.")]

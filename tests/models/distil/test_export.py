@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from fleetlore.wire.trajectory import CUT, Judgment, Step
-from models.distil.export import session_row
-from models.policy.pairs import preference_pairs
+from models.policy.pairs import preference_pairs, session_row
 from tests.build import call, judgment
 
 NO_COLUMN = "no such column: nme"

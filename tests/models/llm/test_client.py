@@ -16,7 +16,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.testing import FakeClock
 from models.llm.client import ANSWER_TOKENS, Answers, Client
-from models.llm.judge import SCHEMA
+from models.llm.questions import VERDICT
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
 
 YES = {"verdict": "success"}
@@ -48,7 +48,7 @@ async def client(
 ) -> AsyncIterator[Client]:
     values: dict[str, Any] = {"llm_url": endpoint.url, "llm_model": "m1", "llm_key": "sk-right", "llm_retries": 2}
     kept = answers or Answers(":memory:")
-    made = Client(Settings(**(values | changes)), kept, "judge-1", SCHEMA, seen or Seen(), clock)
+    made = Client(Settings(**(values | changes)), kept, "judge-1", VERDICT, seen or Seen(), clock)
     try:
         yield made
     finally:
@@ -70,7 +70,7 @@ async def test_it_asks_in_the_form_of_the_protocol(endpoint: ModelEndpoint) -> N
     [request] = endpoint.requests
     assert [message["role"] for message in request["messages"]] == ["system", "user"]
     assert request["messages"][1]["content"] == "a recording"
-    assert request["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert request["response_format"]["json_schema"]["schema"] == VERDICT
     assert (request["model"], request["temperature"], request["max_tokens"]) == ("m1", 0, ANSWER_TOKENS)
     assert seen.results == {"ok": 1}
     assert seen.tokens == sum(len(message["content"]) for message in request["messages"]) // 4 + 6
@@ -214,7 +214,7 @@ async def test_questions_that_are_asked_together_do_not_overdraw_the_budget(endp
 
 def test_a_url_without_a_model_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
     with closing(Answers(":memory:")) as answers, pytest.raises(ConfigError, match="FLEETLORE_LLM_MODEL"):
-        Client(Settings(llm_url="http://x/v1"), answers, "judge-1", SCHEMA, Seen())
+        Client(Settings(llm_url="http://x/v1"), answers, "judge-1", VERDICT, Seen())
     (tmp_path / "notes.txt").write_text("these are no answers, and there is enough of it to see that\n" * 100)
     with pytest.raises(ConfigError, match=r"notes\.txt"):
         Answers(tmp_path / "notes.txt")

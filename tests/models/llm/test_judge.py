@@ -13,7 +13,7 @@ from fleetlore.config import Settings
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import Trajectory
 from models.llm.client import Answers
-from models.llm.judge import LlmJudge, recording
+from models.llm.questions import LlmJudge, recording
 from models.memory.candidate import SUCCESS_ABOVE
 from tests import build as sessions
 from tests.doubles.model_endpoint import ModelEndpoint

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleetlore.config import Settings
 from fleetlore.wire.trajectory import Judgment, Step
 from models.llm.client import Answers
-from models.llm.teacher import Teacher, lessons
+from models.llm.questions import Teacher, lessons
 from models.memory.candidate import SEVERAL_GOALS, Candidate
 from tests import build
 from tests.doubles.model_endpoint import ModelEndpoint

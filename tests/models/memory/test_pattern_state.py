@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.lore import PATTERN_LEVELS, Level, Pattern
 from models.memory.bottom_k import SessionCounts
+from models.memory.pattern_parts import Timeline
 from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState, Subject
-from models.memory.timeline import Timeline
 
 FIELD_BYTES = 65_535
 TIME = 1_760_000_000.0

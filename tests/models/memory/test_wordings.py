@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.memory.wordings import Wordings
+from models.memory.pattern_parts import Wordings
 
 NOTES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 9), st.sampled_from("abc").map(lambda name: (True, name, "", ""))),

@@ -136,7 +136,7 @@ async def test_an_author_is_the_login_where_there_is_one(fleet: Fleet, monkeypat
     monkeypatch.setenv("FLEETLORE_KAFKA_SASL_MECHANISM", "PLAIN")
     monkeypatch.setenv("FLEETLORE_KAFKA_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
     from fleetlore.config import Settings
-    from streams.commands.lore.authors import author
+    from streams.commands.lore.hints import author
 
     assert author(Settings.from_env(), "") == author(Settings.from_env(), "ann") == "ann"
     with pytest.raises(Exception, match="knows you as ann"):

@@ -1,15 +1,23 @@
-"""Count sessions by period of event time: samples of equal periods, the newest of which are kept."""
+"""The parts of a pattern's state: its sessions by period of event time, and the words in which agents met a failure."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from models.memory.bottom_k import CountSample, SessionCounts
 
-__all__ = ["Period", "Timeline"]
+__all__ = ["Period", "Timeline", "Wordings", "Words"]
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
+# Words take up to 2 kB in JSON.
+_MOST_AGENTS = 12
+# Sessions known of an agent that had its words. If all are erased its words go, though a further one may have had them.
+_WITNESSES = 4
+
+Words = tuple[bool, str, str, str]  # of `models.memory.pattern_state.Subject`
 
 
 @dataclass(slots=True)
@@ -92,3 +100,61 @@ class Timeline:
         for number, session, *seen in rows:
             self._add(number, session, SessionCounts(*seen))
         self._fit(k)
+
+
+class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
+    """The smallest words of each agent (hash), with the first sessions (hashes) that had them.
+
+    A function of what was noted. The agents with the smallest hashes are kept.
+    """
+
+    def note(self, agent: int, session: int, words: Words) -> bool:
+        known, witnesses = self.get(agent, (words, ()))
+        if known < words or (known == words and session in witnesses):
+            return False
+        if not witnesses and len(self) >= _MOST_AGENTS:
+            if agent > (largest := max(self)):
+                return False
+            del self[largest]
+        merged = tuple(sorted((*witnesses, session))[:_WITNESSES]) if known == words else (session,)
+        self[agent] = words, merged
+        return known != words or merged != witnesses
+
+    @property
+    def of_most(self) -> Words | None:
+        """The words of most agents, on a tie the smallest, or None if there are no words."""
+        counts = Counter(words for words, _ in self.values())
+        return min(counts, key=lambda each: (-counts[each], each), default=None)
+
+    def others(self, words: Words) -> int:
+        return sum(each != words for each, _ in self.values())
+
+    @property
+    def sessions(self) -> set[int]:
+        return {session for _, witnesses in self.values() for session in witnesses}
+
+    def sessions_of(self, agents: Collection[int]) -> set[int]:
+        return {session for agent in agents for session in self.get(agent, ((), ()))[1]}
+
+    def discard(self, sessions: Collection[int]) -> bool:
+        if not (gone := self.sessions.intersection(sessions)):
+            return False
+        for agent, (words, witnesses) in list(self.items()):
+            if left := tuple(each for each in witnesses if each not in gone):
+                self[agent] = words, left
+            else:
+                del self[agent]
+        return True
+
+    def to_rows(self) -> list[list[Any]]:
+        """Rows (words, pairs of agent and sessions), sorted: equal wordings give equal rows."""
+        agents = defaultdict[Words, list[tuple[int, tuple[int, ...]]]](list)
+        for agent, (words, witnesses) in sorted(self.items()):
+            agents[words].append((agent, witnesses))
+        return [[*words, pairs] for words, pairs in sorted(agents.items())]
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[list[Any]]) -> Self:
+        return cls(
+            (agent, ((lasting, *rest), tuple(sessions))) for lasting, *rest, pairs in rows for agent, sessions in pairs
+        )

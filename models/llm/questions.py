@@ -1,42 +1,54 @@
-"""Ask a model which word got a session past its failures, and show none of the text that it writes.
+"""Ask a model how a session ended, and which word got it past its failures.
 
-A lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code looks both
-words up in the calls and makes a candidate of them, so quorum, gate and holdout treat it like any other recovery. The
-model only says which of many changes mattered, which the distiller cannot tell if the calls differ in several parts.
+The judge is asked when all other judges abstain. Its rubric (completeness, grounding, right target) is that of
+ReasoningBank's stricter judge (April 2026). An unsure answer is no verdict, and an answer that contradicts itself is
+unsure.
+
+The teacher's lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code
+looks both words up in the calls and makes a candidate of them, so quorum, gate and holdout treat it like any other
+recovery, and no text of the model is shown. The model only says which of many changes mattered, which the distiller
+cannot tell if the calls differ in several parts.
+
+The session is data between two marks that hold a hash of the content, one JSON object a line, so nothing in it can end
+the recording or look like a step.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any, Final
+
+import orjson
 
 from fleetlore.config import Settings
 from fleetlore.fingerprint.literals import masked_text
+from fleetlore.stats.hashing import drawn
 from fleetlore.watch.harm import is_harmful
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.cases import error_text, is_shown_to_work, known_of, line, said, telling, worked_after
+from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
-from models.llm.judge import recording
 from models.memory.candidate import SEVERAL_GOALS, Candidate, item_id, origin
 from models.memory.identities import without_identities
 from models.memory.quality import ERROR
 
-__all__ = ["Teacher"]
+__all__ = ["LlmJudge", "Teacher"]
 
 VERSION: Final = "taught-1"
 _MOST_LESSONS = 3
 _STEP, _WORD = {"type": "integer"}, {"type": "string"}
-_LESSON = {"failed": _STEP, "rejected": _WORD, "worked": _STEP, "instead": _WORD}
-SCHEMA: Final[dict[str, Any]] = {
+_CITED = {"failed": _STEP, "rejected": _WORD, "worked": _STEP, "instead": _WORD}
+_LESSONS: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "lessons": {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": _LESSON,
-                "required": list(_LESSON),
+                "properties": _CITED,
+                "required": list(_CITED),
                 "additionalProperties": False,
             },
         }
@@ -46,13 +58,28 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 # A word as programs write it. Nothing with a blank can be a sentence.
 _ONE_WORD = re.compile(r"[\w./:=+-]{1,64}")
+_CHECKS: Final = ("complete", "grounded", "right_target")
+_CHECK = {"type": "string", "enum": ["yes", "no", "unsure"]}
+VERDICT: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "thoughts": {"type": "string"},
+        **dict.fromkeys(_CHECKS, _CHECK),
+        "verdict": {"type": "string", "enum": ["success", "failure", "unsure"]},
+    },
+    "required": ["thoughts", *_CHECKS, "verdict"],
+    "additionalProperties": False,
+}
+# A model's own certainty is worth little, so it is not asked. This is enough for a label, but too little to teach a
+# lesson (`SUCCESS_ABOVE`).
+_PROBABILITY: Final = 0.75
 
 
 class Teacher:
     """Asks the model that the settings name, with the prompt `lessons-1`. Arguments and errors: see `Client`."""
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
-        self._client = Client(settings, answers, "lessons-1", SCHEMA, observe)
+        self._client = Client(settings, answers, "lessons-1", _LESSONS, observe)
 
     def teaches(self, judgment: Judgment) -> bool:
         """Whether a call failed for a reason that its error tells, and a later call of the same tool worked."""
@@ -136,3 +163,60 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step, was: str, now: st
         danger=is_harmful(worked.tool, worked.arguments),
         version=VERSION,
     )
+
+
+class LlmJudge:
+    """Asks the model that the settings name, with the prompt `judge-1`. Arguments and errors: see `Client`."""
+
+    def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
+        self._client = Client(settings, answers, "judge-1", VERDICT, observe)
+        self._audit_share = settings.llm_audit_share
+        self.version = f"llm/{self._client.version}"
+
+    def judges(self, trajectory: Trajectory, source: str) -> bool:
+        if trajectory.ending == "continued" or not trajectory.steps:
+            return False
+        draw = f"audit/{trajectory.tenant}/{trajectory.id}"
+        return source == "none" or (source in ("reward", "feedback") and drawn(draw, self._audit_share))
+
+    def known(self, trajectory: Trajectory) -> Opinion | None:
+        answer = self._client.known(recording(trajectory))
+        return None if answer is None else self._opinion(trajectory, answer)
+
+    async def ask(self, trajectory: Trajectory) -> Opinion | None:
+        answer = await self._client.ask(recording(trajectory))
+        return None if answer is None else self._opinion(trajectory, answer)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _opinion(self, trajectory: Trajectory, answer: dict[str, Any]) -> Opinion | None:
+        checks = [answer.get(check) for check in _CHECKS]
+        match answer.get("verdict"):
+            case "success" if all(check == "yes" for check in checks):
+                verdict = Verdict(label="success", probability=_PROBABILITY, source="llm", version=self.version)
+            case "failure" if "no" in checks:
+                verdict = Verdict(label="failure", probability=1 - _PROBABILITY, source="llm", version=self.version)
+            case _:
+                return None
+        return Opinion(session=trajectory.id, events=trajectory.events, verdict=verdict)
+
+
+def recording(trajectory: Trajectory) -> str:
+    """The session's digest, without its verdict, its agent and its time."""
+    short = trajectory.digest()
+    rows = [{"goal": short.goal or short.task}, *(_row(step) for step in short.steps)]
+    lines = "\n".join(orjson.dumps(row).decode() for row in rows)
+    mark = blake2b(lines.encode(), digest_size=8).hexdigest()
+    return f"----- recording {mark} begins\n{lines}\n----- recording {mark} ends"
+
+
+def _row(step: Step) -> dict[str, Any]:
+    if step.role != "tool":
+        return {"step": step.sequence, "by": step.role, "text": step.result}
+    row: dict[str, Any] = {"step": step.sequence, "tool": step.tool, "arguments": step.arguments}
+    if step.failed:
+        row["error"] = step.error_message or step.error_type or "failed"
+    if step.result and step.result != row.get("error"):
+        row["result"] = step.result
+    return row
