@@ -49,7 +49,7 @@ def test_a_program_that_has_pandas_already_keeps_it() -> None:
 _PROCESSES = {
     "stack": "streams.embedded.stack",
     "trainer": "streams.training.trainer, streams.runtime.lifecycle",
-    "console": "fleetlore.http_server, streams.console.actions, streams.console.pages, streams.console.tenants",
+    "console": "fleetlore.http_server, streams.console.actions, streams.console.pages, streams.console.requests",
     "relay": "fleetlore.relay.app, fleetlore.agent.fleet",
 }
 
