@@ -26,7 +26,7 @@ _MAX_TOKENS = 300
 _MAX_PAIRS = 40_000
 # Share of words that two attempts at the same thing have in common.
 _RELATED = 0.5
-# A change in more places, or in more characters, is not quoted.
+# A change in more parts, or in more characters, is not quoted.
 _MAX_RUNS = 3
 _MAX_SAID = 200
 # Characters shown of an argument's value.
@@ -36,10 +36,10 @@ _MAX_ROUTE = 80
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
 _MARKS = {" ": "·", "\t": "⇥", "\n": "⏎", "\r": "␍"}
-# White space that two words have not always between them.
+# White space that does not always stand between two words.
 _SPACE = re.compile(r"(?<!\S) +|\s{2,}|[^\S ]")
 _DIGITS = re.compile(r"\d+")
-# A URL without a query, or its path: words and versions alone, without a number or a code that names one thing.
+# A URL without a query, or its path: words and versions, without a number or a code that names one thing.
 _ROUTE = re.compile(r"(?P<host>https?://[\w.-]+(?::\d+)?)?(?P<path>(?:/(?:[A-Za-z][A-Za-z_-]*|v\d+(?:\.\d+)?))+)/?")
 _VERSIONED_PATH = re.compile(r"/(?:v\d+(?:\.\d+)?|api)(?:/|$)")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -48,7 +48,7 @@ _NUMERIC = re.compile(r"\d+(?:\.\d+)?")
 _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
-# A masked literal (`fleetlore.fingerprint.literals`), which no agent can send, alone or as the value of an argument.
+# A masked literal (`fleetlore.fingerprint.literals`), alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
 _MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
@@ -69,7 +69,7 @@ def _parsed(text: str) -> _Text:
 
 
 def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
-    """The bag of tokens as a set: the second "a" is "2 a", which is no token. Sets intersect faster than counts."""
+    """The bag as a set: the second "a" is "2 a", which is no token. Sets intersect faster than counts."""
     counts = Counter(tokens)
     again = [f"{time} {token}" for token, count in counts.items() if count > 1 for time in range(2, count + 1)]
     return frozenset(counts).union(again)
@@ -77,7 +77,7 @@ def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _values(text: str) -> dict[str, Any] | None:
-    """Arguments by name; those of a nested object by the names that lead to it, joined by line breaks."""
+    """Return arguments by name. The name of a nested one is its path, joined by line breaks."""
     found = object_of(text)
     return None if found is None else dict(_flat(found))
 
@@ -106,8 +106,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 def distance(failed: str, worked: str) -> int | None:
     """Count the tokens removed and added between two calls of a tool: 0 for the same call.
 
-    None if the later call is no second attempt: they share less than half of their words, or differ in numbers and ids
-    only.
+    Returns None if they share less than half of their words, or differ in numbers and ids only.
     """
     if failed == worked:
         return 0
@@ -121,7 +120,8 @@ def distance(failed: str, worked: str) -> int | None:
 
 
 def is_of_one_value(failed: str, worked: str) -> bool:
-    """Whether two calls differ in the value of one argument and nothing else, which is neither a command nor a program.
+    """Whether two calls differ only in the value of one argument, which is neither a command nor a program.
+
     Only then may `masked_difference` have a `value`.
     """
     old, new = _values(failed), _values(worked)
@@ -145,9 +145,12 @@ _Edit = tuple[str, str]  # what is gone, what came
 def masked_difference(
     failed: str, worked: str, known: frozenset[str] = frozenset(), named: frozenset[str] = frozenset()
 ) -> Difference | None:
-    """Return the change between two calls, or None if they are alike once masked, if too much was changed to show, or
-    if an argument got another value that is not plain. `known`: words that are no literals to the reader. `named`:
-    words that the error names as wrong; of several changes only theirs are shown."""
+    """Return the change between two calls.
+
+    Returns None if they are alike once masked, if too much was changed to show, or if an argument got another value
+    that is not plain. `known`: words that are no literals to the reader. `named`: words that the error names as wrong;
+    of several changes only theirs are shown.
+    """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
         return _difference(_text_edits(failed, worked, known, named))
@@ -183,7 +186,7 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
 
 
 def _names_nothing(part: str, other: str) -> bool:
-    """Whether a part is but a placeholder. An argument that was added or dropped is named, whatever its value is."""
+    """Whether a part is only a placeholder. An argument that was added or dropped has a name, whatever its value is."""
     masked = _MASKED.fullmatch(part)
     return masked is not None and (masked["argument"] is None or other != "")
 
@@ -270,7 +273,7 @@ class _Shown:
         self.words = tuple([word for _, _, word in self._tokens])
 
     def quote(self, start: int, end: int) -> str:
-        """Tokens `start`..`end` on one line, joined where the text joins them; without what ends a statement."""
+        """Tokens `start`..`end` on one line, joined as in the text, without what ends a statement."""
         said, last = "", None
         for begin, stop, word in self._tokens[start:end]:
             said += (" " if last is not None and begin > last else "") + word
@@ -328,7 +331,7 @@ def _value_overlap(old: Any, new: Any) -> float:
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the value names another thing. A number under a key that is no id, or a version, is a setting."""
+    """A number under a key that is no id, or a version, is a setting. Any other value names a thing."""
     was, now, name = old[key], new[key], _name(key)
     if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
         is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None

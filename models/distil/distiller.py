@@ -2,9 +2,9 @@
 
 A `recovery` is a call that failed and worked once it was changed (`models.distil.recovery`), or a name that was looked
 up after an error had rejected another (`_looked_up`). A `strategy` is the calls that solved a task; it becomes an item
-once several agents solved it by the very same calls. Whole calls are compared, and other agents read them without
-literals. Transient errors and those that only say that the call failed teach nothing. Pure and deterministic: an item's
-id is made of its content, so contributions of many sessions meet in one item in any order.
+once several agents solved it by exactly these calls. Whole calls are compared, and shown without literals. Transient
+errors and those that only say that the call failed teach nothing. Pure and deterministic: an item's id is made of its
+content, so contributions of many sessions meet in one item in any order.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ MAX_TOLD, MAX_BESIDE = 4, 3
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
-    """The session's contributions: at most one candidate an item, sorted by item id.
+    """Return at most one candidate an item, sorted by item id.
 
     A session that was shown an item does not back it, or the item would be its own evidence.
     """
@@ -82,7 +82,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
 
 
 def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
-    """Return the calls by which a session solved its goal, without those that failed; none for any other session."""
+    """Return the calls by which a session solved its goal, without those that failed."""
     trajectory = judgment.trajectory
     if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
         return []
@@ -154,7 +154,7 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 
 def _called_instead(calls: Calls, place: int, by: Step) -> list[str]:
-    """Names that a call which worked calls, and that no call before it held: `concat` after `append` was rejected."""
+    """Names that a working call calls, and that no call before it held: `concat` after `append` was rejected."""
     texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
     before = {name for text in texts for name in NAME.findall(text.lower())}
     called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))

@@ -4,7 +4,7 @@ A case is a failed call and the next attempt at the same thing with other argume
 the failure is gone and a changed call worked. A session backs a change that helped more often than not, and contradicts
 it otherwise. The environment itself showed what works, so the verdict on the session is not needed.
 
-An item's id is a hash of its whole text, so its evidence belongs to that very text. Pure and deterministic.
+An item's id is a hash of its whole text, so its evidence belongs to that very text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REJECTS = re.compile(
     r"no attribute|cannot|extra|too many",
     re.I,
 )
-# These parts of a command leave out a part of the task, or hide that it failed.
+# Parts of a command that leave out a part of the task, or hide that it failed.
 LESS = re.compile(
     r"\|\| *(?:true|:)|2> */dev/null|(?:^|\s)(?:-k|--ignore|--deselect|--exclude|--skip|--no-verify)\b|\bset \+e"
 )
@@ -77,7 +77,7 @@ class _Tried:
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """At most `_MAX_RECOVERIES` candidates, those that helped first."""
+    """Return at most `_MAX_RECOVERIES` candidates, those that helped first."""
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
     return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
@@ -118,10 +118,10 @@ def _change(
     by = calls[min(sizes)[1]] if helped and sizes else after
     if failed.is_cut or by.is_cut or (helped and not sizes):
         return None
-    # Many sessions decide whether another value helps. For other changes one session must be clear: if another tool was
-    # called as well, either may have helped, and a failed attempt may have failed for another reason.
+    # Many sessions decide whether another value helps. For other changes one session must be clear: another tool's call
+    # may have helped instead, and a failed attempt may have had another reason.
     of_value_alone = not helped or any(calls[at].tool != failed.tool for at in between)
-    # Asked first: to compare two texts takes as long as all else does, and most attempts meet the error again.
+    # Most attempts meet the error again, and comparing two texts is the slowest step.
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     known = known_of(failed) | _options(failed, by)
@@ -135,8 +135,10 @@ def _change(
 
 
 def _options(failed: Step, by: Step) -> frozenset[str]:
-    """The literal that took the place of an option which the error rejects by name: `ME` for `M`. It is the tool's and
-    nobody's own, so it is not masked, and the gate shows it where a quorum used it."""
+    """Return the literal that replaced an option which the error rejects by name: `ME` for `M`.
+
+    It is the tool's and nobody's own, so it is not masked, and the gate shows it where a quorum used it.
+    """
     if not _OF_OPTION.search(said(failed)):
         return frozenset()
     was, now = (set(_OPTION.findall(step.arguments)) for step in (failed, by))
@@ -154,7 +156,7 @@ def _tries_the_same(call: Step, other: Step) -> bool:
 
 
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
-    """Less was asked of it: that solves another task. A part that the error rejects by name was wrong, though."""
+    """Asking for less solves another task. But a part that the error rejects by name was wrong."""
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
         return True
     removed, added = _words(*change.was), _words(*change.now)

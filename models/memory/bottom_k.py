@@ -1,12 +1,12 @@
 """Count sessions in a bounded sample that counts no session twice and that no single agent can fill.
 
-A count that is incremented is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions,
-each with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
-repeating it changes nothing. Of the sessions of one agent those with the smallest hashes are kept (a bottom-k or KMV
+An incremented count is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions, each
+with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
+repeating it changes nothing. Of each agent's sessions those with the smallest hashes are kept (a bottom-k or KMV
 sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more of every
-agent, until there are `k`. So an agent that sends much takes only the places that no other needs. The kept sessions
+agent, until there are `k`. So an agent that sends much takes only the room that no other needs. The kept sessions
 depend on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact.
-Above, sums are estimates for each agent. With one agent alone their relative standard error is about 1/sqrt(k - 2).
+Above, sums are estimates for each agent; with one agent alone their relative standard error is about 1/sqrt(k - 2).
 Calls and failures come from the same sessions, so a rate never exceeds 1.
 """
 
@@ -36,7 +36,7 @@ K = 256
 AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
 # Sessions of an agent that are kept before another has more of them.
 TURN = 4
-# Sessions of one agent that count for what comes of sending a call again.
+# Sessions of one agent that count for the results of sending a call again.
 AGENT_RESENDS = 10
 # A single agent for which such a call worked is left out if it failed for at least so many others.
 _SEVERAL = 3
@@ -154,7 +154,7 @@ class _BottomK(ABC, Generic[T]):
         self._order = sorted([_rank(agent, own) for agent, own in of_agent.items()])
 
     def merge(self, other: Self) -> bool:
-        """Merge another sample in; say whether anything changed."""
+        """Return whether anything changed."""
         # A list, because `any` of a generator would stop at the first change.
         return any([self.add(session, value) for session, value in other.kept.items()])
 
@@ -196,7 +196,7 @@ class _BottomK(ABC, Generic[T]):
         return max(1.0, (len(own) - 1) / len(own) * HASHES / max(own[-1], 1))
 
     def sorted(self) -> list[tuple[int, T]]:
-        """Sessions with their values: equal samples give equal lists."""
+        """Equal samples give equal lists."""
         return [(session, self.kept[session]) for session in sorted(self.kept)]
 
 
@@ -206,9 +206,11 @@ def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
-    """Count the sessions of each kind. An agent counts for no more sessions than the median agent. Many sessions of one
-    agent may report that agent's own peculiarity, or a lie. `kinds`: agent and kind of each session. `scales`: how many
-    sessions each session of an agent represents, by agent. The default is 1."""
+    """Count the sessions of each kind. An agent counts for no more sessions than the median agent, because one agent's
+    sessions may report its own peculiarity, or a lie.
+
+    `kinds`: agent and kind of each session. `scales`: how many sessions a session of an agent represents, by default 1.
+    """
     kept, of_agent = Counter(kinds), Counter[int]()
     for (agent, _), count in kept.items():
         of_agent[agent] += count
@@ -220,8 +222,10 @@ def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> def
 
 
 class LatestSample(_BottomK[_Ordered]):
-    """Keeps the greatest of the values of a session: the newest, where they begin with a revision. `void`: makes the
-    value of an agent that counts for nothing."""
+    """Keeps the greatest of the values of a session: the newest, where they begin with a revision.
+
+    `void`: makes the value of an agent that counts for nothing.
+    """
 
     __slots__ = ("_void",)
 
@@ -238,9 +242,11 @@ class LatestSample(_BottomK[_Ordered]):
 
 
 class SessionCounts(NamedTuple):
-    """Cumulative counts of one session: joining takes the maximum of each figure. `ended`: how the session ended: 0
-    unknown, 1 well, 2 badly. `again`: whether a failed call was sent again unchanged with no call that worked between:
-    0 no, 1 it failed each time, 2 and more it worked, so many seconds and 2 after it had failed."""
+    """Cumulative counts of one session: joining takes the maximum of each figure.
+
+    `ended`: 0 unknown, 1 well, 2 badly. `again`: whether a failed call was sent again unchanged with no call that
+    worked between: 0 no, 1 it failed each time, 2 and more it worked, so many seconds and 2 after it had failed.
+    """
 
     agent: int
     calls: int
@@ -265,9 +271,11 @@ class Resends(NamedTuple):
 
 
 class SampleTotals(NamedTuple):
-    """Sums over all sessions of a sample. `agents`: number of agents: exact below `k` sessions, a lower bound above.
-    `ended`: number of sessions whose end is known. No agent counts for more of them than the median agent. `failed`:
-    number of those that ended badly."""
+    """Sums over all sessions of a sample.
+
+    `agents`: exact below `k` sessions, a lower bound above. `ended`: number of sessions whose end is known, of which no
+    agent counts for more than the median agent. `failed`: number of those that ended badly.
+    """
 
     sessions: int
     agents: int
@@ -291,12 +299,11 @@ class CountSample(_BottomK[SessionCounts]):
 
     @property
     def seen(self) -> list[SessionCounts]:
-        """The counts of the kept sessions."""
         return [seen for seen in self.kept.values() if seen.agent >= 0]
 
     @property
     def totals(self) -> SampleTotals:
-        """Figures of all sessions, in one pass over those that are kept: a busy pattern asks with every write."""
+        """One pass over the kept sessions: a busy pattern asks with every write."""
         known = self.seen
         if not known:
             return SampleTotals(0, 0, 0, 0, 0, 0)
@@ -323,7 +330,6 @@ class CountSample(_BottomK[SessionCounts]):
 
     @property
     def calls_and_failures(self) -> tuple[int, int]:
-        """Calls and failures of all sessions, as in `totals`."""
         return self._sums(self.seen)[1:]
 
     def _sums(self, known: list[SessionCounts]) -> tuple[int, int, int]:
@@ -352,8 +358,10 @@ class CountSample(_BottomK[SessionCounts]):
 
 
 class FirstSeen(dict[int, float]):
-    """The two agents (hashes of their principals) that met something first, each with the broker's earliest time. A
-    function of the set of sightings. The second one's time counts: one alone could send early what others will meet."""
+    """The two agents (hashes of their principals) that met something first, each with the broker's earliest time.
+
+    A function of the set of sightings. The second one's time counts: one alone could send early what others will meet.
+    """
 
     @classmethod
     def among(cls, sightings: Iterable[tuple[int, float]]) -> FirstSeen:
@@ -363,7 +371,7 @@ class FirstSeen(dict[int, float]):
         return found
 
     def note(self, agent: int, moment: float) -> bool:
-        """Merge a sighting in; say whether anything changed."""
+        """Return whether anything changed."""
         if moment >= self.get(agent, float("inf")):
             return False
         before = dict(self)

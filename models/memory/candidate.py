@@ -31,10 +31,10 @@ __all__ = ["SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "is_unconfirm
 
 Side = Literal["success", "failure", "withdrawn"]
 
-# A session teaches the way of its task where its probability of success is greater.
+# A session teaches the way of its task if its probability of success is greater.
 SUCCESS_ABOVE = 0.8
 
-# A lesson that may hold for one task only is shown once sessions with this many goals back it.
+# Goals that must back a lesson which may hold for one task only.
 SEVERAL_GOALS = 2
 
 # Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
@@ -98,7 +98,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     @property
     def said(self) -> str:
-        """All that it says: sessions that say the same back each other's words."""
+        """Sessions that say the same back each other's words."""
         if self.calls:
             return "\n".join(self.calls)
         remedy = arguments_text(self.remedy)
@@ -106,7 +106,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
-    """A session was shown an item. Earlier releases sent these along with contributions. They are ignored."""
+    """Earlier releases sent these along with contributions. They are ignored."""
 
     item_id: str
     session: str
@@ -138,9 +138,9 @@ def origin(trajectory: Trajectory) -> _Origin:
 
 
 def item_id(version: str, kind: str, *key: str) -> str:
-    """Id of a memory item. Another `version` of its distiller gives other ids, so items of two distillers never mix.
+    """Another `version` of its distiller gives other ids, so items of two distillers never mix.
 
-    It is the same in every tenant, so that an imported item merges with what the tenant learned itself.
+    The id is the same in every tenant, so that an imported item merges with what the tenant learned itself.
     """
     return _ITEM_PREFIX + pattern_id("item", version, DEFAULT_TENANT, kind, *key)[:28]
 
@@ -177,7 +177,7 @@ def weight(seen: float, newest: float, half_life_seconds: float) -> float:
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
-    """Weight of each side, of the agents and not of their sessions (`_by_agents`)."""
+    """Weigh the agents of each side and not their sessions (`_by_agents`)."""
     weights: dict[Side, list[float]] = {"success": [], "failure": []}
     for each, counts in _by_agents(contributors, half_life_seconds):
         weights[each.side].append(counts)

@@ -2,8 +2,8 @@
 
 An identity is found by form (e-mail, phone, card, IBAN, national id, public IP address: `fleetlore.redact.personal`),
 by name (the value of a field called `email`, `last_name`, `user_id`, `zip`, …), or by company (an identifier in a
-record that holds such a field). It is replaced by what it is called, wherever the session's contributions quote it. A
-name that stands in free text alone, and in no field, is not recognised.
+record that holds such a field). A placeholder replaces it wherever the session's contributions quote it. A name that
+stands in free text alone, and in no field, is not recognised.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PERSONAL = (
     r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
     r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?"
 )
-# A field and its value in JSON, or in what is left of JSON that was cut.
+# A field and its value in JSON, or in the rest of JSON that was cut.
 _FIELD = re.compile(
     rf'"({_PERSONAL})"\s*:\s*(?:"((?:[^"\\]|\\.){{1,160}})"|(\d{{3,20}})\b|\[([^\[\]{{}}]{{1,400}})\])', re.IGNORECASE
 )
-# What a record calls a name is a person's where it is written as one's.
+# A field called `name` holds a person if the value is written as one.
 _PERSON = re.compile(r'"name"\s*:\s*"([A-Z][\w\'’-]+(?: [A-Z][\w.\'’-]*){1,3})"')
 _NAMES = re.compile(r'"first_?name"\s*:\s*"([^"\\]{1,60})"\s*,\s*"last_?name"\s*:\s*"([^"\\]{1,60})"', re.I)
 _QUOTED = re.compile(r'"([^"\\]{3,160})"')
@@ -50,14 +50,13 @@ _GROUPED = frozenset({"phone", "card", "iban", "national id"})
 # A shorter one is a word of many texts, and is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
-# Of a contribution: the fields that hold texts of its session.
+# The fields of a contribution that hold texts of its session.
 _QUOTING = ("title", "description", "content", "when", "remedy", "calls", "was", "now")
 
 _Found = Mapping[str, str]  # an identity → its replacement
 
 
 def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) -> list[Candidate]:
-    """The contributions of a session with its end users' identities replaced."""
     taught = list(candidates)
     if not any(each.title for each in taught):
         return taught  # contradictions quote nothing
@@ -70,7 +69,7 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
 
 
 def texts_of(session: Trajectory) -> list[str]:
-    """The texts of a session in which an end user may be named."""
+    """The texts of a session that may name an end user."""
     texts = [session.goal]
     for step in session.steps:
         texts += (step.arguments, step.result, step.error_message or "")
@@ -114,14 +113,14 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
 
 
 def replacing(found: _Found) -> Callable[[Any], Any]:
-    """A function that replaces what was found (`identities`) in a JSON value, in the names of its fields too."""
+    """Return a function that replaces `identities` in a JSON value, in the names of its fields too."""
     instead = {value.lower(): name for value, name in found.items()}
     longest_first = sorted(instead, key=lambda each: (-len(each), each))
 
     def replaced(value: Any) -> Any:
         if isinstance(value, str):
             text = value.lower()
-            # A pattern of all that was found would take longer to compile than all else does; most quote none of it.
+            # A pattern of all identities would take longer to compile than all else does, and most texts quote none.
             quoted = [each for each in longest_first if each in text]
             return _pattern(tuple(quoted)).sub(lambda match: instead[match.group().lower()], value) if quoted else value
         if isinstance(value, dict):

@@ -1,9 +1,9 @@
 """Merge contributions into the state behind one memory item.
 
 Contributions arrive in any order and more than once. Merging commutes and is idempotent, so the item depends on the
-*set* of contributions alone. A session that is judged again replaces its earlier contribution. The state stays small:
-a bounded sample of sessions for the counts (`models.memory.bottom_k`), and a few examples of each side. It is exact up
-to `SAMPLED_SESSIONS` sessions, except that a corrected session may leave a gap among the examples until the log is
+*set* of contributions alone. A session that is judged again replaces its earlier contribution. The state stays small: a
+bounded sample of sessions for the counts (`models.memory.bottom_k`), and a few examples of each side. It is exact up to
+`SAMPLED_SESSIONS` sessions, except that a corrected session may leave a gap among the examples until the log is
 replayed.
 """
 
@@ -44,8 +44,8 @@ class ItemState:
         contributors: of at most `SAMPLED_SESSIONS` sessions.
         examples: a few of each side, best first, one a session.
         open: contributions of a few sessions that go on, by session. They are shown, and nothing stays of them.
-        first_seen: when the first agents contributed. last_seen: event time of the newest contribution, in seconds
-            since the Unix epoch.
+        first_seen: when the first agents contributed.
+        last_seen: event time of the newest contribution, in seconds since the Unix epoch.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
@@ -79,11 +79,7 @@ class ItemState:
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
     def join(self, other: ItemState) -> None:
-        """Merge another state of the same item in, as if this one had also got its contributions.
-
-        Raises:
-            ValueError: `other` belongs to another item.
-        """
+        """Merge another state of the same item in. Raises ValueError: it belongs to another item."""
         for each in other.candidates:
             self.merge(each)
         self.contributors.merge(other.contributors)
@@ -131,9 +127,9 @@ class ItemState:
         return {*self.contributors.kept, *(cached_hash(each.session) for each in self.candidates)}
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions (hashes of their ids) out as if they had never been; say whether any was there.
+        """Remove sessions (hashes of their ids) as if they had never been; return whether any was there.
 
-        An example that is gone leaves its place to the next contribution that is merged in again.
+        An example that is gone leaves its room to the next contribution that is merged in again.
         """
         counted = self.contributors.discard(sessions)
         kept = {
@@ -151,7 +147,6 @@ class ItemState:
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
-        """Hashes of the sessions of some agents (hashes of their names) that contributed."""
         return {
             *(session for session, each in self.contributors.kept.items() if each.agent in agents),
             *(cached_hash(each.session) for each in self.candidates if cached_hash(each.agent) in agents),
@@ -192,14 +187,13 @@ class ItemState:
 
     @property
     def candidates(self) -> Iterator[Candidate]:
-        """The contributions that it keeps whole."""
         return (each for side in (*self.examples.values(), self.open.values()) for each in side)
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it: the content that most agents contributed, with the evidence of those agents.
 
-        The result is None if too few agents or goals back it, or if contradictions outweigh it. An item that existed is
-        then to be withdrawn.
+        The result is None if too few agents or goals back it, or if contradictions outweigh it. An existing item is
+        then withdrawn.
         """
         if self.open:
             return self._with_open().to_item(half_life_seconds)
@@ -324,7 +318,7 @@ def _most_common(patterns: Sequence[str | None]) -> str | None:
 
 
 def _least_agents(candidate: Candidate) -> int:
-    """How many agents must say what an item says: a whole way changes more than one call does."""
+    """A whole way changes more than one call does, so more agents must back it."""
     return QUORUM_AGENTS if candidate.calls else 1
 
 

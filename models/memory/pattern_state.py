@@ -21,8 +21,8 @@ from models.memory.pattern_parts import Timeline, Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
 
-# Sessions kept of a failure pattern (`models.memory.bottom_k`). The state of a tool, the largest, takes up to 63 kB;
-# a field of the store takes 65,535 bytes.
+# Sessions kept of a failure pattern. The state of a tool, the largest, takes up to 63 kB; a field of the store takes
+# 65,535 bytes.
 PATTERN_SESSIONS = 256
 # A call's health is a rate over all calls, so it is kept exact for longer.
 _CALL_SESSIONS = 512
@@ -75,7 +75,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
         session, agent: hashes (`fleetlore.stats.hashing.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
         ended, again: as in `models.memory.bottom_k.SessionCounts`.
-        agent_name: the agent's name, where the subject is a tool: its health says which agents fail.
+        agent_name: the agent's name, if the subject is a tool: its health says which agents fail.
         arrived: when the broker got the first of its events, or 0 in records of earlier releases.
     """
 
@@ -133,7 +133,8 @@ class PatternState:
     Attributes:
         subject: in the words of most agents, so that one of them cannot speak for all.
         sample: of all sessions.
-        first_seen: when the first agents met it. last: event time of the newest observation.
+        first_seen: when the first agents met it.
+        last: event time of the newest observation.
         timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
             observation; `minutes` of a class of transient errors, where it counts in every minute of its last one.
         names: of a tool: agents by hash, those with the smallest hashes.
@@ -171,10 +172,8 @@ class PatternState:
         subject: Subject | None = None,
         arrived: float = 0.0,
     ) -> bool:
-        """Merge what one session saw in, from `first` to `last`; say whether anything changed.
-
-        `arrived`: see `Observation`.
-        """
+        """Merge what one session saw from `first` to `last`; return whether anything changed. `arrived`: see
+        `Observation`."""
         subject = subject or self.subject
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
@@ -191,7 +190,6 @@ class PatternState:
         return changed
 
     def join(self, other: PatternState) -> None:
-        """Merge another state of the same subject in, as if this one had also got its observations."""
         if "minutes" in other.timelines:
             self.timelines.setdefault("minutes", Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS))
         self.sample.merge(other.sample)
@@ -233,13 +231,14 @@ class PatternState:
 
     @property
     def sessions(self) -> set[int]:
-        """Hashes of all sessions that it knows."""
         return self.wordings.sessions.union(*(sample.kept for sample in self._samples))
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions out as if they had never been, with the names of agents of whom no other is kept; say whether
-        any was there. Their words go too. If no other words are known, the template is empty until the failure is met
-        again."""
+        """Remove sessions as if they had never been, with the names of agents without other sessions; return whether
+        any was there.
+
+        Their words go too. If no other words are known, the template is empty until the failure is met again.
+        """
         is_worded = self.wordings.discard(sessions)
         if is_worded:
             self._choose_words()
@@ -254,7 +253,6 @@ class PatternState:
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
-        """Hashes of the sessions of some agents (hashes of their names) that it knows."""
         kept = {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
         return kept | self.wordings.sessions_of(agents)
 
@@ -333,7 +331,7 @@ class PatternState:
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:
-        """From the stored public form and samples; the form is in `state` where agents have none (`hidden_json`)."""
+        """The public form is in `state` if agents have none (`hidden_json`)."""
         kept = orjson.loads(state)
         pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
         restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))

@@ -9,7 +9,7 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import PLAIN_WORD, words
 
-# What the distiller writes before a quoted error, and `is_junk` reads again.
+# The distiller writes this before a quoted error, and `is_junk` reads it again.
 ERROR = "Error: "
 
 # A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
@@ -18,7 +18,7 @@ _NAME = re.compile(
     r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]{1,200}\]"
 )
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
-# How a process ended says that it failed.
+# A sentence about how a process ended only says that it failed.
 _ENDED = re.compile(
     r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value)){0,6}[ :=_]+-?\d+\b", re.I
 )
@@ -34,7 +34,7 @@ _EMPTY = frozenset(
     )
 )
 _STEM = 5
-# An exception's class by its name, which a program chose; what is made of the words of a message is in lower case.
+# An exception's class, which a program named. One made of the words of a message is in lower case.
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
@@ -65,7 +65,7 @@ def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
 
 
 def named_class(error_type: str | None) -> str:
-    """The class of an error where a program named it; empty for one that was made of the words of the message."""
+    """The class of an error that a program named, or "" if it was made of the words of the message."""
     return error_type if error_type and _CLASS.fullmatch(error_type) else ""
 
 
