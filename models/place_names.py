@@ -21,6 +21,8 @@ from fleetlore.fingerprint.literals import masked_arguments
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step
 
+__all__ = ["Told", "shows_schema", "told_of_place"]
+
 MAX_NAME, MAX_PARTS = 40, 4
 _MAX_MEMBERS = 64
 # A model that talks to a tool instead of calling it is often answered, and not refused.

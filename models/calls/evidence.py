@@ -14,6 +14,8 @@ from fleetlore.stats.hashing import stable_hash
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory
 
+__all__ = ["Endings", "Evidence", "Fact", "Facts", "Fleet", "Who"]
+
 # Sessions of one agent that count for a fact, so that one agent cannot declare a table missing for all.
 AGENT_SESSIONS = 5
 # Agents that must back a fact even if one is a quorum: one agent alone may be wrong.

@@ -23,6 +23,8 @@ from models.calls.evidence import Evidence, Fleet, Who
 from models.cases import worked_after
 from models.place_names import shows_schema
 
+__all__ = ["Form", "LookUps", "failures_met"]
+
 # The newest failures, kept with the calls that worked next.
 KEPT = 4_000
 # Words and literals of this share of a tool's look-ups, by at least so many agents, are the call's own.

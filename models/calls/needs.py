@@ -15,6 +15,8 @@ from fleetlore.stats.health import wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Endings, Fleet, Who
 
+__all__ = ["NeedRecords"]
+
 # Lower bound of the share of sessions in which calls failed so.
 _LEAST_RATE = 0.5
 KEPT = 4_096

@@ -11,6 +11,8 @@ from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
 from models.calls.look_ups import Form
 from models.place_names import Told
 
+__all__ = ["PlaceRecords"]
+
 # Names kept of a place. Those met the longest ago are forgotten first.
 KEPT = 4_096
 _SAID_WORDS = 160

@@ -46,6 +46,8 @@ from models.distil.recovery import recoveries
 from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
 from models.memory.quality import ERROR
 
+__all__ = ["distil"]
+
 # Calls that the outline of a strategy keeps.
 _MAX_OUTLINE = 24
 _MAX_OUTLINE_BYTES = 3_000

@@ -12,6 +12,8 @@ import typer
 from fleetlore.cli.options import Stack, command
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 
+__all__ = ["DEFAULT_PORT", "register"]
+
 DEFAULT_PORT = 7070
 
 

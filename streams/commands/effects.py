@@ -17,6 +17,8 @@ from fleetlore.errors import ConfigError
 if TYPE_CHECKING:
     from models.uplift import Measure, Trial, Uplift
 
+__all__ = ["register"]
+
 _SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
 
 

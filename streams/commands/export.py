@@ -97,10 +97,10 @@ def export_lore(
         typer.echo(f"{len(names)} skills in {form[1]}: {', '.join(names) or 'no hint passes the gate yet'}")
         return
     from fleetlore.adapters.signatures import load_signing_key
-    from streams.lore import move_lore
+    from streams.lore import lore_file
 
     async def write() -> None:
-        async for line in move_lore.export_lore(settings, tenant, key):
+        async for line in lore_file.export_lore(settings, tenant, key):
             sys.stdout.buffer.write(line)
 
     key = load_signing_key(settings.signing_key) if settings.signing_key else None
@@ -126,11 +126,11 @@ def import_lore(
     tenant knows. The workers, which must be running, do that. Importing a file again changes nothing.
     """
     settings = stack.settings
-    from streams.lore import move_lore
+    from streams.lore import lore_file
     from streams.lore.lore_file import LoreFile
 
     read = LoreFile(file, tenant, None if unsigned else settings.public_key)
-    known = ask(move_lore.known_of(settings, tenant, read))
+    known = ask(lore_file.known_of(settings, tenant, read))
     report = {name: {"in_file": count, "known": known[name]} for name, count in read.counts.items()}
     signed = f"signed by {read.signer}" if read.signer else "not signed"
     if not json:
@@ -140,7 +140,7 @@ def import_lore(
     if not dry_run:
         if not yes:
             confirm(f"Merge this into the lore of tenant {tenant}?")
-        ask(move_lore.import_lore(settings, tenant, read, timeout))
+        ask(lore_file.import_lore(settings, tenant, read, timeout))
     if json:
         print_json({"tenant": tenant, "signer": read.signer, "imported": not dry_run, **report})
     elif not dry_run:

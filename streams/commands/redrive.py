@@ -12,6 +12,8 @@ from fleetlore.cli.options import Asked, command, group
 from fleetlore.cli.output import ask, print_json, safe
 from fleetlore.wire.principals import Principals
 
+__all__ = ["register"]
+
 _SHOWN_REFUSED = 20
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from fleetlore.errors import StackError
 from fleetlore.loopback import past_proxies
 
+__all__ = ["Child", "DiskFull", "PortTaken"]
+
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 30.0

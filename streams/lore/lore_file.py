@@ -1,14 +1,17 @@
-"""Define the file of `fleetlore export lore`: a header, one JSON object a line, and a last line that closes the file.
+"""Write and merge the file of `fleetlore export lore`: a header, one JSON object a line, and a closing last line.
 
 The last line holds the number of lines and their SHA-256, signed by the tenant's key if there is one, so a cut or
 changed file is refused as a whole. A line of a pattern or an item has its public form (`body`) for people, and its
-state. An import reads the state alone and computes the counts from the sessions in it.
+state. An import reads the state alone and computes the counts from the sessions in it. It asks the owners of the states
+(`Adopt`), so it merges with the tenant's own lore, may be repeated, and runs beside live workers.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,21 +21,28 @@ import orjson
 from msgspec import Meta
 
 from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
+from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
+from fleetlore.kafka.read import read_to_end
+from fleetlore.store.search import row_id
 from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision, Pattern
+from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.cases import VERSION as ITEMS
 from models.memory.bottom_k import AgentHash
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
-from streams.stage.base import Outgoing
+from sinks.milvus import MilvusStore
+from streams.offline.drain import BEHIND, wait_drained
+from streams.offline.operator_word import Deliver, beside_workers
+from streams.stage.base import ListedStore, Outgoing, Store
 from streams.stage.operators import ERASURES, Adopt, Erasure
 
-__all__ = ["KINDS", "LoreFile", "written"]
+__all__ = ["LoreFile", "export_lore", "import_lore", "known_of"]
 
 _FORMAT = "fleetlore.lore/1"
 # A row's two largest fields as JSON, whose quotes and backslashes are escaped.
@@ -42,6 +52,9 @@ _OWNERS = {"patterns": "observations", "items": "candidates"}
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
 
 _Number = Annotated[int, Meta(ge=0, lt=2**31)]
+_COLLECTIONS = ("patterns", "items")
+_CHUNK = 1_000
+_READ_SECONDS = 30.0
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -243,3 +256,91 @@ def _adopt(id: str, body: bytes, state: str) -> Adopt:
     if max(len(body), len(state.encode())) > MAX_FIELD_BYTES:
         raise ValueError(f"a field is longer than {MAX_FIELD_BYTES:,} bytes")
     return Adopt(id, body.decode(), state)
+
+
+async def export_lore(settings: Settings, tenant: str, key: SigningKey | None) -> AsyncIterator[bytes]:
+    """Yield the lines of a file of the tenant's patterns, items, decisions and erasures.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: the file is incomplete, which an import tells from its last line.
+    """
+    records = await _records(settings, tenant)
+    async with MilvusStore.from_settings(settings) as store:
+        async for line in written(tenant, time.time(), rows_of(store, tenant, records), key):
+            yield line
+
+
+async def rows_of(
+    store: ListedStore, tenant: str, records: Iterable[tuple[str, Decision | Erasure]]
+) -> AsyncIterator[tuple[str, str, str, str]]:
+    for kind, record in records:
+        yield kind, record.key, record.to_json().decode(), ""
+    for collection in _COLLECTIONS:
+        async for row in store.rows(collection, tenant, "body", "state"):
+            if row["state"]:  # an empty row once held an erased session
+                yield collection, row["id"].partition("/")[2], row["body"], row["state"]
+
+
+async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_seconds: float) -> None:
+    """Merge a file into the tenant's lore, and wait until the workers have stored and published it.
+
+    Raises:
+        StoreUnavailable, BrokerUnavailable: run it again; nothing is merged twice.
+        StackError: the workers did not finish in time; run it again.
+    """
+    known = {(kind, record.key): record.time for kind, record in await _records(settings, tenant)}
+    async with beside_workers(settings, tenant, timeout_seconds) as (_, producer):
+        await deliver(file, known, producer.deliver)
+        await wait_drained(settings, tenant, timeout_seconds, BEHIND)
+
+
+async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver) -> None:
+    """Send a file's values. Decisions that are not newer than those known (by kind and key) are left out."""
+    chunk: list[Outgoing] = []
+    for value in file.values():
+        kind = KINDS.get(value.topic)
+        record = kind and json_reader(kind)(value.value or b"")
+        if record is not None and record.time <= known.get((value.topic, value.key), 0.0):
+            continue
+        chunk.append(value)
+        if isinstance(record, Decision):
+            history = [place for place in record.records if place[0] != value.topic]
+            chunk += [Outgoing(value.tenant, name, key, value.value) for name, key in history]
+        if len(chunk) >= _CHUNK:
+            await send(chunk)
+            chunk = []
+    await send(chunk)
+
+
+async def known_of(settings: Settings, tenant: str, file: LoreFile) -> Counter[str]:
+    """Return how many patterns and items of a file the tenant has already, by collection."""
+    async with MilvusStore.from_settings(settings) as store:
+        return await known_in(store, tenant, file)
+
+
+async def known_in(store: Store, tenant: str, file: LoreFile) -> Counter[str]:
+    found = Counter[str]()
+    waiting: dict[str, list[str]] = {"observations": [], "candidates": []}
+    names = dict(zip(waiting, _COLLECTIONS, strict=True))
+    for value in file.values():
+        if value.topic in waiting:
+            waiting[value.topic].append(row_id(tenant, value.key))
+        for name, ids in waiting.items():
+            if len(ids) == _CHUNK:
+                found[names[name]] += len(await store.get(names[name], ids, "id"))
+                ids.clear()
+    for name, ids in waiting.items():
+        found[names[name]] += len(await store.get(names[name], ids, "id")) if ids else 0
+    return found
+
+
+async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision | Erasure]]:
+    newest: dict[tuple[str, str], Decision | Erasure] = {}
+    for kind, type_ in KINDS.items():
+        for record in await read_to_end(settings.cluster, [topic(tenant, kind)], _READ_SECONDS):
+            key = kind, (record.key or b"").decode("utf-8", "replace")
+            newest.pop(key, None)
+            if record.value is not None:
+                with suppress(ValueError):  # another release's format
+                    newest[key] = json_reader(type_)(record.value)
+    return [(kind, record) for (kind, _), record in newest.items()]

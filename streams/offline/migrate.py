@@ -30,6 +30,8 @@ from sinks.milvus import MilvusStore
 from streams.offline.backfill import Backfill
 from streams.offline.republish import republish
 
+__all__ = ["migrate"]
+
 _BATCH_SESSIONS = 128
 _SAY_SECONDS = 2.0
 

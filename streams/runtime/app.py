@@ -36,6 +36,8 @@ from streams.stage.base import Stage, TopicPartition
 from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
 
+__all__ = ["FleetApp"]
+
 log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 0.25

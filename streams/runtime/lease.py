@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from fleetlore.errors import LeaseLapsed
 
+__all__ = ["SHARE", "Lease"]
+
 # Share of the session timeout. The margin covers the coordinator's later clock and the write itself.
 SHARE = 0.8
 

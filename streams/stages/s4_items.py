@@ -19,6 +19,8 @@ from streams.stage.base import Effects, Outgoing, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
+__all__ = ["ItemsStage"]
+
 # Seconds after an assignment in which records may be read twice: a former owner commits every few seconds.
 READ_AGAIN_SECONDS = 60.0
 # Upper bounds in bytes: of a state, of an example, and of a session that contributed or tried the item.

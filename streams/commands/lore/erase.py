@@ -12,6 +12,8 @@ from fleetlore.cli.options import Json, Stack, command
 from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 
+__all__ = ["register"]
+
 
 def register(app: typer.Typer) -> None:
     app.command()(erase)

@@ -30,6 +30,8 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
 from streams.stage.base import Effects, Record, dead_letter, split
 
+__all__ = ["bytes_of", "clean_records", "feedback_of", "read_events"]
+
 _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
 # Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000. The rest only tells two calls

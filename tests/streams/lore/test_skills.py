@@ -12,7 +12,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, Hint, MemoryItem
 from streams.lore.skills import skills_of, write_skills
 from tests.streams.log_pipeline import Story
-from tests.streams.lore.test_move_lore import learned
+from tests.streams.lore.test_lore_file import learned
 
 SETTINGS = Settings()
 
