@@ -1,4 +1,4 @@
-"""Merge the parts of a pattern's state: its sessions by period of event time, and the words in which agents met a failure."""
+"""Merge a pattern's sessions by period of event time, and the words in which agents met a failure."""
 
 from __future__ import annotations
 
