@@ -45,7 +45,7 @@ from streams.embedded.broker import (
     local_address,
 )
 from streams.embedded.child import Child, DiskFull, PortTaken
-from streams.offline.republish import KeptDecisions
+from streams.embedded.kept_decisions import KeptDecisions
 
 __all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
 

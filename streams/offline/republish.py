@@ -1,28 +1,20 @@
-"""Fill the compacted topics again: from the rows of Milvus, the folder of adapters and the stack's kept decisions."""
+"""Publish the rows of Milvus and the folder of adapters to the compacted topics again."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 
-import orjson
-
-from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.files import write_whole
-from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import observer, partitions_of, records_of
 from fleetlore.wire.adapter_manifest import ADAPTERS
-from fleetlore.wire.lore import DECISIONS, HISTORY
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
-from streams.stage.base import Outgoing, split
-from streams.stage.operators import ERASURES
+from streams.stage.base import Outgoing
 
-__all__ = ["KeptDecisions", "fill_empty", "republish"]
+__all__ = ["fill_empty"]
 
 _CHUNK = 1_000
 _LORE = ("patterns", "items")
@@ -35,7 +27,6 @@ _OPEN_SECONDS = 20.0
 _STORE_SECONDS = 5.0
 
 _Place = tuple[str, str, str]  # tenant, topic, key
-_NAMES = (ERASURES, DECISIONS, HISTORY)
 
 
 async def _restore_topics(settings: Settings) -> int:
@@ -125,53 +116,3 @@ async def _on_topics(settings: Settings) -> dict[_Place, int]:
 
 if __name__ == "__main__":
     asyncio.run(_restore_topics(Settings.from_env()))
-
-
-class KeptDecisions:
-    """The newest record of each key of these topics and each decision of the history, in one file."""
-
-    def __init__(self, path: Path, settings: Settings) -> None:
-        self._path = path
-        self._settings = settings
-        self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
-
-    async def restore(self) -> None:
-        """Fill the topics of a fresh broker. Raises BrokerUnavailable."""
-        async with BatchProducer(self._settings.cluster) as producer:
-            await producer.deliver(
-                [
-                    Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())
-                    for name in self._topics
-                    for key, value in self._known.get(name, {}).items()
-                ]
-            )
-
-    async def follow(self) -> None:
-        settings = self._settings
-        await Follower(
-            settings.cluster,
-            self._topics,
-            self._take,
-            what="what operators said",
-            fetch_wait_ms=settings.fetch_wait_ms,
-            clock=SystemClock(),
-        ).run()
-
-    @property
-    def _topics(self) -> list[str]:
-        return [topic(tenant, name) for tenant in self._settings.tenants for name in _NAMES]
-
-    async def _take(self, fetched: Fetched) -> None:
-        before = orjson.dumps(self._known)
-        for record in (each for records in fetched.values() for each in records):
-            known, value = self._known.setdefault(record.topic, {}), record.value
-            if value and record.topic.endswith(HISTORY):  # it has no keys
-                texts = [part.decode("utf-8", "replace") for part in split(value)]
-                known.update(zip(texts, texts, strict=True))
-            elif value:
-                known[(record.key or b"").decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-            else:
-                known.pop((record.key or b"").decode("utf-8", "replace"), None)
-        now = orjson.dumps(self._known)
-        if now != before:
-            write_whole(self._path, now)

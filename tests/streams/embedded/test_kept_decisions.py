@@ -12,8 +12,8 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import HISTORY, Decision
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
+from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.operator_word import decide, read_decisions
-from streams.offline.republish import KeptDecisions
 
 
 def decision(kind: str, id: str, on: bool) -> Decision:

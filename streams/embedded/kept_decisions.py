@@ -1,0 +1,69 @@
+"""Keep operators' decisions and erasures in the stack's folder, because the in-memory broker loses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from fleetlore.clock import SystemClock
+from fleetlore.config import Settings
+from fleetlore.files import write_whole
+from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.wire.lore import DECISIONS, HISTORY
+from fleetlore.wire.topics import tenant_of, topic
+from sinks.producer import BatchProducer
+from streams.stage.base import Outgoing, split
+from streams.stage.operators import ERASURES
+
+_NAMES = (ERASURES, DECISIONS, HISTORY)
+
+
+class KeptDecisions:
+    """The newest record of each key of these topics and each decision of the history, in one file."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path
+        self._settings = settings
+        self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
+
+    async def restore(self) -> None:
+        """Fill the topics of a fresh broker. Raises BrokerUnavailable."""
+        async with BatchProducer(self._settings.cluster) as producer:
+            await producer.deliver(
+                [
+                    Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())
+                    for name in self._topics
+                    for key, value in self._known.get(name, {}).items()
+                ]
+            )
+
+    async def follow(self) -> None:
+        settings = self._settings
+        await Follower(
+            settings.cluster,
+            self._topics,
+            self._take,
+            what="what operators said",
+            fetch_wait_ms=settings.fetch_wait_ms,
+            clock=SystemClock(),
+        ).run()
+
+    @property
+    def _topics(self) -> list[str]:
+        return [topic(tenant, name) for tenant in self._settings.tenants for name in _NAMES]
+
+    async def _take(self, fetched: Fetched) -> None:
+        before = orjson.dumps(self._known)
+        for record in (each for records in fetched.values() for each in records):
+            known, value = self._known.setdefault(record.topic, {}), record.value
+            if value and record.topic.endswith(HISTORY):  # it has no keys
+                texts = [part.decode("utf-8", "replace") for part in split(value)]
+                known.update(zip(texts, texts, strict=True))
+            elif value:
+                known[(record.key or b"").decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+            else:
+                known.pop((record.key or b"").decode("utf-8", "replace"), None)
+        now = orjson.dumps(self._known)
+        if now != before:
+            write_whole(self._path, now)
