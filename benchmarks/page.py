@@ -20,7 +20,7 @@ _TABLE = re.compile(r"(<!-- table -->\n).*?(<!-- end -->)", re.DOTALL)
 def render(text: str, names: Sequence[str], results: Path = RESULTS) -> str:
     """The page with a row for every report of the benchmarks `names`; only its table is replaced."""
     lines = [
-        "| command | figure | measured | bar | ratio |",
+        "| `python -m benchmarks` … | figure | measured | bar | ratio |",
         "| --- | --- | ---: | --- | --- |",
         *(line for name in names for line in _lines(name, results)),
     ]
@@ -29,7 +29,7 @@ def render(text: str, names: Sequence[str], results: Path = RESULTS) -> str:
 
 
 def _lines(name: str, results: Path) -> Iterator[str]:
-    command, path = f"`python -m benchmarks {name}`", results / f"{name}.csv"
+    command, path = f"`{name}`", results / f"{name}.csv"
     if not path.exists():
         yield f"| {command} | not measured yet | | | |"
         return

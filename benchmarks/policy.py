@@ -116,6 +116,15 @@ def _with_text(fleet: Fleet, met: Trajectory, pair: Pair, id: str) -> Pair:
     return pair._replace(prompt=[*pair.prompt, {"role": "user", "content": read}]) if read else pair
 
 
+def advice(fleet: Fleet, state: Trajectory) -> str:
+    """Return the advice to a newcomer after the failed first call of a session."""
+    call, task = state.calls[0], LoggedTask(state.task, state.goal, state.calls[0].tool, state.place)
+    with fleet.session(task, f"asks/{state.id}", model=True) as session:
+        with session.action(call.tool, call.arguments) as action:
+            action.fail(call.error_type or "", call.error_message or "")
+        return pinned(session.advise().text)
+
+
 class Scored(NamedTuple):
     """An arm at the later pairs: log p of both calls of each, and the perplexity of the unrelated text."""
 

@@ -28,7 +28,7 @@ from models.distil.call_diff import distance
 from models.distil.recovery import LESS
 from models.memory.identities import identities, replacing, texts_of
 
-__all__ = ["Messages", "Pair", "preference_pairs", "session_row", "usable"]
+__all__ = ["Messages", "Pair", "calling", "chat", "preference_pairs", "session_row", "usable"]
 
 Messages = list[dict[str, Any]]
 _State = tuple[str, str, str]  # task or kind of goal, tool, class of the failure

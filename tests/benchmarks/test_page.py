@@ -19,9 +19,9 @@ RATE = Report(
 def test_the_table_shows_each_report_and_the_text_around_it_stays(tmp_path: Path) -> None:
     RATE.write_csv(tmp_path, Row(name="machine", figure=2, unit="cores"))
     text = page.render(TEXT, ("rate", "other"), tmp_path)
-    assert "| `python -m benchmarks rate` | rate | 0.5 events/s | 1,000: **missed** | 0.001 × bar |\n" in text
-    assert "| `python -m benchmarks rate` | lag | 0.2 s | 0.5: met | 0.400 × bar |\n" in text
-    assert "| `python -m benchmarks other` | not measured yet | | | |\n" in text
+    assert "| `rate` | rate | 0.5 events/s | 1,000: **missed** | 0.001 × bar |\n" in text
+    assert "| `rate` | lag | 0.2 s | 0.5: met | 0.400 × bar |\n" in text
+    assert "| `other` | not measured yet | | | |\n" in text
     assert "old" not in text and "ours" not in text
     assert text.startswith("before\n") and text.endswith("<!-- end -->\n\nafter\n")
     assert page.render(text, ("rate", "other"), tmp_path) == text

@@ -1,11 +1,14 @@
-"""That the objectives are compared on the same pairs, and that the rival reads advice."""
+"""That the objectives are compared on the same pairs, that the rival reads advice, and that calls are executed."""
 
 import json
+import sys
+from collections.abc import Collection, Iterable
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from benchmarks import policy_calls
 from benchmarks.policy import OBJECTIVES, Rows, compare, log_of, with_text
 from benchmarks.tiny_model import save_tiny_model
 from models.policy.gate import split
@@ -30,10 +33,11 @@ def test_a_row_says_what_an_objective_gained(tmp_path: Path) -> None:
     )
 
 
-def test_the_rival_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
-    queries = "SELECT a FROM items", "SELECT a FROM things"
+def write_log(folder: Path, tasks: Iterable[int], stuck: Collection[int] = ()) -> None:
+    """Four agents at each task, whose first query names no table. At stuck tasks they send it again."""
+    error = "Table 'shop.items' doesn't exist"
     trajectories, steps = [], []
-    for agent, task in product(range(4), range(5)):
+    for agent, task in product(range(4), tasks):
         base = {
             "source": "s",
             "agent": f"p{agent}",
@@ -41,12 +45,16 @@ def test_the_rival_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
             "task": f"sql/{task}",
             "goal": "List",
         }
-        trajectories.append(base | {"outcome": 1, "label_from": "env_reward", "meta": {}})
-        for number, (query, error) in enumerate(zip(queries, ["Table 'shop.items' doesn't exist", None], strict=True)):
-            call = {"step": number, "tool": "sql", "role": "tool", "input": query, "output": "[(1,)]", "error": error}
-            steps.append(base | call)
+        trajectories.append(base | {"outcome": int(task not in stuck), "label_from": "env_reward", "meta": {}})
+        for number, name in enumerate(("items", "items" if task in stuck else "things")):
+            call = {"step": number, "tool": "sql", "role": "tool", "input": f"SELECT a FROM {name}", "output": "[(1,)]"}
+            steps.append(base | call | {"error": error if name == "items" else None})
     for name, rows in (("trajectories", trajectories), ("steps", steps)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_rival_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
+    write_log(tmp_path, tasks=range(5))
     log = log_of(tmp_path, "sql")
     older, later = split(log.pairs())
     texts = with_text(log, older, later)
@@ -55,3 +63,72 @@ def test_the_rival_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
         assert told.prompt[:-1] == plain.prompt and told._replace(prompt=[]) == plain._replace(prompt=[])
         assert told.prompt[-1]["role"] == "user" and "items" in told.prompt[-1]["content"]
     assert any("things" in told.prompt[-1]["content"] for told in texts)
+
+
+# Answers as the client of a database does: `--batch --skip-column-names --execute QUERY DATABASE`.
+CLIENT = """
+import sqlite3, sys
+database = sqlite3.connect(":memory:")
+database.executescript("CREATE TABLE things (a); INSERT INTO things VALUES (1), (2)")
+try:
+    print(*(row[0] for row in database.execute(sys.argv[4].split("READ ONLY; ")[1])), sep="\\n")
+except sqlite3.Error as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.fixture
+def databases(tmp_path: Path) -> policy_calls.Databases:
+    (tmp_path / "client.py").write_text(CLIENT)
+    (tmp_path / "questions.json").write_text(json.dumps([{"query": "List", "gold": "SELECT a FROM things"}]))
+    return policy_calls.Databases(f"{sys.executable} {tmp_path / 'client.py'}", tmp_path / "questions.json")
+
+
+def test_a_call_is_executed_and_compared_with_the_gold_query(databases: policy_calls.Databases, tmp_path: Path) -> None:
+    write_log(tmp_path, tasks=range(3))
+    met = log_of(tmp_path, "sql").trajectories
+    states = databases.states(met, {"sql/1"})
+    assert {each.task for each in states} == {"sql/0", "sql/2"}
+
+    def judged(call: str) -> list[bool]:
+        row = databases.row("none", states[0], call)
+        return [row[name] for name in ("works", "right", "same call", "look-up")]
+
+    assert judged("select  a FROM items;") == [False, False, True, False]
+    assert judged("execute[SELECT a FROM things ORDER BY a DESC]") == [True, True, False, False]
+    assert judged("SELECT a FROM things WHERE a = 1") == [True, False, False, False]
+    assert judged("DESC things")[3]
+
+
+def test_arms_are_compared_by_task() -> None:
+    works = {"none": (0, 0), "weights": (1, 0), "text": (0, 1), "weights and text": (1, 1)}
+    rows = [
+        {"arm": arm, "task": task, "works": value, "right": 0, "same call": 0, "look-up": 0}
+        for arm, values in works.items()
+        for task, value in enumerate(values)
+    ]
+    found = policy_calls.figures([*rows[::2], *rows[1::2]])
+    assert found["weights: works"]["mean"] == found["weights minus none: works"]["mean"] == 0.5
+    assert found["weights and text minus none: works"] == {"mean": 1, "low": 1, "high": 1}
+    assert found["weights and text minus text: works"]["low"] == 0
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("databases")
+def test_a_run_goes_on_where_one_stopped(tmp_path: Path) -> None:
+    write_log(tmp_path, tasks=range(12), stuck=range(6))
+    client, out, base = f"{sys.executable} {tmp_path / 'client.py'}", tmp_path / "out", save_tiny_model(tmp_path)
+
+    def run() -> None:
+        policy_calls.main(tmp_path, base, tmp_path / "questions.json", client, out)
+
+    run()
+    lines = (out / "rows.jsonl").read_text().splitlines(keepends=True)
+    kept = [json.loads(line) for line in lines]
+    tasks = [{row["task"] for row in kept if row["arm"] == arm} for arm in policy_calls.ARMS]
+    assert tasks[0] and tasks.count(tasks[0]) == len(tasks) and tasks[0] <= {f"sql/{task}" for task in range(6)}
+    (out / "rows.jsonl").write_text("".join(lines[:-1]))
+    run()
+    again = (out / "rows.jsonl").read_text().splitlines(keepends=True)
+    # Rounding depends on the size of the batch, so another call may be written.
+    assert again[:-1] == lines[:-1] and json.loads(again[-1])["task"] == kept[-1]["task"]
