@@ -21,7 +21,7 @@ stop instructions in plain words. The quorum is the only defence against those.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD, parts_of
 
-__all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "clean", "tell"]
+__all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "clean", "renamed", "tell"]
 
 # Principals that must have made a call that could do harm. All that the call model holds has its quorum.
 PROVEN = 3
@@ -226,6 +226,11 @@ def _is_held(token: str, own: Collection[str]) -> bool:
 @lru_cache(maxsize=4096)
 def _words(text: str) -> tuple[str, ...]:
     return tuple(WORD.findall(text.lower()))
+
+
+def renamed(tip: Tip, recorded: re.Pattern[str], names: Mapping[str, str]) -> Tip:
+    """Return a tip with the names of tools that its reader knows, by their recorded ones."""
+    return tip._replace(text=recorded.sub(lambda found: names[found[0]], tip.text))
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
-from fleetlore.advice.gate import PROVEN, Tip
+from fleetlore.advice.gate import PROVEN, Tip, renamed
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
 from fleetlore.advice.sources import PERSON, WAYS_OUT
@@ -201,7 +201,7 @@ class SessionAdvice:
         """Note the shown tips, so that each is shown once and credited, and is no evidence."""
         tips = advice.tips
         if (recorded := self._recorded) is not None:
-            tips = tuple([tip._replace(text=recorded.sub(lambda m: self._names[m[0]], tip.text)) for tip in tips])
+            tips = tuple([renamed(tip, recorded, self._names) for tip in tips])
         advice = advice._replace(tips=tips, nonce=self.nonce)
         lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
         self._ledger.show(about, advice.ids, advice.withheld, lines)
