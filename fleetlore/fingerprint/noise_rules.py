@@ -178,7 +178,8 @@ NOISE: tuple[Rule, ...] = (
         (")", "]", "error", "fatal", "warning", "e: ", "message: "),
         re.compile(
             r"^(?:[\[(](?:error|err|fatal|critical|warn(?:ing)?)[\])]:?\s+)"
-            r"|^(?:(?:fatal )?error|fatal|warning|E)\s?:\s+(?=\S+ )|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
+            r"|^(?!fatal error: \S+: no such file)(?:(?:fatal )?error|fatal|warning|E)\s?:\s+(?=\S+ )"
+            r"|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
             re.I,
         ),
         "",

@@ -235,6 +235,11 @@ DIFFERENT = (
     (_API.format(404, "pods not found"), _API.format(403, "pods is forbidden: no rights")),
     (_API.format(404, "pods not found"), _API.format(404, "services not found")),
     ("zsh: command not found: kubctl", "zsh: command not found: hlem"),
+    ("a.c:3:10: fatal error: png.h: No such file or directory", "b.c:1:9: fatal error: z.h: No such file or directory"),
+    (
+        "ld: function `f':\na.c:(.text+0x1): undefined reference to `pow'\ncollect2: error: ld returned 1 exit status",
+        "ld: function `g':\nb.c:(.text+0x1): undefined reference to `cos'\ncollect2: error: ld returned 1 exit status",
+    ),
     ("mypy: error: unrecognized arguments: --strictt", "mypy: error: unrecognized arguments: --jsn"),
 )  # fmt: skip
 
