@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from aiokafka.partitioner import murmur2
-
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
 
@@ -152,4 +150,6 @@ def partition_for(key: str, partitions: int) -> int:
 
 @lru_cache(maxsize=65_536)
 def _hash_of(key: str) -> int:
+    from aiokafka.partitioner import murmur2  # the command line lists topics before it needs a client
+
     return int(murmur2(key.encode("utf-8", "replace")) & 0x7FFFFFFF)
