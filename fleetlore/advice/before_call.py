@@ -186,7 +186,7 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         )
     for what, health, faults in groups:
         now = [each for each in faults if _transient_weight(each, time)]
-        if now and _are_most(health, now, time):
+        if now and _are_most(health, now, time) and (_is_shared(health, now, moment) or _is_own(now, moment)):
             id = (now[0].parent or now[0].id) if call is not None else now[0].id
             wait, figures = _after_a_wait(index.health(id), moment.known.quorum)
             parts = (f"{wait} and {what}: it has a passing fault (", *_error_parts(now[0]), f").{figures}")
@@ -217,6 +217,16 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float)
     elif time - health.first_seen > _TRANSIENT_SECONDS:
         return True
     return 2 * min(failures, met) >= calls
+
+
+def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Situation) -> bool:
+    """Whether a quorum met the fault, or all who made such calls: one agent does not stop a tool that others use."""
+    agents = max(each.agents for each in passing)
+    return agents >= moment.known.quorum or health is None or health.agents <= agents
+
+
+def _is_own(passing: Collection[Pattern], moment: Situation) -> bool:
+    return any(each.id in moment.met.own_failures for each in passing)
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:

@@ -102,6 +102,23 @@ async def test_a_fault_of_all_endpoints_delays_each_call() -> None:
     assert all("passing fault" in text for text in before_calls)
 
 
+@pytest.mark.parametrize("others", [0, 5])
+async def test_the_faults_of_one_agent_stop_no_tool_that_works_for_others(others: int) -> None:
+    memory, call = MemoryPipeline(), {"method": "GET", "path": "/v2/stock"}
+    for number, agent in enumerate([f"honest {n}" for n in range(others)] + ["one"] * 9):
+        made: list[Event] = []
+        with memory.session(agent, f"job {number}", "shop api", f"s{number}", made) as session:
+            for _ in range(1 if agent != "one" else 4):
+                fault = "HTTP 503 Service Unavailable" if agent == "one" else None
+                session.record("http", call, result="ok", error_text=fault)
+            session.succeed()
+        await memory.take(made)
+    with memory.session("new", "another job", "shop api", "new", []) as session:
+        brief, before_call = session.brief(["http"]).text, session.advise("http", call).text
+    assert ("passing fault" in brief) == (not others)
+    assert not others or not before_call
+
+
 HOSTS = "stock.example.com", "prices.example.com", "orders.example.com"
 
 
