@@ -284,7 +284,7 @@ async def role_of(stack: Stack, name: str) -> psutil.Process:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `make chaos-short` kills both too
 async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
     jars: None, tmp_path: Path, reference: Reference
 ) -> None:

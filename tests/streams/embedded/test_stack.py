@@ -78,7 +78,7 @@ async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
     assert first == second
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `make chaos-short` kills workers too
 async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(
     tmp_path: Path, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 ) -> None:
