@@ -183,7 +183,7 @@ async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(
             await fleet.close()
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `make chaos-short` kills a relay too
 async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
 ) -> None:

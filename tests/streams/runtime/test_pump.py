@@ -120,7 +120,7 @@ async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> 
             await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `make chaos-short` kills workers too
 async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
     broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
@@ -157,7 +157,7 @@ def cluster() -> Iterator[MockCluster]:
         yield cluster
 
 
-@pytest.mark.long
+@pytest.mark.slow  # `make chaos-short` troubles a cluster too
 async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
     """Requests fail, a coordinator moves, another goes down, a leader moves: nothing is read twice."""
     topic, group = f"fleetlore.{tenant}.events", tenant
