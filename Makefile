@@ -55,7 +55,7 @@ $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine (WITH=torch, ARGS=--console)
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-test: $(STAMP)  ## Run the tests, in at most four minutes on two cores (ARGS="tests/sinks -x" for some of them)
+test: $(STAMP)  ## Run the tests, in some seven minutes on two cores (ARGS="tests/sinks -x" for some of them)
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
 test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`, in some fifteen minutes
@@ -67,7 +67,7 @@ test-long: $(STAMP)  ## Run those of `make test-all` that `make test` leaves out
 test-slow: $(STAMP)  ## Run the tests that take longer than 20 seconds
 	$(PYTEST) -m 'slow and not cluster' $(ARGS)
 
-cluster-short: $(STAMP)  ## On Apache Kafka with one broker and with three: what takes less than five minutes
+cluster-short: $(STAMP)  ## On Apache Kafka with one broker and with three: what takes some five minutes
 	$(PYTEST) -m 'cluster and not slow' tests/cluster $(ARGS)
 	$(PYTEST) --kafka tests/contract $(ARGS)
 
@@ -81,7 +81,7 @@ security: $(STAMP)  ## Attack what reads the text of others: time, secrets, iden
 fuzz: $(STAMP)  ## Give odd bytes to all that reads bytes of others, in ten minutes on two cores (FUZZ_SEED=n for the same again)
 	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
-chaos-short: $(STAMP)  ## A little of each way to die, in three minutes (CHAOS_SEED=n for another run)
+chaos-short: $(STAMP)  ## A little of each way to die, in five minutes (CHAOS_SEED=n for another run)
 	CHAOS_FORM=short $(BIN)/python -m pytest -m chaos tests/chaos $(ARGS)
 
 chaos: $(STAMP)  ## More than 100 kills and all other ways to die, in forty minutes; writes docs/results/chaos.md

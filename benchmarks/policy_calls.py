@@ -119,9 +119,7 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def main(
-    log: Path, model: Path, questions: Path, client: str, out: Path, objective: str = "imitation", updates: int = 25
-) -> None:
+def main(log: Path, model: Path, questions: Path, client: str, out: Path, objective: str = "imitation") -> None:
     """Measure one adapter."""
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("medium")  # some processors have matrix units for bfloat16
@@ -129,7 +127,7 @@ def main(
     older, _ = split(logged.pairs())
     learned, end = {pair.task for pair in older}, max(pair.ended for pair in older)
     asked = databases.states([each for each in logged.trajectories if each.ended > end], learned)
-    writer = Writer(model, Training(updates=updates, objective=OBJECTIVES[objective]))
+    writer = Writer(model, Training(updates=25, objective=OBJECTIVES[objective]))
     writer.learn_once(older, out / "adapter")
     fleet, tasks, both = Fleet(lore=True), {each.task for each in asked}, zip(*logged, strict=True)
     asyncio.run(fleet.learn([past for past, each in both if each.ended <= end and each.task not in tasks]))

@@ -27,7 +27,7 @@ MANIFESTS = FOLDER / "kubernetes.yaml"
 OPERATORS = FOLDER / "kubernetes-operators.yaml"
 ALERTS = FOLDER / "alerts.yml"
 FILES_OF_CHART = {"alerts.yml": ALERTS.read_text, "kafka.json": lambda: kafka()}
-# What the chart has for operators, all of it in templates of its own.
+# Values of the chart that need an operator. Each has a template of its own.
 FOR_OPERATORS = ("serviceMonitor", "prometheusRule", "strimzi")
 # The oldest version whose objects the chart may use is in Chart.yaml; this one is what it is rendered for.
 KUBERNETES = "1.34.0"

@@ -328,7 +328,7 @@ class Fleet:
 
 
 def metrics() -> dict[str, float]:
-    """What the fleets of this process did since it began; names and units as Prometheus has them.
+    """Return what the fleets of this process have done since it began, in the names and units of Prometheus.
 
     Returns:
         `fleets`, how many are entered; `events_sent_total`, `events_dropped_total`, of those that were left too;

@@ -52,7 +52,7 @@ def encode(event: Event) -> Encoded:
     try:
         data = orjson.dumps(value, option=_PLAIN) if weight(value, MAX_CHARACTERS) <= MAX_CHARACTERS else b""
     except TypeError:
-        # Not JSON: integers above 64 bits, non-string keys, lone surrogates, or cycles.
+        # JSON has no integers above 64 bits, non-string keys, lone surrogates, or cycles.
         data = b""
     if not data or len(data) > _LARGEST_DATA:
         data = _bounded(value)

@@ -360,9 +360,9 @@ class Console:
 def _moment(seconds: float) -> str:
     """Return a time in UTC, as an element that the page's script puts into the reader's time zone."""
     shown = moment(seconds)
-    return (
-        shown if shown == "-" else Markup('<time datetime="{}Z">{} UTC</time>').format(shown.replace(" ", "T"), shown)
-    )
+    if shown == "-":
+        return shown
+    return Markup('<time datetime="{}Z">{} UTC</time>').format(shown.replace(" ", "T"), shown)
 
 
 def deciding(action: str, kind: str, id: str) -> str:
