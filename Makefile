@@ -19,7 +19,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Files begin in the order of tests/conftest.py, the longest first. Without it those with the most tests would.
 IN_PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What takes any broker; `--kafka` gives it Apache Kafka.
-ON_KAFKA := tests/contract tests/fleetlore/kafka tests/fleetlore/emit tests/sinks tests/streams
+ON_KAFKA := tests/contract tests/fleetlore/kafka tests/sinks tests/streams
 COMMA := ,
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Two distributions from one tree: the agents' package and the pipeline.

@@ -20,7 +20,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.emitting import PEERS
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, publish, sessions
-from fleetlore.emit.encode import encode, encode_event, mask, record
+from fleetlore.kafka.encode import encode, encode_event, mask, record
 
 EVENTS = 200_000
 QUICK_EVENTS = 5_000

@@ -20,8 +20,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
 from benchmarks.traffic import PARTITIONS, TENANT, TOPIC, events_of, sessions
-from fleetlore.emit.emitter import Emitter
-from fleetlore.emit.encode import encode_event
+from fleetlore.kafka.emitter import Emitter
+from fleetlore.kafka.encode import encode_event
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from benchmarks.traffic import TENANT, TOPIC, ended, events_of, sessions
-from fleetlore.emit.emitter import Emitter
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 
 BACKLOG_RECORDS = 500

@@ -38,7 +38,7 @@ from benchmarks.command import command_app
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of

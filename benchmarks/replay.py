@@ -22,8 +22,8 @@ from typing import Any
 import orjson
 
 from fleetlore.config import DEFAULT_TENANT, Settings
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from benchmarks.report import Report, Row
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic

@@ -35,7 +35,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from fleetlore.agent.session import Session
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.events import Event
 from streams.offline.memory_pipeline import MemoryPipeline
 

@@ -24,7 +24,7 @@ import orjson
 
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.config import Settings
-from fleetlore.stats.health import wilson
+from fleetlore.stats import wilson
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem

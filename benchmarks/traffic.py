@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.replay import interleave
 from benchmarks.rollouts import rollouts
 from fleetlore.config import DEFAULT_TENANT, Settings
-from fleetlore.emit.encode import encode_event
+from fleetlore.kafka.encode import encode_event
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
@@ -104,7 +104,7 @@ def ended(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int = PARTITIONS) -> Iterator[Sent]:
-    """Make records as a busy `fleetlore.emit.emitter` fills them: by partition, bounded in events and bytes."""
+    """Make records as a busy `fleetlore.kafka.emitter` fills them: by partition, bounded in events and bytes."""
     waiting: list[list[bytes]] = [[] for _ in range(partitions)]
     sizes = [0] * partitions
     for event in events:

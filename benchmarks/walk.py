@@ -23,7 +23,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.agent.fleet import Fleet
 from fleetlore.clock import SystemClock
 from fleetlore.config import DEFAULT_TENANT, Settings
-from fleetlore.emit.encode import encode_event
+from fleetlore.kafka.encode import encode_event
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import PREFIX

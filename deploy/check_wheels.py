@@ -28,7 +28,7 @@ installed = [name for name in heavy if importlib.util.find_spec(name)]
 assert not installed, f"an agent gets {installed} without asking for an extra"
 # No optional dependency at module level, but for the rooms that an extra is for.
 import pkgutil
-rooms = ("fleetlore.retrieval", "fleetlore.http_server", "fleetlore.relay", "fleetlore.cli", "fleetlore.join")
+rooms = ("fleetlore.http_server", "fleetlore.relay", "fleetlore.cli", "fleetlore.join")
 rooms += ("fleetlore.redact.personal",)
 for module in pkgutil.walk_packages(fleetlore.__path__, "fleetlore."):
     if not module.name.startswith(rooms):

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from fleetlore.stats.hashing import drawn
+from fleetlore.stats import drawn
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Feedback, Source, Trajectory, Verdict, encode

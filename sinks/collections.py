@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-import fleetlore.store.without_pandas  # noqa: F401
+import fleetlore.recall.without_pandas  # noqa: F401
 
 # isort: split
 from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
 
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
-from fleetlore.retrieval.encoder import Encoder
-from fleetlore.store.search import MADE_BY, TEXT, VECTOR, WORDS, encoder_mark
+from fleetlore.recall.encoder import Encoder
+from fleetlore.recall.search import MADE_BY, TEXT, VECTOR, WORDS, encoder_mark
 
 __all__ = [
     "COLLECTIONS", "FIRST_VERSION", "MAX_FIELD_BYTES", "alias_of", "can_be_id", "check_collections", "check_droppable",

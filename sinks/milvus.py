@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import Any, Self, TypeVar
 
-import fleetlore.store.without_pandas  # noqa: F401
+import fleetlore.recall.without_pandas  # noqa: F401
 
 # isort: split
 from grpc import RpcError, StatusCode
@@ -25,8 +25,8 @@ from pymilvus.exceptions import DataNotMatchException, ParamError
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import RowRefused, StoreUnavailable
-from fleetlore.retrieval.encoder import Encoder, installed_encoder
-from fleetlore.store.search import TEXT, VECTOR, connect, message_of, quoted
+from fleetlore.recall.encoder import Encoder, installed_encoder
+from fleetlore.recall.search import TEXT, VECTOR, connect, message_of, quoted
 from sinks.collections import (
     COLLECTIONS,
     PLACEHOLDER,

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import StackError
-from fleetlore.store.search import connect
+from fleetlore.recall.search import connect
 from fleetlore.wire.topics import topic
 from streams.embedded import broker as embedded
 from streams.embedded.broker import java_command

@@ -37,7 +37,7 @@ from benchmarks.evaluate.world import LoggedTask, LoggedWorld
 from fleetlore.cli.options import Json
 from fleetlore.cli.output import print_json, print_table
 from fleetlore.errors import ConfigError
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.recall.encoder import shared_encoder
 
 OWN = ("weights", "warnings", "text", "both", "placebo")
 RIVALS = ("log", "counts", "LR", "raw-episodes")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from benchmarks.evaluate.world import LoggedWorld, family
 from fleetlore.errors import ConfigError
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 
 FAMILIES = 0.2

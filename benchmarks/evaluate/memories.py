@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.evaluate.recall import Note, Recall
 from benchmarks.evaluate.world import LoggedTask, Reply
 from fleetlore.errors import ModelUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder, Vectors
+from fleetlore.recall.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of
 from models.backtest import Call

@@ -19,7 +19,7 @@ from benchmarks.living.agent import AtStart, LooksFirst, Played, Silent, Told
 from benchmarks.living.llm.model import Model
 from benchmarks.living.past import Lore, Ours
 from benchmarks.living.world import Call, Ran, Task, World, drawn, names
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.recall.encoder import shared_encoder
 
 Moment = Literal["start", "before", "after"]
 

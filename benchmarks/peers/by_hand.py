@@ -22,7 +22,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from pymilvus import DataType, MilvusClient
 
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.recall.encoder import shared_encoder
 
 PREFIX = "fleetlore.default."
 GROUP = "by-hand"

@@ -8,7 +8,7 @@ from random import Random
 from benchmarks.rollouts import rollouts
 from fleetlore.config import DEFAULT_TENANT as TENANT
 from fleetlore.config import Settings
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event

@@ -25,9 +25,9 @@ from fleetlore.advice.gate import clean as harmless
 from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.calls.context import CallContext
 from fleetlore.cli.output import safe, safe_lines
-from fleetlore.emit.encode import encode, mask
 from fleetlore.fingerprint import fingerprint, literals, names, normal_form
 from fleetlore.fingerprint.loops import LoopDetector
+from fleetlore.kafka.encode import encode, mask
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value

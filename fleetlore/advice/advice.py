@@ -21,7 +21,7 @@ from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source, persons
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.stats.hashing import withheld
+from fleetlore.stats import withheld
 from fleetlore.wire.lore import MemoryItem, Pattern
 
 __all__ = ["INTRODUCTION", "MAX_CHARS", "MAX_TIPS", "Advice", "advise", "chosen", "warn"]

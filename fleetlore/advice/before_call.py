@@ -32,7 +32,7 @@ from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.stats.health import wilson
+from fleetlore.stats import wilson
 from fleetlore.wire.lore import Pattern
 
 # Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).

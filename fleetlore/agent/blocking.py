@@ -21,7 +21,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import RECALLED, Session
 from fleetlore.agent.session_events import SessionOptions, arguments_of
 from fleetlore.errors import NotOpen
-from fleetlore.store.search import SEARCH_SECONDS
+from fleetlore.recall.search import SEARCH_SECONDS
 
 __all__ = ["BlockingFleet", "BlockingSession"]
 

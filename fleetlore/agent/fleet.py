@@ -38,11 +38,11 @@ from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap, Relay, StackFolder
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
-from fleetlore.emit.emitter import Emitter
-from fleetlore.emit.encode import personal_data_of
 from fleetlore.errors import ConfigError
+from fleetlore.kafka.emitter import Emitter
+from fleetlore.kafka.encode import personal_data_of
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.store.search import LoreSearch
+from fleetlore.recall.search import LoreSearch
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Outcome
 

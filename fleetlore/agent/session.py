@@ -19,7 +19,7 @@ from fleetlore.agent.session_advice import CallHistory, SessionAdvice
 from fleetlore.agent.session_events import SessionEvents, SessionOptions
 from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
-from fleetlore.store.search import SEARCH_SECONDS
+from fleetlore.recall.search import SEARCH_SECONDS
 from fleetlore.watch import safety
 from fleetlore.watch.watchdog import Watchdog
 from fleetlore.wire import events as names

@@ -12,7 +12,7 @@ from fleetlore.advice.provenance import AdviceLedger, redact_fenced
 from fleetlore.agent.action import Action, BegunCall
 from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
-from fleetlore.stats.hashing import user_hash
+from fleetlore.stats import user_hash
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Kind, Outcome

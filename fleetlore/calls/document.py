@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fleetlore.calls.features import FEATURES
 from fleetlore.calls.places import Ended
-from fleetlore.stats.hashing import cached_hash
+from fleetlore.stats import cached_hash
 from fleetlore.wire.adapter_manifest import CallsManifest, State
 from fleetlore.wire.decode import msgpack_reader
 

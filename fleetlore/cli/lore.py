@@ -11,13 +11,13 @@ import typer
 
 from fleetlore.cli.options import Limit, Reader, command
 from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines
-from fleetlore.stats.health import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
-from fleetlore.stats.health import health as health_of
+from fleetlore.stats import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
+from fleetlore.stats import health as health_of
 from fleetlore.wire.lore import PATTERN_LEVELS, ItemKind, Level, MemoryItem, Pattern
 
 if TYPE_CHECKING:
     from fleetlore.recall.index import LoreIndex
-    from fleetlore.store.search import LoreSearch
+    from fleetlore.recall.search import LoreSearch
 
 __all__ = ["read_lore"]
 
@@ -296,7 +296,7 @@ def _found(
     reader: Reader, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
 ) -> tuple[list[T], dict[str, float]]:
     settings = reader.settings
-    from fleetlore.store.search import LoreSearch
+    from fleetlore.recall.search import LoreSearch
 
     store = LoreSearch(settings, reader.tenant)
     try:

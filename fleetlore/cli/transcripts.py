@@ -29,7 +29,7 @@ from fleetlore.wire.events import MAX_EVENTS, Event, checked_name
 
 if TYPE_CHECKING:
     from fleetlore.config import Settings
-    from fleetlore.emit.emitter import Emitter
+    from fleetlore.kafka.emitter import Emitter
 
 __all__ = ["register"]
 
@@ -145,8 +145,8 @@ def _import(
     task: str | None,
     timeout: float,
 ) -> _Found:
-    from fleetlore.emit.emitter import Emitter
-    from fleetlore.emit.encode import personal_data_of
+    from fleetlore.kafka.emitter import Emitter
+    from fleetlore.kafka.encode import personal_data_of
 
     sessions = read_files(form, files)
 
@@ -178,7 +178,7 @@ async def _send_sessions(
     agent: str | None,
     task: str | None,
 ) -> _Found:
-    from fleetlore.emit.encode import Encoded, encode, mask, masks_of
+    from fleetlore.kafka.encode import Encoded, encode, mask, masks_of
 
     found = _Found()
     looked_at: list[Encoded] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import Decision, Hint
 from fleetlore.wire.principals import principal_of
 

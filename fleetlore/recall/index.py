@@ -11,7 +11,7 @@ from heapq import nlargest
 from typing import Any, Generic, Literal, TypeVar
 
 from fleetlore.recall.hints import Hints
-from fleetlore.stats.health import newcombe
+from fleetlore.stats import newcombe
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 
 __all__ = ["LoreIndex", "is_recalled", "worth_showing"]

@@ -28,7 +28,7 @@ from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic

@@ -48,7 +48,7 @@ CUT = "…"
 # Larger numbers would break the arithmetic of a later reader, or not fit a JSON integer in the store.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Sequence = Annotated[int, Meta(ge=0, le=2**20)]  # of an event: `fleetlore.wire.events.MAX_SEQUENCE`
-Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.hashing.stable_hash`
+Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.stable_hash`
 # Seconds since the Unix epoch, up to the year 9999.
 Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800.0)]
 

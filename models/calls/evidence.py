@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeVar
 
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Trajectory
 

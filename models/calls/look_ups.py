@@ -17,7 +17,7 @@ from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.document import LookUp
 from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
-from fleetlore.stats.health import wilson
+from fleetlore.stats import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fleet, Who
 from models.cases import worked_after

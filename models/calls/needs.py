@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from fleetlore.calls.context import KnownObjects, Mark
 from fleetlore.calls.document import Need
-from fleetlore.stats.health import wilson
+from fleetlore.stats import wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Endings, Fleet, Who
 

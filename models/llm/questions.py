@@ -24,7 +24,7 @@ import orjson
 
 from fleetlore.config import Settings
 from fleetlore.fingerprint.literals import masked_text
-from fleetlore.stats.hashing import drawn
+from fleetlore.stats import drawn
 from fleetlore.watch.harm import is_harmful
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.cases import error_text, is_shown_to_work, known_of, line, said, telling, worked_after

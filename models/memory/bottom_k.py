@@ -23,7 +23,7 @@ from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from msgspec import Meta
 
-from fleetlore.stats.hashing import HASHES, stable_hash
+from fleetlore.stats import HASHES, stable_hash
 
 __all__ = ["AgentHash", "FirstSeen", "LatestSample", "SessionCounts", "even"]
 

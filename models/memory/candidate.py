@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from fleetlore.config import DEFAULT_TENANT
 from fleetlore.fingerprint.fingerprint import arguments_text, pattern_id
-from fleetlore.stats.hashing import cached_hash
+from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory

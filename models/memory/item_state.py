@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.hashing import cached_hash
+from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import FirstSeen, LatestSample

@@ -13,7 +13,7 @@ from msgspec import Meta
 from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
-from fleetlore.stats.health import wilson
+from fleetlore.stats import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
@@ -72,7 +72,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     The counts are cumulative: merged by maximum, they stay right however often a record is processed.
 
     Attributes:
-        session, agent: hashes (`fleetlore.stats.hashing.stable_hash`).
+        session, agent: hashes (`fleetlore.stats.stable_hash`).
         first, last: event times in seconds since the Unix epoch.
         ended, again: as in `models.memory.bottom_k.SessionCounts`.
         agent_name: the agent's name, if the subject is a tool: its health says which agents fail.

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
-from fleetlore.stats.health import Window, is_estimated, tools_of, trend, wilson
+from fleetlore.stats import Window, is_estimated, tools_of, trend, wilson
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.words import count
 from models.uplift import Uplift, uplift

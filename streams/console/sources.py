@@ -24,7 +24,7 @@ from fleetlore.errors import BrokerUnavailable, InvalidEvent, StoreUnavailable
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.store.search import connect, message_of, milvus_errors, quoted, row_id
+from fleetlore.recall.search import connect, message_of, milvus_errors, quoted, row_id
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import Principals, principal_of
@@ -310,7 +310,7 @@ class Sources:
     def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         try:
             if self._store is None:
-                import fleetlore.store.without_pandas  # noqa: F401  # here, because few people look at a session
+                import fleetlore.recall.without_pandas  # noqa: F401  # here, because few people look at a session
 
                 self._store = connect(self._settings.milvus, self._settings.milvus_token, _STORE_SECONDS)
             found = self._store.query(

@@ -16,7 +16,7 @@ from functools import wraps
 from threading import Event, RLock, Thread
 from typing import Any, NoReturn
 
-import fleetlore.store.without_pandas  # noqa: F401
+import fleetlore.recall.without_pandas  # noqa: F401
 
 # isort: split
 from milvus_lite.adapter.grpc.servicer import MilvusServicer
@@ -25,7 +25,7 @@ from milvus_lite.db import MilvusLite
 from milvus_lite.engine.collection import Collection
 from pymilvus.grpc_gen import common_pb2, milvus_pb2
 
-from fleetlore.store.search import connect, message_of, milvus_errors
+from fleetlore.recall.search import connect, message_of, milvus_errors
 from sinks.collections import COLLECTIONS
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
 from fleetlore.kafka.read import read_to_end
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
 from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision, Pattern

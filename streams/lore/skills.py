@@ -22,7 +22,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
 from fleetlore.recall.hints import when_of
 from fleetlore.recall.index import LoreIndex, is_recalled
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 
 __all__ = ["skills_of", "write_skills"]
 

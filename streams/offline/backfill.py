@@ -23,9 +23,9 @@ from aiokafka.structs import OffsetAndMetadata
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.emit.encode import encode_event
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.encode import encode_event
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import PREFIX, topic

@@ -19,7 +19,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, FleetloreError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
-from fleetlore.retrieval.encoder import installed_encoder
+from fleetlore.recall.encoder import installed_encoder
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections

@@ -17,7 +17,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StackError
 from fleetlore.lora.adapter import unpack
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
 from fleetlore.wire.lore import DECISIONS, HISTORY
 from fleetlore.wire.principals import session_key

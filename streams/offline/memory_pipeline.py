@@ -16,9 +16,9 @@ from typing import Any
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.calls.model import CallModel
 from fleetlore.config import DEFAULT_TENANT, Settings
-from fleetlore.emit.emitter import Emitter
-from fleetlore.emit.encode import encode_event
 from fleetlore.errors import RowRefused
+from fleetlore.kafka.emitter import Emitter
+from fleetlore.kafka.encode import encode_event
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession

@@ -19,7 +19,7 @@ from pymilvus import MilvusClient
 
 from fleetlore.config import Settings
 from fleetlore.errors import FleetloreError
-from fleetlore.retrieval.encoder import installed_encoder
+from fleetlore.recall.encoder import installed_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind
 from fleetlore.wire.principals import session_key

@@ -16,7 +16,7 @@ import msgspec
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import read_to_end, records_of
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.topics import topic

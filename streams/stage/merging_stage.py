@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import encode
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding

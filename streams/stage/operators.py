@@ -20,7 +20,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.follower import Fetched, Follower
 from fleetlore.kafka.read import read_to_end
 from fleetlore.refusals import refused
-from fleetlore.stats.hashing import cached_hash, stable_hash
+from fleetlore.stats import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of, session_key

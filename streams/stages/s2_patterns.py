@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fleetlore.clock import Clock
-from fleetlore.stats.health import worsened
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
+from fleetlore.stats import worsened
 from fleetlore.wire.lore import PATTERN_LEVELS
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Period

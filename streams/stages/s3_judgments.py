@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from fleetlore.errors import InvalidEvent
-from fleetlore.stats.hashing import stable_hash
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
+from fleetlore.stats import stable_hash
 from fleetlore.wire.principals import review_key, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode

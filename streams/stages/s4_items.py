@@ -8,8 +8,8 @@ from typing import Any
 
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats.hashing import cached_hash
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
+from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import Candidate, Shown, is_unconfirmed
 from models.memory.item_state import ItemState

@@ -13,7 +13,7 @@ async def test_large_events_wait_for_room_too(
 ) -> None:
     """The buffer is bounded in bytes as well, and full of large events long before it holds too many."""
     await make_topics(broker.address, tenant, "events", partitions=1)
-    monkeypatch.setattr("fleetlore.emit.emitter._MAX_WAITING_BYTES", 100_000)
+    monkeypatch.setattr("fleetlore.kafka.emitter._MAX_WAITING_BYTES", 100_000)
     data = {TOOL: "sql", RESULT: "x" * 10_000}
     events = (Event("outcome", tenant, "agent", "s", number, 0.0, data) for number in range(50))
     assert await replay._send(events, Settings(broker=broker.address), tenant, 40.0) == 50

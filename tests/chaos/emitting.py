@@ -18,7 +18,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.cloudevents import encode_record
-from fleetlore.emit.emitter import Emitter
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.relay.schemas import EventsAnswer
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic

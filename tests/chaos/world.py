@@ -16,7 +16,7 @@ from types import TracebackType
 from urllib.request import urlopen
 
 from fleetlore.config import Settings
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.recall.encoder import shared_encoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port

@@ -19,9 +19,9 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.agent.fleet import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected, make_producer
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_dead_letters, read_to_end
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import Principals

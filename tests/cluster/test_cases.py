@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -21,7 +21,7 @@ from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for, topic

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.cloudevents import encode_record
 from benchmarks.replay import count_dead_letters, read_knowledge
 from fleetlore.config import Settings
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES

@@ -14,7 +14,7 @@ from aiokafka.admin import RecordsToDelete
 from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics

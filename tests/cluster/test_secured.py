@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from benchmarks.replay import read_knowledge
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable, ConfigError
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_to_end
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from benchmarks.replay import Knowledge
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -16,7 +16,7 @@ from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.metrics import Metrics

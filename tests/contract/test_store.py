@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import RowRefused, StoreUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import StaticEncoder
+from fleetlore.recall.search import row_id
 from sinks import milvus as module
 from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore

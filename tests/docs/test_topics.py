@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
-from fleetlore.stats.hashing import withheld
+from fleetlore.stats import withheld
 from fleetlore.wire import events
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, UNREADABLE, dead_letter
 from fleetlore.wire.events import BATCH_HEADERS, Event

@@ -1,7 +1,7 @@
 """Stand in for an emitter and for the worker behind it: what a door takes, a worker must take as well."""
 
 from fleetlore import Fleet
-from fleetlore.emit.encode import Encoded, encode, mask, record
+from fleetlore.kafka.encode import Encoded, encode, mask, record
 from fleetlore.testing import FakeClock
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic

@@ -12,7 +12,7 @@ from mcp.client import Client
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.join.mcp.server import lore_server
-from fleetlore.store.search import LoreSearch
+from fleetlore.recall.search import LoreSearch
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Trajectory

@@ -7,7 +7,7 @@ import pytest
 
 from fleetlore.advice import gate
 from fleetlore.advice.gate import Tip
-from fleetlore.emit import encode
+from fleetlore.kafka import encode
 from fleetlore.wire.events import RESULT, TOOL, Event
 from fleetlore.wire.lore import MemoryItem
 from models.memory import bottom_k

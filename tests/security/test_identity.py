@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from benchmarks.cloudevents import encode_record
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
 from fleetlore.wire.principals import session_key
 from streams.offline.erase_search import Wanted

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from fleetlore.fingerprint.fingerprint import strategy_id
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from tests.build import memory_item
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import MemoryItem
 from streams.offline.memory_pipeline import MemoryPipeline
 

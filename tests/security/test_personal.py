@@ -13,9 +13,9 @@ from benchmarks.security import corpora
 from benchmarks.security.identities import HARMLESS, REGIONS, personal
 from fleetlore import Fleet
 from fleetlore.config import Settings
-from fleetlore.emit.encode import encode, mask
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.kafka.encode import encode, mask
 from fleetlore.kafka.read import read_to_end
 from fleetlore.redact.personal import ANYWHERE, PersonalData
 from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event

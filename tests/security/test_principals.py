@@ -9,8 +9,8 @@ from benchmarks.cloudevents import encode_record
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_to_end
 from fleetlore.testing import FakeClock
 from fleetlore.wire.events import Event

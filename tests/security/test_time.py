@@ -18,8 +18,8 @@ from benchmarks.security.times import (
     survey,
     text_of_atom,
 )
-from fleetlore.emit.encode import encode_event
 from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.kafka.encode import encode_event
 from fleetlore.wire.events import RESULT, TOOL, Event
 
 # Of 36,000; `python -m benchmarks.security` tries more.

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fleetlore.errors import ConfigError
-from fleetlore.retrieval.encoder import Encoder, shared_encoder
-from fleetlore.store.search import MADE_BY
+from fleetlore.recall.encoder import Encoder, shared_encoder
+from fleetlore.recall.search import MADE_BY
 from fleetlore.testing import FakeClock
 from sinks.collections import (
     COLLECTIONS,

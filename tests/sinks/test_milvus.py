@@ -8,8 +8,8 @@ import pytest
 from pyarrow import parquet
 
 from fleetlore.errors import ConfigError, RowRefused, StoreUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder, Vectors
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import StaticEncoder, Vectors
+from fleetlore.recall.search import row_id
 from sinks.collections import COLLECTIONS
 from sinks.metrics import Metrics
 from sinks.milvus import MAX_ROWS_PER_CALL, MilvusStore

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.stats.hashing import stable_hash
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
+from fleetlore.stats import stable_hash
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS

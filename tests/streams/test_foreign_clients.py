@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from benchmarks.cloudevents import to_cloudevent
 from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.stats.health import health
+from fleetlore.stats import health
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.streams.log_pipeline import LogPipeline
 

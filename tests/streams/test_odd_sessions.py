@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.replay import Knowledge
 from fleetlore.errors import ConfigError
-from fleetlore.retrieval.encoder import StaticEncoder
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import StaticEncoder
+from fleetlore.recall.search import row_id
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
 from models.judge import SessionState

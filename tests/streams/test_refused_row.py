@@ -6,7 +6,7 @@ import orjson
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.read import read_dead_letters
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import ROW_REFUSED, DeadLetterRecord
 from fleetlore.wire.topics import topic

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from fleetlore.retrieval.encoder import StaticEncoder
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import StaticEncoder
+from fleetlore.recall.search import row_id
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.topics import topic

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore

@@ -6,7 +6,7 @@ from random import Random
 from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_dead_letters
-from fleetlore.retrieval.encoder import StaticEncoder
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.dead_letter import UNREADABLE, DeadLetterRecord
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics

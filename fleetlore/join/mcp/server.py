@@ -18,7 +18,7 @@ from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
-from fleetlore.store.search import TextIndex
+from fleetlore.recall.search import TextIndex
 from fleetlore.words import count
 
 __all__ = ["lore_server"]

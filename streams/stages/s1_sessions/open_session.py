@@ -9,7 +9,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape
 from fleetlore.fingerprint.frames import excerpt
 from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, key_of, mark_of
-from fleetlore.stats.hashing import cached_hash, stable_hash
+from fleetlore.stats import cached_hash, stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.incoming import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of, session_key

@@ -15,7 +15,7 @@ from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats.hashing import withheld
+from fleetlore.stats import withheld
 from fleetlore.wire.lore import Pattern
 from tests.build import failed_call, memory_item, situation
 

@@ -12,7 +12,7 @@ from fleetlore.advice.decide import Draft, Reviews, draft_of, judged, proposed, 
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats.hashing import stable_hash, withheld
+from fleetlore.stats import stable_hash, withheld
 from fleetlore.wire.lore import Decision, Pattern
 from tests.build import failed_call, memory_item, situation
 

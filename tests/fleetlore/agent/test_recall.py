@@ -7,9 +7,9 @@ import pytest
 
 from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
 from fleetlore.advice.provenance import MARK
-from fleetlore.emit.emitter import Emitter
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.store.search import row_id
+from fleetlore.kafka.emitter import Emitter
+from fleetlore.recall.encoder import shared_encoder
+from fleetlore.recall.search import row_id
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key

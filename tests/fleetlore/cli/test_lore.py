@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.stats.health import health
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import shared_encoder
+from fleetlore.recall.search import row_id
+from fleetlore.stats import health
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics

@@ -191,7 +191,7 @@ import sys
 from pathlib import Path
 
 from fleetlore import Fleet, MemoryItem, Pattern
-from fleetlore.emit.encode import encode_event
+from fleetlore.kafka.encode import encode_event
 from fleetlore.join.mcp.proxy import run_command
 from fleetlore.testing import FakeClock
 from tests.doubles.recorder import Recorder

@@ -34,11 +34,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from fleetlore import Fleet
-from fleetlore.emit.encode import encode
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
 from fleetlore.join.otlp import Traces, receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
+from fleetlore.kafka.encode import encode
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.transcripts.spans import Span, session_of, spans_of
 from fleetlore.wire import events

@@ -20,7 +20,6 @@ from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.cluster import Cluster
-from fleetlore.emit.emitter import Emitter
 from fleetlore.kafka.client import (
     LONGEST_DELAY_SECONDS,
     backoff,
@@ -32,6 +31,7 @@ from fleetlore.kafka.client import (
     make_consumer,
     make_producer,
 )
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import committed_offsets, observer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import TOOL, Event

@@ -15,9 +15,9 @@ import orjson
 import pytest
 import zstandard
 
-from fleetlore.emit.encode import encode
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.kafka.encode import encode
 from fleetlore.transcripts import forms
 from fleetlore.transcripts.calls import verdict_of
 from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import PATTERN_LEVELS, Level, Pattern
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Timeline

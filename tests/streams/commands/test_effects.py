@@ -13,8 +13,8 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.calls.context import warning_id
 from fleetlore.cli.app import build_app
 from fleetlore.fingerprint.fingerprint import pattern_id
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import shared_encoder
+from fleetlore.recall.search import row_id
 from fleetlore.wire.lore import Decision, Hint
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment

@@ -9,8 +9,8 @@ from typer.testing import CliRunner, Result
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import read_to_end
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.store.search import row_id
+from fleetlore.recall.encoder import shared_encoder
+from fleetlore.recall.search import row_id
 from fleetlore.wire.topics import NAMES, topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

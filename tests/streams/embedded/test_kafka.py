@@ -22,8 +22,8 @@ from aiokafka.errors import KafkaError
 from benchmarks.cloudevents import encode_record
 from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import BrokerUnavailable
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire import events as ev

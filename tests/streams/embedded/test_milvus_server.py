@@ -17,7 +17,7 @@ from milvus_lite.engine.collection import Collection
 from milvus_lite.schema.types import CollectionSchema, DataType, FieldSchema
 
 from fleetlore.errors import StoreUnavailable
-from fleetlore.retrieval.encoder import shared_encoder
+from fleetlore.recall.encoder import shared_encoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port

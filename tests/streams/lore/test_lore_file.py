@@ -13,7 +13,7 @@ from benchmarks.replay import read_knowledge
 from benchmarks.rollouts import rollouts
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.errors import ConfigError
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, Hint
 from fleetlore.wire.principals import session_key

@@ -17,11 +17,11 @@ from benchmarks.replay import Knowledge, interleave, read_knowledge
 from benchmarks.rollouts import rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
-from fleetlore.emit.emitter import Emitter
 from fleetlore.errors import ConfigError, StoreUnavailable
+from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import observer, partitions_of
-from fleetlore.retrieval.encoder import shared_encoder
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.recall.encoder import shared_encoder
+from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event

@@ -15,9 +15,9 @@ from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.adapters.signatures import create_signing_key, public_keys, signed_by
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.retrieval.encoder import StaticEncoder
-from fleetlore.stats.hashing import user_hash
+from fleetlore.stats import user_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from sinks.metrics import Metrics

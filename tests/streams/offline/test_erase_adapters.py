@@ -10,7 +10,7 @@ from benchmarks.random_adapters import version_of
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic

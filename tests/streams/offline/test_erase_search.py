@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
-from fleetlore.stats.hashing import stable_hash
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
+from fleetlore.stats import stable_hash
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
 from fleetlore.wire.principals import review_key, session_key
 from streams.offline.erase_search import Found, Wanted, find

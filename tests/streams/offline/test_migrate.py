@@ -11,7 +11,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StoreUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
+from fleetlore.recall.encoder import StaticEncoder, shared_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from sinks.collections import list_versions, make_live

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.store.search import row_id
+from fleetlore.recall.search import row_id
 from fleetlore.testing import FakeClock
 from models.memory.bottom_k import SessionCounts
 from models.memory.item_state import ItemState

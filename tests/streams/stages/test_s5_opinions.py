@@ -11,7 +11,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.stats.hashing import cached_hash
+from fleetlore.stats import cached_hash
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from models.llm import LanguageModel

@@ -15,7 +15,7 @@ import pytest
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.stats.hashing import stable_hash
+from fleetlore.stats import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
 from fleetlore.wire.trajectory import Trajectory

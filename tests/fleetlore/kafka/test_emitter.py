@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.emit.emitter import Emitter, _records
+from fleetlore.kafka.emitter import Emitter, _records
 from fleetlore.wire.events import ARGUMENTS, BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS, RESULT, TOOL, Event
 from fleetlore.wire.topics import partition_for, topic
 from tests.read_back import read_back
@@ -73,7 +73,7 @@ def first_time(numbers: list[int]) -> list[int]:
 async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._KNOWN_SESSIONS", 7)
+    monkeypatch.setattr("fleetlore.kafka.emitter._KNOWN_SESSIONS", 7)
     await make_topics(broker.address, tenant, "events", partitions=4)
     async with emitting(broker.address, tenant) as emitter:  # fewer than there are
         for sequence in range(100):
@@ -128,7 +128,7 @@ async def test_a_missing_broker_costs_the_agent_nothing(caplog: pytest.LogCaptur
 
 
 async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._MAX_WAITING_BYTES", 75_000)
+    monkeypatch.setattr("fleetlore.kafka.emitter._MAX_WAITING_BYTES", 75_000)
     emitter = Emitter(unused_address, "default")
     accepted = sum(emitter.emit(outcome("s", n, **{RESULT: "x" * 7_500})) for n in range(20))
     assert accepted == 10
@@ -149,7 +149,7 @@ async def test_a_broker_that_comes_late_gets_everything_in_order(own_broker: Emb
 async def test_who_waits_without_hurry_leaves_the_batch_its_time(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 300.0)
+    monkeypatch.setattr("fleetlore.kafka.emitter._LINGER_SECONDS", 300.0)
     await make_topics(broker.address, tenant, "events", partitions=1)
     async with emitting(broker.address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))
@@ -183,7 +183,7 @@ async def test_a_broker_killed_in_the_middle(own_broker: EmbeddedBroker, make_to
 async def test_a_broker_that_hangs_for_a_while_gets_everything_in_order(
     own_broker: EmbeddedBroker, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("fleetlore.kafka.emitter._REQUEST_SECONDS", 0.5)
     own_broker.start()
     await make_topics(own_broker.address, "default", "events", partitions=2)
     async with emitting(own_broker.address, "default") as emitter:
@@ -304,7 +304,7 @@ def test_records_hold_every_event_once_in_order_within_both_limits(sizes: list[i
 async def test_news_that_came_before_the_connection_waits_for_no_company(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 300.0)
+    monkeypatch.setattr("fleetlore.kafka.emitter._LINGER_SECONDS", 300.0)
     await make_topics(broker.address, tenant, "events", partitions=2)
     emitter = Emitter(broker.address, tenant)
     emitter.emit(outcome("s", 0, tenant))
@@ -319,7 +319,7 @@ async def test_news_that_came_before_the_connection_waits_for_no_company(
 async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetlore.emit.emitter._LINGER_SECONDS", 300.0)
+    monkeypatch.setattr("fleetlore.kafka.emitter._LINGER_SECONDS", 300.0)
     await make_topics(broker.address, tenant, "events", partitions=1)
     async with emitting(broker.address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))

@@ -23,7 +23,7 @@ from fleetlore.cluster import StackFolder
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
 from fleetlore.loopback import is_loopback
-from fleetlore.retrieval.encoder import Encoder, installed_encoder
+from fleetlore.recall.encoder import Encoder, installed_encoder
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
 from fleetlore.words import WORD, words
 

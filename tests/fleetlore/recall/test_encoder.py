@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.errors import ModelUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder, installed_encoder, shared_encoder
+from fleetlore.recall.encoder import StaticEncoder, installed_encoder, shared_encoder
 
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
 
@@ -67,7 +67,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 def test_it_needs_no_torch() -> None:
     code = (
-        "import sys, fleetlore.retrieval.encoder as e; e.StaticEncoder().encode(['x']); "
+        "import sys, fleetlore.recall.encoder as e; e.StaticEncoder().encode(['x']); "
         "print({'torch'} & set(sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.store.search import TextIndex
+from fleetlore.recall.search import TextIndex
 from fleetlore.words import words
 
 texts = st.lists(

@@ -10,8 +10,8 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
-from fleetlore.retrieval.encoder import StaticEncoder, shared_encoder
-from fleetlore.store.search import (
+from fleetlore.recall.encoder import StaticEncoder, shared_encoder
+from fleetlore.recall.search import (
     ALIKE,
     CANDIDATES,
     LEAST_WORDS,
@@ -112,7 +112,7 @@ async def test_items_are_found_by_words_unless_store_and_asker_have_one_encoder(
         name = "another"
 
     encoders = {"without an encoder": None, "with the encoder": shared_encoder(), "with another encoder": Another()}
-    monkeypatch.setattr("fleetlore.store.search.installed_encoder", lambda: encoders[asker])
+    monkeypatch.setattr("fleetlore.recall.search.installed_encoder", lambda: encoders[asker])
     async with MilvusStore(own_milvus, "", shared_encoder() if stored else None, Metrics("test")) as store:
         await store.open()
         net = item("net", "Connection refused", "start the server")

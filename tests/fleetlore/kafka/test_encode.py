@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.cloudevents import to_cloudevent
-from fleetlore.emit.encode import encode, encode_event, mask, record
+from fleetlore.kafka.encode import encode, encode_event, mask, record
 from fleetlore.redact.values import redact_value
 from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, MAX_ID_LENGTH, RESULT, TOOL, Event, Kind
 

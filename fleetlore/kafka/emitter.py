@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from aiokafka.errors import MessageSizeTooLargeError
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.emit.encode import Encoded, encode, mask, masks_of, record
 from fleetlore.errors import NotOpen
 from fleetlore.kafka.client import STOP_SECONDS, backoff, check_place, connected, make_producer
+from fleetlore.kafka.encode import Encoded, encode, mask, masks_of, record
 from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
 from fleetlore.wire.principals import signer
 from fleetlore.wire.topics import partition_for, topic

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats.health import Window, failed_of, health, tools_of, trend
+from fleetlore.stats import Window, failed_of, health, tools_of, trend
 from fleetlore.wire.lore import Pattern
 
 

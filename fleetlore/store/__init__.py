@@ -1,1 +1,0 @@
-"""Read the lore from Milvus."""
