@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from urllib.parse import quote
@@ -17,12 +18,14 @@ from models.uplift import Uplift, uplift
 from streams.console.sessions import trials_of
 from streams.console.sources import Snapshot
 
-__all__ = ["ROWS", "failing", "helped", "hint", "learned", "refused", "versions"]
+__all__ = ["ROWS", "failing", "helped", "hint", "learned", "points", "refused", "versions"]
 
 # A failure is rising or cured in these hours, compared with as many before.
 WINDOW = Window("hours", 6)
 _DAY = 86_400.0
 ROWS = 8
+# A chart has one for every second pixel.
+_POINTS = 160
 
 _Change = Literal["new", "rising", "cured", ""]
 _ORDER: dict[_Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
@@ -117,6 +120,21 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
 
 def helped(snapshot: Snapshot) -> Uplift:
     return uplift(trials_of(snapshot.sessions), len(snapshot.sessions))
+
+
+def points(values: Sequence[float], seconds: float) -> list[tuple[float, str]]:
+    """Return the points of a chart: means of equally many values from the newest on, and how long ago each was.
+
+    There is a value every `seconds`.
+    """
+    step = -(-len(values) // _POINTS) or 1
+    groups = [values[max(0, end - step) : end] for end in range(len(values), 0, -step)][::-1]
+    ago = [_ago((len(groups) - 1 - place) * step * seconds) for place in range(len(groups))]
+    return [(sum(group) / len(group), when) for group, when in zip(groups, ago, strict=True)]
+
+
+def _ago(seconds: float) -> str:
+    return "now" if not seconds else f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
 
 
 def versions(snapshot: Snapshot) -> list[Listed]:

@@ -6,29 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
-from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from fleetlore.advice.decide import (
-    MAX_TEXT,
-    Draft,
-    Judgment,
-    Reviews,
-    draft_of,
-    judged,
-    proposed,
-    words_of,
-    write,
-)
+from fleetlore.advice.decide import MAX_TEXT, Draft, Judgment, Reviews, draft_of, judged, proposed, words_of, write
 from fleetlore.errors import ConfigError
 from fleetlore.recall.hints import when_of
 from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
 from streams.console.actions import Actions
 from streams.console.people import who
-from streams.console.requests import form, holds, slice_of, words
+from streams.console.requests import form, listed
 from streams.console.sessions import SeenSession
 from streams.console.sources import Sources
 
@@ -56,19 +45,14 @@ class HintPages:
         ]
 
     async def _list(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        standing = snapshot.index.hints.standing.values()
-        found = [each for each in standing if holds(searched, each.hint.text, each.hint.author, when_of(each.hint))]
+        snapshot = self._source.snapshot()
         confirmed = _confirmed(snapshot.sessions)
+        standing = snapshot.index.hints.standing.values()
+        shown = listed(request, standing, lambda each: (each.hint.text, each.hint.author, when_of(each.hint)))
         return self._page(
-            "hints",
-            snapshot,
-            reviews=Reviews(snapshot.index, confirmed),
-            confirmed=confirmed,
-            when_of=when_of,
-            day=_DAY_SECONDS,
-            **slice_of(request, found),
-        )
+            "hints", snapshot, reviews=Reviews(snapshot.index, confirmed), confirmed=confirmed, when_of=when_of,
+            day=_DAY_SECONDS, **shown,
+        )  # fmt: skip
 
     async def _hint(self, request: Request) -> Response:
         snapshot, id = self._source.snapshot(), request.path_params["id"]
@@ -79,16 +63,9 @@ class HintPages:
         asks = Reviews(snapshot.index, confirmed).reason(standing) if standing is not None else ""
         history = [each for each in snapshot.history if each.key == decided.key]
         return self._page(
-            "hint",
-            snapshot,
-            hint=decided.hint,
-            decided=decided,
-            asks=asks,
-            confirmed=confirmed.get(id, 0.0),
-            when=when_of(decided.hint),
-            history=history,
-            day=_DAY_SECONDS,
-        )
+            "hint", snapshot, hint=decided.hint, decided=decided, asks=asks, confirmed=confirmed.get(id, 0.0),
+            when=when_of(decided.hint), history=history, day=_DAY_SECONDS,
+        )  # fmt: skip
 
     async def _write(self, request: Request) -> Response:
         """Show the form of a new hint, or of a hint or an item to correct (`id`). Write it on POST."""
@@ -134,9 +111,7 @@ class HintPages:
         since = snapshot.now - _WEEK_SECONDS
         met = Counter(id for each in snapshot.sessions if each.ended >= since for id in each.met)
         found = [_Waiting(item, met[item.pattern or ""]) for item in proposed(snapshot.index)]
-        return self._page(
-            "review", snapshot, max_why=MAX_WHY, may=self._actions is not None, **slice_of(request, found)
-        )
+        return self._page("review", snapshot, max_why=MAX_WHY, may=self._actions is not None, **listed(request, found))
 
     def _operated(self) -> Actions:
         if self._actions is None or not who().is_operator:
@@ -168,9 +143,7 @@ def _drafted(given: dict[str, str], id: str, now: float) -> Draft:
     if not 0 <= days <= 36_500:
         raise ConfigError("a hint ends after 0 to 36,500 days; 0 never ends it")
     before = tuple(each.strip() for each in given.get("before", "").split("\n") if each.strip())
-    text = {name: given.get(name, "") for name in ("text", "why", "after", "tool", "place", "task")}
-    draft = Draft(
-        text=text["text"].replace("\r\n", "\n"), why=text["why"], start="start" in given, before=before,
-        after=text["after"], tool=text["tool"], place=text["place"], task=text["task"], id=id,
-    )  # fmt: skip
-    return replace(draft, until=now + days * _DAY_SECONDS) if days else draft
+    names = ("text", "why", "after", "tool", "place", "task")
+    texts = {name: given.get(name, "").replace("\r\n", "\n") for name in names}
+    until = now + days * _DAY_SECONDS if days else 0.0
+    return Draft(**texts, id=id, start="start" in given, before=before, until=until)

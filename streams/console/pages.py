@@ -31,11 +31,10 @@ from fleetlore.words import count
 from models.uplift import Uplift
 from streams.console import blocks
 from streams.console.actions import Actions
-from streams.console.charts import effect_chart, line_chart
 from streams.console.hint_pages import HintPages
 from streams.console.hints import HintNames, explained
 from streams.console.people import LIVE, Access, People, who
-from streams.console.requests import ROWS_PER_PAGE, TENANT_COOKIE, choice, form, holds, slice_of, words
+from streams.console.requests import ROWS_PER_PAGE, TENANT_COOKIE, Sorts, choice, form, listed
 from streams.console.sessions import SeenSession, agents_of
 from streams.console.sources import EVERY_SECONDS, Snapshot, Sources
 
@@ -50,6 +49,21 @@ _HEARD_SECONDS = 3.0
 _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
 _RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}
 _LATELY = {"hour": _RANGES["hour"], **_RANGES}
+# The orders of lists. Sorting is stable, so rows that are equal stay in the order of their source.
+_MOST_FAILED = "most failed calls", lambda each: -each.failed
+_MOST_CALLS = "most calls", lambda each: -each.calls
+_SESSION_SORTS: Sorts = {"newest": ("newest first", None), "failed": _MOST_FAILED, "calls": _MOST_CALLS}
+_AGENT_SORTS: Sorts = {
+    "newest": ("newest first", lambda each: -each.ended),
+    "failed": _MOST_FAILED,
+    "name": ("name", None),
+}
+_TOOL_SORTS: Sorts = {
+    "failed": ("surest to fail", None),
+    "most": ("most failed calls", lambda each: -each.failures),
+    "calls": _MOST_CALLS,
+    "name": ("name", lambda each: each.tool),
+}
 _WINDOWS = {"hour": Window("hours", 1), "day": Window("hours", 24), "week": Window("days", 7)}
 
 
@@ -71,9 +85,6 @@ class Console:
         )
         self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=_moment, counted=count)
         self._templates.globals.update(
-            line_chart=line_chart,
-            effect_chart=effect_chart,
-            seconds_between=EVERY_SECONDS,
             rows_of_a_block=blocks.ROWS,
             offered=self._offered,
             deciding=deciding,
@@ -127,6 +138,7 @@ class Console:
         values = {
             "snapshot": snapshot,
             "figures": snapshot.figures,
+            "rates": blocks.points(snapshot.figures.rates, EVERY_SECONDS),
             "failing": blocks.failing(snapshot),
             "learned": blocks.learned(snapshot),
             "helped": self._effect(snapshot),
@@ -166,25 +178,17 @@ class Console:
     # --- details ---
 
     async def _changed(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        since = choice(request, "since", _LATELY)
-        found = blocks.changes(snapshot, snapshot.now - _RANGE_SECONDS[since])
-        found = [each for each in found if holds(searched, each.kind, each.text)]
-        return self._page("changes", snapshot, ranges=_LATELY, **slice_of(request, found, since=since))
+        snapshot = self._source.snapshot()
+        found = blocks.changes(snapshot, snapshot.now - _RANGE_SECONDS[choice(request, "since", _LATELY)])
+        shown = listed(request, found, lambda each: (each.kind, each.text), ranges=_LATELY)
+        return self._page("changes", snapshot, **shown)
 
     async def _tools(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        since = choice(request, "since", _RANGES)
-        rows = health(snapshot.index.patterns.values(), "tool", _WINDOWS.get(since))
-        found = [each for each in rows if holds(searched, each.tool)]
-        sorts = {"failed": "surest to fail", "most": "most failed calls", "calls": "most calls", "name": "name"}
-        sort = choice(request, "sort", sorts)
-        if sort == "name":
-            found.sort(key=lambda each: each.tool)
-        elif sort != "failed":
-            found.sort(key=lambda each: -(each.calls if sort == "calls" else each.failures))
-        shown = slice_of(request, found, since=since, sort=sort)
-        return self._page("tools", snapshot, ranges=_RANGES, sorts=sorts, **shown)
+        snapshot = self._source.snapshot()
+        rows = health(snapshot.index.patterns.values(), "tool", _WINDOWS.get(choice(request, "since", _RANGES)))
+        return self._page(
+            "tools", snapshot, **listed(request, rows, lambda each: (each.tool,), ranges=_RANGES, sorts=_TOOL_SORTS)
+        )
 
     async def _choose_tenant(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -195,58 +199,32 @@ class Console:
         return response
 
     async def _patterns(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        found = [
-            each
-            for each in snapshot.index.patterns.values()
-            if each.level == "class" and holds(searched, each.tool, each.error_class, each.template)
-        ]
+        snapshot = self._source.snapshot()
+        found = [each for each in snapshot.index.patterns.values() if each.level == "class"]
         found.sort(key=lambda each: (-each.failures, each.id))
-        tools = tools_of(snapshot.index.patterns.values())
-        return self._page("patterns", snapshot, tools=tools, **slice_of(request, found))
+        shown = listed(request, found, lambda each: (each.tool, each.error_class, each.template))
+        return self._page("patterns", snapshot, tools=tools_of(snapshot.index.patterns.values()), **shown)
 
     async def _items(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        found = [
-            each
-            for each in snapshot.index.items.values()
-            if holds(searched, each.title, each.content, each.tool, each.task)
-        ]
-        found.sort(key=lambda each: (-each.standing(), each.id))
-        return self._page("items", snapshot, **slice_of(request, found))
+        snapshot = self._source.snapshot()
+        found = sorted(snapshot.index.items.values(), key=lambda each: (-each.standing(), each.id))
+        shown = listed(request, found, lambda each: (each.title, each.content, each.tool, each.task))
+        return self._page("items", snapshot, **shown)
 
     async def _sessions(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        found = [
-            each
-            for each in _since(request, snapshot)
-            if holds(searched, each.id, each.agent, each.task, each.goal, each.label)
-        ]
-        sorts = {"newest": "newest first", "failed": "most failed calls", "calls": "most calls"}
-        sort = choice(request, "sort", sorts)
-        if sort != "newest":  # a stable sort: of equal ones the newest comes first
-            found.sort(key=lambda each: -(each.failed if sort == "failed" else each.calls))
-        return self._page(
-            "sessions",
-            snapshot,
-            ranges=_RANGES,
-            sorts=sorts,
-            **slice_of(request, found, since=choice(request, "since", _RANGES), sort=sort),
-        )
+        snapshot = self._source.snapshot()
+        found = _since(request, snapshot)
+
+        def texts(each: SeenSession) -> tuple[str, ...]:
+            return each.id, each.agent, each.task, each.goal, each.label
+
+        return self._page("sessions", snapshot, **listed(request, found, texts, ranges=_RANGES, sorts=_SESSION_SORTS))
 
     async def _agents(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        found = [each for each in agents_of(_since(request, snapshot)) if holds(searched, each.name)]
-        sorts = {"newest": "newest first", "failed": "most failed calls", "name": "name"}
-        sort = choice(request, "sort", sorts)
-        if sort != "name":
-            found.sort(key=lambda each: -(each.failed if sort == "failed" else each.ended))
+        snapshot = self._source.snapshot()
+        found = agents_of(_since(request, snapshot))
         return self._page(
-            "agents",
-            snapshot,
-            ranges=_RANGES,
-            sorts=sorts,
-            **slice_of(request, found, since=choice(request, "since", _RANGES), sort=sort),
+            "agents", snapshot, **listed(request, found, lambda each: (each.name,), ranges=_RANGES, sorts=_AGENT_SORTS)
         )
 
     async def _pattern(self, request: Request) -> Response:
@@ -307,12 +285,12 @@ class Console:
         snapshot = self._source.snapshot()
         found = sorted(snapshot.decisions.values(), key=lambda each: (-each.time, each.key))
         progress = {} if self._actions is None else self._actions.progress
-        return self._page("decisions", snapshot, progress=progress, **slice_of(request, found))
+        return self._page("decisions", snapshot, progress=progress, **listed(request, found))
 
     async def _history(self, request: Request) -> Response:
-        snapshot, searched = self._source.snapshot(), words(request)
-        found = [each for each in snapshot.history if holds(searched, each.kind, each.id, each.by, each.why)]
-        return self._page("history", snapshot, **slice_of(request, found))
+        snapshot = self._source.snapshot()
+        shown = listed(request, snapshot.history, lambda each: (each.kind, each.id, each.by, each.why))
+        return self._page("history", snapshot, **shown)
 
     async def _decide(self, request: Request) -> Response:
         action, kind = request.path_params["action"], request.query_params.get("kind", "")

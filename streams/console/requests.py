@@ -1,8 +1,8 @@
-"""Read a request: its tenant, its form, the words it searches for, and the page of a list."""
+"""Read a request: its tenant, its form, and the part of a list that it asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -10,11 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["ROWS_PER_PAGE", "TENANT_COOKIE", "Tenants", "choice", "form", "holds", "slice_of", "words"]
+__all__ = ["ROWS_PER_PAGE", "TENANT_COOKIE", "Sorts", "Tenants", "choice", "form", "listed"]
 
 ROWS_PER_PAGE = 100
 TENANT_COOKIE = "fleetlore_tenant"
 _MAX_FORM_BYTES, _MAX_FIELDS = 16_384, 256
+# The label and the key of each order of a list. Without a key, rows keep their order.
+Sorts = Mapping[str, tuple[str, Callable[[Any], Any] | None]]
 
 
 async def form(request: Request, tenant: str) -> dict[str, list[str]]:
@@ -39,32 +41,53 @@ async def form(request: Request, tenant: str) -> dict[str, list[str]]:
     return given
 
 
-def words(request: Request) -> list[str]:
-    return request.query_params.get("q", "").casefold().split()
-
-
-def holds(words: list[str], *texts: str) -> bool:
-    text = "\n".join(texts).casefold() if words else ""
-    return all(word in text for word in words)
-
-
 def choice(request: Request, name: str, values: Mapping[str, str]) -> str:
     given = request.query_params.get(name, "")
     return given if given in values else next(iter(values))
 
 
-def slice_of(request: Request, found: Sequence[Any], **params: str) -> dict[str, Any]:
+def listed(
+    request: Request,
+    rows: Iterable[Any],
+    texts: Callable[[Any], Sequence[str]] | None = None,
+    *,
+    ranges: Mapping[str, str] | None = None,
+    sorts: Sorts | None = None,
+) -> dict[str, Any]:
+    """Return what the template of a list needs: the rows that hold the searched words, in the chosen order.
+
+    Args:
+        texts: the texts of a row that are searched.
+        ranges: choices of the parameter `since`.
+        sorts: choices of the parameter `sort`.
+    """
+    query = request.query_params.get("q", "")
+    wanted = query.casefold().split() if texts is not None else []
+    found = [each for each in rows if not wanted or texts is None or _holds(wanted, texts(each))]
+    values, params = dict[str, Any](), {"q": query}
+    if ranges is not None:
+        values["ranges"], params["since"] = ranges, choice(request, "since", ranges)
+    if sorts is not None:
+        values["sorts"] = {name: label for name, (label, _) in sorts.items()}
+        params["sort"] = choice(request, "sort", values["sorts"])
+        if (key := sorts[params["sort"]][1]) is not None:
+            found.sort(key=key)
     page = request.query_params.get("page", "1")
     number = max(min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1, 1)
-    query = request.query_params.get("q", "")
-    return {
-        "rows": found[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE],
+    shown, pages = found[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE], -(-len(found) // ROWS_PER_PAGE)
+    return values | {
+        "rows": shown,
         "total": len(found),
         "page": number,
-        "pages": -(-len(found) // ROWS_PER_PAGE),
+        "pages": pages,
         "query": query,
-        "params": {"q": query, **params},
+        "params": params,
     }
+
+
+def _holds(words: Sequence[str], texts: Sequence[str]) -> bool:
+    text = "\n".join(texts).casefold()
+    return all(word in text for word in words)
 
 
 class Tenants:

@@ -1,11 +1,29 @@
 """Charts have axes with units, and their values on hover."""
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-from models.uplift import uplift
-from streams.console.charts import effect_chart, line_chart
+from jinja2 import Environment, FileSystemLoader
+
+from models.uplift import Uplift, uplift
+from streams.console import pages
+from streams.console.blocks import points
 from tests.streams.console.test_sessions import trials
+
+TEMPLATES = FileSystemLoader(Path(pages.__file__).parent / "templates")
+CHARTS: Any = Environment(loader=TEMPLATES, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+CHARTS = CHARTS.get_template("charts.html").module
+
+
+def line_chart(values: Sequence[float], label: str, unit: str, seconds: float) -> str:
+    return str(CHARTS.line(points(values, seconds), label, unit))
+
+
+def effect_chart(of: Uplift) -> str:
+    return str(CHARTS.effect(of))
 
 
 def test_a_line_has_its_range_its_unit_and_a_value_for_each_point() -> None:
