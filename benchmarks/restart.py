@@ -21,7 +21,7 @@ import orjson
 from benchmarks.report import Report, Row
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.emitter import Emitter
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.recall.search import row_id
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event

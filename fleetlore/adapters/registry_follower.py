@@ -27,7 +27,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
 from fleetlore.files import write_whole
 from fleetlore.kafka.client import backoff, connected, make_producer
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
@@ -24,12 +25,13 @@ from fleetlore.advice.changes import (
     item_tip,
     names_beside,
 )
-from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
+from fleetlore.advice.gate import PROVEN, Part, Quote, Tip, all_of
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, values_of
 from fleetlore.calls.context import ERROR_CHARACTERS
 from fleetlore.calls.document import LookUp
+from fleetlore.calls.model import CallModel
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
 from fleetlore.fingerprint.names import missing_name, spelled
@@ -38,7 +40,10 @@ from fleetlore.wire.lore import Hint
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
 
-__all__ = ["AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "persons", "proposed"]
+__all__ = [
+    "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "ToolFact", "facts_of_tools",
+    "persons", "proposed",
+]  # fmt: skip
 
 _NAME = r"[`'\"‘“(\[]{0,2}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
 _AS_WHAT = r"(?: (?:to )?(?:use|reference|call|run))?(?: (?:the )?(?:attribute|column|command|function|option|table))?"
@@ -336,3 +341,34 @@ BEFORE_CALL, AFTER_FAILURE, AT_START = (
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
 # The first three are from `fleetlore.watch`.
 SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFact:
+    """A fact about a tool, shown to agents before a call or after it failed.
+
+    Attributes:
+        about: `need` for a cause of failures, `look-up` for a call that finds missing names.
+        sessions: a few of each agent.
+    """
+
+    tool: str
+    about: str
+    says: str
+    agents: int
+    sessions: int
+
+
+def facts_of_tools(model: CallModel) -> list[ToolFact]:
+    """Return the facts about tools: needs, then look-ups, each with the best backed first."""
+    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
+    look_ups = [
+        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)
+        for of in model.look_ups.values()
+        for look_up in [("Look up what there is: ", look_up_quote(of), ".")]
+    ]
+    return [
+        each
+        for some in (needs, look_ups)
+        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
+    ]

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from fleetlore.advice.advice import Advice
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import RECALLED, Session
-from fleetlore.agent.session_events import SessionOptions, arguments_of
+from fleetlore.agent.session_parts import SessionOptions, arguments_of
 from fleetlore.errors import NotOpen
 from fleetlore.recall.search import SEARCH_SECONDS
 

@@ -33,7 +33,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_events import SessionOptions, arguments_of
+from fleetlore.agent.session_parts import SessionOptions, arguments_of
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap, Relay, StackFolder

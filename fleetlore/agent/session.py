@@ -15,8 +15,7 @@ from fleetlore.advice.gate import Tip
 from fleetlore.advice.provenance import AdviceLedger, fence_name
 from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
 from fleetlore.agent.lifetime import Lifetime, passes_over
-from fleetlore.agent.session_advice import CallHistory, SessionAdvice
-from fleetlore.agent.session_events import SessionEvents, SessionOptions
+from fleetlore.agent.session_parts import CallHistory, SessionAdvice, SessionEvents, SessionOptions
 from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.recall.search import SEARCH_SECONDS

@@ -18,16 +18,9 @@ from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, ob
 from fleetlore.words import TOKEN
 
 __all__ = [
-    "CALL_CHARACTERS",
-    "KEYWORDS",
-    "MadeCall",
-    "is_closed",
-    "mcp_name",
-    "shows_names",
-    "text_of",
-    "values_of",
+    "CALL_CHARACTERS", "KEYWORDS", "MadeCall", "is_closed", "mcp_name", "shows_names", "text_of", "values_of",
     "world_of",
-]
+]  # fmt: skip
 
 # Words without information about the goal.
 KEYWORDS = frozenset(

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.calls.features import FEATURES
 from fleetlore.calls.places import Ended
 from fleetlore.stats import cached_hash
 from fleetlore.wire.adapter_manifest import CallsManifest, State
@@ -25,6 +24,8 @@ __all__ = [
 Weights = npt.NDArray[np.float32]
 
 _SCHEMA = 2
+# Version of the features. Models with another version are unreadable.
+_FEATURES = 4
 CALL_BITS = 17
 KIND_BITS = 16
 MAX_KINDS = 64
@@ -168,7 +169,7 @@ class Document(msgspec.Struct, frozen=True):
     needs: tuple[Need, ...] = ()
     until: float = 0.0
     old_values: tuple[OldValue, ...] = ()
-    features: int = FEATURES
+    features: int = _FEATURES
     schema: int = _SCHEMA
 
     def to_bytes(self) -> bytes:
@@ -185,7 +186,7 @@ class Document(msgspec.Struct, frozen=True):
             document = msgpack_reader(cls)(inflate.decompress(data, _MAX_DOCUMENT))
         except zlib.error as error:
             raise ValueError(f"not compressed as it should be: {error}") from error
-        if (document.schema, document.features) != (_SCHEMA, FEATURES):
+        if (document.schema, document.features) != (_SCHEMA, _FEATURES):
             raise ValueError(f"schema {document.schema} with features {document.features} is of another release")
         if len(document.kind_texts) > MAX_KINDS or len(document.kind_counts) != len(document.kind_texts):
             raise ValueError(f"{len(document.kind_texts)} kinds with {len(document.kind_counts)} counts")

@@ -155,7 +155,7 @@ def tools(
     limit: Limit = 50,
 ) -> None:
     """List what calls of tools need, and where it is looked up."""
-    from fleetlore.advice.tool_facts import facts_of_tools
+    from fleetlore.advice.sources import facts_of_tools
     from fleetlore.calls.call import world_of
 
     model = _read_call_model(reader)

@@ -24,8 +24,7 @@ from aiokafka import TopicPartition
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.client import STOP_SECONDS
-from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.kafka.read import read_to_end
+from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
 from fleetlore.stats import stable_hash

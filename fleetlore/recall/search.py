@@ -31,17 +31,9 @@ if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
 __all__ = [
-    "MADE_BY",
-    "SEARCH_SECONDS",
-    "LoreSearch",
-    "TextIndex",
-    "connect",
-    "encoder_mark",
-    "message_of",
-    "milvus_errors",
-    "quoted",
-    "row_id",
-]
+    "MADE_BY", "SEARCH_SECONDS", "LoreSearch", "TextIndex", "connect", "encoder_mark", "message_of", "milvus_errors",
+    "quoted", "row_id",
+]  # fmt: skip
 
 # The rarest words; a goal may have 2,000 characters.
 _MAX_QUERY_WORDS = 64

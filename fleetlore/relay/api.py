@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.decide import Draft, Reviews, judged, proposed, write
-from fleetlore.advice.tool_facts import facts_of_tools
+from fleetlore.advice.sources import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.http_server import PROBLEM

@@ -21,7 +21,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.kafka.by_relay import LORE, Followed, Following, RelayedRecord
 from fleetlore.kafka.client import ANSWER_SECONDS, STOP_SECONDS, connected, make_producer
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.relay.requests import Caller
 from fleetlore.relay.sessions import MAX_SESSIONS, BufferFull

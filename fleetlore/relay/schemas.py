@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from fleetlore.advice.decide import Judgment
-from fleetlore.advice.tool_facts import ToolFact
+from fleetlore.advice.sources import ToolFact
 from fleetlore.wire import events
 from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern

@@ -21,8 +21,7 @@ import numpy.typing as npt
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, MAX_KINDS, Document, Kind, Named, quantised
-from fleetlore.calls.features import Features, features
-from fleetlore.calls.model import KindScores, call_cells, failure_chance, kind_cells
+from fleetlore.calls.model import Features, KindScores, call_cells, failure_chance, features, kind_cells
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory

@@ -21,7 +21,7 @@ from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, InvalidEvent, StoreUnavailable
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.recall.search import connect, message_of, milvus_errors, quoted, row_id

@@ -9,7 +9,7 @@ import orjson
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.files import write_whole
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.lore import DECISIONS, HISTORY
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer

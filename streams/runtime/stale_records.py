@@ -18,8 +18,7 @@ from aiokafka import TopicPartition as Asked
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import RecordsRefused
-from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.kafka.read import end_offsets, observer
+from fleetlore.kafka.read import Fetched, Follower, end_offsets, observer
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import POSITION, BatchProducer
 from streams.stage.base import Outgoing, TopicPartition

@@ -17,8 +17,7 @@ import msgspec
 
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
-from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.kafka.read import read_to_end
+from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.refusals import refused
 from fleetlore.stats import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader

@@ -24,7 +24,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory

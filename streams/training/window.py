@@ -22,7 +22,7 @@ from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.client import backoff
-from fleetlore.kafka.follower import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import PublicKeys
-from fleetlore.kafka.follower import Fetched
+from fleetlore.kafka.read import Fetched
 from fleetlore.wire.topics import topic
 from tests.doubles.connections import ONE_SERVER
 

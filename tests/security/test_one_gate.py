@@ -31,5 +31,5 @@ def test_what_is_written_for_persons_is_read_by_commands_alone() -> None:
         if isinstance(node, ast.ImportFrom) and FOR_PERSONS & {alias.name for alias in node.names}
     }
     # The functions behind `fleetlore tools`, `fleetlore hints` and the relay's list of lore.
-    readers -= {"fleetlore/advice/tool_facts.py", "fleetlore/advice/decide.py"}
+    readers -= {"fleetlore/advice/sources.py", "fleetlore/advice/decide.py"}
     assert all(file.startswith("fleetlore/cli/") for file in readers), readers

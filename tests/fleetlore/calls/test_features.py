@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from fleetlore.calls.call import MAX_TOKENS, MadeCall
 from fleetlore.calls.context import CallContext, normal
-from fleetlore.calls.features import features
+from fleetlore.calls.model import features
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.wire.trajectory import MAX_TEXT, clip
 from tests.cpu import costs_less_than

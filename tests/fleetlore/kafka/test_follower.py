@@ -8,9 +8,8 @@ import pytest
 from aiokafka import codec
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.kafka import follower as follower_module
-from fleetlore.kafka.follower import Fetched, Follower
-from fleetlore.kafka.read import observer, read_to_end, record_at
+from fleetlore.kafka import read
+from fleetlore.kafka.read import Fetched, Follower, observer, read_to_end, record_at
 from fleetlore.wire.topics import topic
 from tests.doubles.raw_batches import Raw, batch, produce
 
@@ -29,7 +28,7 @@ async def test_a_record_that_nobody_can_take_is_said_once_and_comes_again_ever_l
         raise RuntimeError("not this one")
 
     follower = Follower(broker.address, [topic(tenant, "patterns")], take, what="lore", fetch_wait_ms=50, poll_ms=50)
-    with caplog.at_level(logging.WARNING, "fleetlore.kafka.follower"):
+    with caplog.at_level(logging.WARNING, "fleetlore.kafka.read"):
         following = asyncio.create_task(follower.run())
         try:
             async with asyncio.timeout(120):
@@ -83,7 +82,7 @@ async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
         async def held(consumer: Any) -> Any:
             await asyncio.Event().wait()
 
-        monkeypatch.setattr("fleetlore.kafka.follower._ends", held)
+        monkeypatch.setattr("fleetlore.kafka.read._ends", held)
         assert await follower.caught_up(120)
     finally:
         following.cancel()
@@ -101,7 +100,7 @@ async def test_a_codec_that_is_not_installed_is_an_error_that_says_what_to_insta
     await asyncio.to_thread(produce, broker.address, topic(tenant, "patterns"), batch([Raw(b"1")], "zstd"))
     monkeypatch.setattr(codec, "cramjam", None)
     reported = asyncio.Event()
-    monkeypatch.setattr(follower_module.log, "error", lambda *said: (log_error(*said), reported.set()))
+    monkeypatch.setattr(read.log, "error", lambda *said: (log_error(*said), reported.set()))
     follower = Follower(broker.address, [topic(tenant, "patterns")], never, what="lore", fetch_wait_ms=50, poll_ms=50)
     following = asyncio.create_task(follower.run())
     try:
@@ -115,7 +114,7 @@ async def test_a_codec_that_is_not_installed_is_an_error_that_says_what_to_insta
     assert not follower.loaded and not follower.skipped
 
 
-log_error = follower_module.log.error
+log_error = read.log.error
 
 
 async def never(fetched: Fetched) -> None:

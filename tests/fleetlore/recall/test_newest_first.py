@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fleetlore.kafka import follower
+from fleetlore.kafka import read
 from fleetlore.recall.bound import backing_of_item, backing_of_pattern
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
@@ -155,9 +155,9 @@ def test_it_ends_with_what_a_reader_from_the_beginning_knows(
         world.change(*change)
         if number == compacted:
             world.compact()
-    monkeypatch.setattr(follower, "make_consumer", world.consumer)
-    monkeypatch.setattr(follower, "connected", connected)
-    monkeypatch.setattr(follower, "observer", lambda _: connected(world.consumer("")))
+    monkeypatch.setattr(read, "make_consumer", world.consumer)
+    monkeypatch.setattr(read, "connected", connected)
+    monkeypatch.setattr(read, "observer", lambda _: connected(world.consumer("")))
     most_bytes = None if entries is None else entries * 2_500.0
     asyncio.run(_follow(world, live, most_bytes))
 

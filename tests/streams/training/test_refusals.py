@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
-from fleetlore.kafka.follower import Follower
+from fleetlore.kafka.read import Follower
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.training.trainer import REASONS, count_refusals, refusal_of
