@@ -29,7 +29,8 @@ _MAX_MEMBERS = 64
 _SPOKEN = frozenset(
     "apologize are can have how it me please sorry that the this was we what will you your".split()  # noqa: SIM905
 )
-_PLACEHOLDER = re.compile(r"<[\w ]+>")
+# A masked literal, with the longer name that holds it: `shop.<id>`.
+_PLACEHOLDER = re.compile(r"(?<![\w.-])[\w.-]*+<[\w ]+>[\w.-]*")
 _ID = re.compile(r"\d{3}")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAME = r"[`\"\[]?([A-Za-z_]\w*)[`\"\]]?"

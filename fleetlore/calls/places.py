@@ -214,7 +214,8 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     parts, named = _stems_of(rejected), names_of(call[:CALL_CHARACTERS])
     owners = [owner for owner in known.members if owner.lower() in named][:_MOST_OWNERS]
     holding = {member for owner in owners for member in known.members[owner] if parts <= _stems_of(member)}
-    return holding.pop() if parts and len(holding) == 1 else None
+    near = holding.pop() if parts and len(holding) == 1 else asked
+    return near if near.lower() != asked else None
 
 
 def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str]:

@@ -87,7 +87,7 @@ _RANKS: dict[_Role, Callable[[Any], Any]] = {
 
 def is_recalled(item: MemoryItem) -> bool:
     """Whether agents read the item. Earlier releases published recoveries without a change."""
-    return item.kind != "recovery" or bool(item.was or item.now)
+    return item.kind != "recovery" or item.was != item.now
 
 
 def _place(item: MemoryItem) -> tuple[object, ...]:

@@ -50,6 +50,8 @@ _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 # A masked literal (`fleetlore.fingerprint.literals`), alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
+# A masked literal within a longer name, such as `shop.<id>`. The quoted texts and slices of a program are none.
+_PARTLY_MASKED = re.compile(r"\w[.:/@-]?<(?:date|email|id|number|path|url)>|<(?:date|id|number|path)>[.:/@-]?\w")
 _MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
@@ -179,16 +181,20 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
     text = ", ".join(said)
     if not edits or len(edits) > _MAX_RUNS or len(text) > _MAX_SAID:
         return None
-    if any(_names_nothing(*each) or _names_nothing(*reversed(each)) for each in edits):
+    if any(was == now or _names_nothing(was, now) or _names_nothing(now, was) for was, now in edits):
         return None
     was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
     return Difference(text, was, now, value)
 
 
 def _names_nothing(part: str, other: str) -> bool:
-    """Whether a part is only a placeholder. An argument that was added or dropped has a name, whatever its value is."""
+    """Whether a part is a placeholder, or a name that holds one. An argument that was added or dropped has a name,
+    whatever its value is.
+    """
     masked = _MASKED.fullmatch(part)
-    return masked is not None and (masked["argument"] is None or other != "")
+    if masked is None:
+        return _PARTLY_MASKED.search(part) is not None
+    return masked["argument"] is None or other != ""
 
 
 def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:

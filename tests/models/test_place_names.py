@@ -44,6 +44,12 @@ def test_what_somebody_looked_for_is_no_name_of_the_place() -> None:
     assert names("SELECT mia_li FROM singers", identities=("mia_li",)) == {"singers"}
 
 
+def test_a_part_of_a_masked_name_is_no_name_of_the_place() -> None:
+    assert names("SELECT age FROM `events-2024`") == {"age"}
+    assert names("SELECT age FROM shop.fy2025_q3") == {"age"}
+    assert names("SELECT age FROM singers WHERE id=4711 LIMIT 100") == {"age", "singers", "id"}
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -78,6 +78,12 @@ def test_a_member_of_what_the_call_names_is_near_where_it_has_all_parts_of_a_nam
     assert nearest("stadium", known, "select stadium from singer") is None
 
 
+@pytest.mark.parametrize("rejected", ["Maker", "maker", "MAKER"])
+def test_no_name_replaces_itself(rejected: str) -> None:
+    known = PlaceNames(9, {"maker": Ended(2, 3)}, members={"car_makers": ("Id", "Maker", "FullName")})
+    assert nearest(rejected, known, f"select {rejected} from car_makers") is None
+
+
 def test_parts_of_a_name_are_told_apart_by_capitals_too() -> None:
     known = PlaceNames(9, {}, members={"sbPrice": ("sbClose", "sbDate"), "sbCustomer": ("sbName",)})
     assert structure(known, "the highest close and its date")[0][0] == "sbPrice"

@@ -67,8 +67,9 @@ def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
 
 def test_a_recovery_without_a_change_is_not_read() -> None:
     index = LoreIndex()
-    index.put_item(recovery("r", was=(), now=()))
-    assert index.recoveries("class-1") == ()
+    for part in ((), ("`Maker`",), ("n=1", "m=2")):
+        index.put_item(recovery("r", was=part, now=part))
+        assert index.recoveries("class-1") == index.recoveries_of_tool("sql") == ()
     # Earlier releases published calls that prepare another one.
     index.put_item(recovery("r", was=(), now=(), remedy={"tool": "sync", "arguments": {}}))
     assert index.recoveries("class-1") == index.recoveries_of_tool("sql") == ()

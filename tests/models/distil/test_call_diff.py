@@ -72,6 +72,34 @@ def test_the_placeholder_of_an_argument_is_no_value_that_works() -> None:
     assert said('{"n": 44}', '{"m": 77}', known="44") == "add `m=<m>`, drop `n=44`", "the argument is named"
 
 
+@pytest.mark.parametrize(
+    "longer",
+    ["shop.fy2025_q3", "logs/app_20240101/notes", "app:20240101", "web-7f9c8d6b5-x2z9q", "data-20240101.log"],
+)
+def test_a_placeholder_within_a_longer_name_is_no_name_that_works(longer: str) -> None:
+    assert said("select a from sales", f"select a from {longer}", known="no such table: sales") is None
+    assert said(f"cat {longer} x", "cat notes x") is None
+
+
+def test_a_placeholder_beside_a_name_is_shown() -> None:
+    assert said("f(x)", "f(x, 'a b c')") == "`)` → `'<text>')`"
+    assert said("select a from b", "select a from b limit 100") == "`b` → `b limit <number>`"
+    assert said("a = v[1]", "a = v[1:100]") == "`]` → `:<number>]`"
+
+
+@pytest.mark.parametrize(
+    ("failed", "worked", "named"),
+    [
+        ("select Maker from t", "select Maker from t;", ""),
+        ("select Maker from t", "select Maker; from t", "maker"),
+        ('{"n": "1"}', '{"n": 1}', ""),
+        ('{"command": "ls -l x"}', '{"command": "ls -l x;"}', ""),
+    ],
+)
+def test_nothing_is_replaced_by_itself(failed: str, worked: str, named: str) -> None:
+    assert said(failed, worked, named=named) is None
+
+
 def test_white_space_is_shown_where_nothing_else_was_changed() -> None:
     assert said("if a:\n  b()\n\tc()\n", "if a:\n  b()\n  c()\n") == "`⇥c()⏎` → `··c()⏎`"
     assert said("return  x", "return x") == "`return··x` → `return x`"
@@ -124,3 +152,4 @@ def test_any_two_texts_can_be_compared(failed: str, worked: str) -> None:
     assert failed != worked or size == 0
     found = masked_difference(failed, worked)
     assert found is None or (found.text and failed != worked)
+    assert found is None or found.was != found.now
