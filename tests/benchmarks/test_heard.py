@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.heard import Utterance, app, census, is_right, renamed, utterances
+from benchmarks.heard import Utterance, app, census, is_right, utterances
 from fleetlore.advice.sources import SOURCES
-from fleetlore.transcripts.session import LoggedSession
 from models.backtest import Call, Shown, Told
 from tests.models.backtest.made import SILENT, call, heard, log
 
@@ -44,13 +43,6 @@ def test_names_are_right_where_the_next_working_call_has_one_that_is_new() -> No
     assert is_right(after("card of the place", "Known here: items", "items"), log(FAILED, FAILED)) is None
 
 
-def test_other_texts_are_right_where_they_hold_all_that_is_new() -> None:
-    of = log(FAILED, call("SELECT b FROM things"))
-    assert is_right(after("recovery of a class", "use things"), of)
-    assert is_right(after("recovery of a class", "use others"), of) is False
-    assert is_right(after("recovery of a class", "use things"), log(FAILED, call("SELECT a"))) is None
-
-
 @pytest.mark.parametrize(
     ("made", "shown", "right"),
     [
@@ -63,11 +55,6 @@ def test_other_texts_are_right_where_they_hold_all_that_is_new() -> None:
 )
 def test_a_look_up_is_right_where_it_is_made_next(made: Call, shown: str, right: bool) -> None:
     assert is_right(after("looked up", shown), log(FAILED, made)) is right
-
-
-def test_a_loop_caution_is_right_where_the_next_call_was_made_before() -> None:
-    assert is_right(after("loop", "in circles"), log(FAILED, FAILED))
-    assert is_right(after("loop", "in circles"), log(FAILED, WORKED)) is False
 
 
 def test_counts_by_source_and_the_rivals() -> None:
@@ -86,12 +73,6 @@ def test_counts_by_source_and_the_rivals() -> None:
     assert found["sources"]["nothing"]["shown"] == 0
     assert found["logs"]["shop"]["sources"] == found["sources"]
     assert [each.place for each in utterances(session)] == [0, 1, 2, 3]
-
-
-def test_agents_of_one_name_and_of_eight() -> None:
-    logged = [LoggedSession(f"s{number}", "model", "t", "count") for number in range(100)]
-    assert {each.agent for each in renamed(logged, 1)} == {"agent-0"}
-    assert len({each.agent for each in renamed(logged, 8)}) == 8
 
 
 def test_one_command_counts_and_writes_the_same_file_again(tmp_path: Path) -> None:

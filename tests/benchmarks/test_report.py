@@ -28,11 +28,6 @@ RATE = Report(
 )
 
 
-def test_the_ratio_is_against_the_reference_or_else_the_bar() -> None:
-    assert RATE.ratio == 2.0
-    assert QUICKER.ratio == 0.4
-
-
 def test_the_json_has_every_bar() -> None:
     said = RATE.to_dict()
     assert (said["figure"], said["bar"], said["met"], said["ratio"]) == (900.0, 1000.0, False, 2.0)
@@ -81,17 +76,6 @@ def test_the_last_line_is_json_and_the_csv_is_written(results: Path) -> None:
     assert orjson.loads(output.splitlines()[-1]) == RATE.to_dict()
     assert "MISSED" in output
     assert (results / "rate.csv").read_text().splitlines()[-1].startswith("rate,machine,")
-
-
-def test_a_quick_run_leaves_the_results_alone(results: Path) -> None:
-    assert invoke("ingest", "--quick")[0] == 0
-    assert not list(results.iterdir())
-
-
-def test_all_of_them_give_one_json_line(results: Path) -> None:
-    code, output = invoke("--json", "--quick")
-    assert code == 0
-    assert list(orjson.loads(output.splitlines()[-1])) == list(command.NAMES)
 
 
 def test_an_unknown_name_is_an_error_that_names_the_others(results: Path) -> None:

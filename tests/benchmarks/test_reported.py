@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.labelled import Labelled
 from benchmarks.patterns import ours
-from benchmarks.reported import BAR, Pair, exact_text, pairs_of, read_reported, right_of, sentry
+from benchmarks.reported import BAR, Pair, pairs_of, read_reported, right_of
 
 
 def test_pairs_are_neighbours_in_a_label_and_texts_of_the_next_label() -> None:
@@ -14,12 +14,6 @@ def test_pairs_are_neighbours_in_a_label_and_texts_of_the_next_label() -> None:
     assert pairs_of(texts) == [Pair(0, 1, True), Pair(0, 2, False), Pair(2, 0, False)]
     assert right_of(pairs_of(texts), ["x", "y", "x"], same=True) == 0
     assert right_of(pairs_of(texts), ["x", "x", "y"], same=False) == 1
-
-
-def test_rivals_join_texts_by_their_own_rules() -> None:
-    texts = [Labelled("t", "a", None, text, "one") for text in ("took 3 ms\nx\n1", "took 12 ms\nx\n2", "failed")]
-    assert len(set(sentry(texts))) == 2
-    assert len(set(exact_text(texts))) == 3
 
 
 def test_the_reported_texts_are_many_and_each_has_its_thread() -> None:

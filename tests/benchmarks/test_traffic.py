@@ -1,5 +1,3 @@
-from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import orjson
@@ -30,25 +28,6 @@ def test_records_are_filled_as_the_emitter_fills_them() -> None:
             assert partition_for(event["session"], traffic.PARTITIONS) == record.partition
             assert event["sequence"] == sequences.get(event["session"], -1) + 1
             sequences[event["session"]] = event["sequence"]
-
-
-def test_a_record_of_large_events_stays_below_the_limit() -> None:
-    _, runs = traffic.sessions()
-    events = [
-        event._replace(data={"fleetlore.goal": "x" * 20_000}) for event in islice(traffic.events_of(runs, 0), 100)
-    ]
-    assert max(len(record.value) for record in traffic.pack(events)) <= MAX_BYTES
-
-
-def test_runs_are_repeated_as_other_sessions_and_every_session_ends() -> None:
-    _, runs = traffic.sessions()
-    total = sum(len(run.events) + 2 for run in runs)
-    events = list(traffic.ended(islice(traffic.events_of(runs, 0), total + 50)))
-    started = Counter(event.session for event in events if event.sequence == 0)
-    ended = Counter(event.session for event in events if event.kind == "session.ended")
-    assert started == ended
-    assert set(started.values()) == {1}
-    assert len(started) > len(runs)
 
 
 async def test_a_worker_has_worked_in_all_of_it_when_the_clocks_stop() -> None:

@@ -1,20 +1,15 @@
 """The whole demo on a real stack, with few agents."""
 
 import io
-import json
-import math
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.demo.agents import Run
 from benchmarks.demo.arms import Plan, isolated_arm
 from benchmarks.demo.figures import (
     Comparison,
@@ -23,10 +18,8 @@ from benchmarks.demo.figures import (
     Version,
     advice_times,
     compare_repeats,
-    compare_success,
 )
 from benchmarks.demo.run import can_train, run_demo
-from benchmarks.demo.tickets import DESKS, tickets
 
 
 @pytest.mark.slow
@@ -61,14 +54,6 @@ sys.exit(can_train())
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
-def test_the_plan_gives_every_agent_its_own_sessions_and_always_the_same() -> None:
-    plan = Plan(agents=5, sessions=3)
-    work = {agent: [(task.id, seed) for task, seed in plan.work(plan.world, agent)] for agent in plan.names}
-    assert work == {agent: [(task.id, seed) for task, seed in plan.work(plan.world, agent)] for agent in plan.names}
-    assert {len(sessions) for sessions in work.values()} == {3}
-    assert len({seed for sessions in work.values() for _, seed in sessions}) == 15
-
-
 async def test_the_isolated_arm_repeats_itself_to_the_letter_and_its_failures_often() -> None:
     plan = Plan(agents=12, sessions=3)
     seen = []
@@ -89,40 +74,10 @@ class Known:
         return self.times.get(pattern)
 
 
-@given(st.lists(st.floats(0, 100), min_size=1))
-def test_percentiles_are_values_that_occurred(values: list[float]) -> None:
-    percentiles = Percentiles.of(values)
-    rounded = {round(value, 3) for value in values}
-    assert {percentiles.p50, percentiles.p99} <= rounded
-    assert percentiles.p50 <= percentiles.p99
-
-
-def test_percentiles_by_nearest_rank() -> None:
-    assert Percentiles.of([float(value) for value in range(1, 101)]) == Percentiles(50.0, 99.0)
-    assert Percentiles.of([0.2]) == Percentiles(0.2, 0.2)
-    with pytest.raises(ValueError, match="no values"):
-        Percentiles.of([])
-
-
 def test_advice_times_leave_out_who_met_it_and_who_was_not_there_yet() -> None:
     first_met = {"p": (10.0, "a")}
     learners = [Known("a", 0.0, {"p": 10.1}), Known("b", 1.0, {"p": 10.4}), Known("late", 10.2, {"p": 10.9})]
     assert advice_times(first_met, learners) == [pytest.approx(0.4)]
-
-
-def test_an_agent_that_never_learned_is_infinitely_late() -> None:
-    assert advice_times({"p": (10.0, "a")}, [Known("a"), Known("b")]) == [math.inf]
-
-
-def test_what_was_known_before_the_call_ended_took_no_time() -> None:
-    assert advice_times({"p": (10.0, "a")}, [Known("b", 0.0, {"p": 9.9})]) == [0.0]
-
-
-def test_both_arms_are_counted_over_the_whole_arm() -> None:
-    isolated = [Run(False, 3, ("x", "x", "y")), Run(True, 2, ("x",))]
-    fleet = [Run(True, 3, ("x", "y")), Run(True, 1, ())]
-    assert compare_repeats(isolated, fleet) == Comparison(2, 0)
-    assert compare_success(isolated, fleet) == Comparison(0.5, 1.0)
 
 
 def made(policy: Version | None) -> Figures:
@@ -146,16 +101,6 @@ def made(policy: Version | None) -> Figures:
     )
 
 
-def test_figures_become_json_and_a_table() -> None:
-    figures = made(None)
-    document = json.loads(json.dumps(figures.to_dict()))
-    assert document["time_to_advice_seconds"] == {"p50": 0.2, "p99": 0.9}
-    assert document["repeat_failures"] == {"isolated": 2000, "fleet": 300}
-    rows = {name: (isolated, fleet) for name, isolated, fleet in figures.table()}
-    assert rows["repeated failures"] == ("2000", "300")
-    assert rows["agents on the latest adapter"] == ("", "50 of 50")
-
-
 def test_the_summary_says_what_was_learned_what_it_saved_and_what_was_swapped_in() -> None:
     text = "\n".join(made(None).summary())
     for part in (
@@ -171,9 +116,3 @@ def test_the_summary_says_what_was_learned_what_it_saved_and_what_was_swapped_in
     assert (
         "version 1 of the policy adapter, cdcdcdcdcdcd" in text and "9.8, 7.3 without it" in text and "+1.1 %" in text
     )
-
-
-def test_tickets_are_the_same_for_the_same_seed_and_every_desk_has_some() -> None:
-    made_twice = [list(tickets("1/agent-01", 100)) for _ in range(2)]
-    assert made_twice[0] == made_twice[1]
-    assert set(made_twice[0]) == set(DESKS)

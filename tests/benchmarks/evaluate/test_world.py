@@ -16,11 +16,11 @@ from benchmarks.evaluate.__main__ import app
 from benchmarks.evaluate.figures import interval
 from benchmarks.evaluate.fleet import Fleet, OtherPlace
 from benchmarks.evaluate.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
-from benchmarks.evaluate.logs import WORLDS, bash_log, python_log, some_tasks, sql_log
-from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect
+from benchmarks.evaluate.logs import WORLDS, bash_log, python_log, sql_log
+from benchmarks.evaluate.memories import Memory, Perfect
 from benchmarks.evaluate.play import BUDGET, RUNS, play
-from benchmarks.evaluate.recall import Note, Recall
-from benchmarks.evaluate.world import LoggedTask, LoggedWorld, family
+from benchmarks.evaluate.recall import Note
+from benchmarks.evaluate.world import LoggedWorld, family
 from fleetlore.errors import ConfigError
 
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
@@ -106,12 +106,6 @@ def test_neither_the_family_of_a_persona_nor_what_is_held_out_was_met(world: Log
                     assert met_places >= {world.tasks[each.task].place for each in measured}
 
 
-def test_the_past_of_another_order_is_the_same_set(world: LoggedWorld) -> None:
-    (one,), (other,) = stages_by_task(world, 0, 0), stages_by_task(world, 0, 1)
-    assert one.past != other.past
-    assert {each.session for each in one.past} == {each.session for each in other.past}
-
-
 def solved(world: LoggedWorld, memory: Memory, budget: int) -> float:
     measured = [Measured(task, "bob/plain") for task in world.tasks]
     played = asyncio.run(play(memory, measured, world.tasks, 0))
@@ -122,37 +116,6 @@ def test_who_knows_what_fails_needs_one_call_and_who_knows_nothing_more(world: L
     assert solved(world, Perfect(), 1) > 0.95
     assert 0.2 < solved(world, Memory(), 1) < 0.9
     assert solved(world, Memory(), BUDGET) == 1
-
-
-@pytest.mark.parametrize("sure", [0.01, 0.4])
-def test_the_safest_proposal_is_taken_however_sure_a_memory_is(world: LoggedWorld, sure: float) -> None:
-    class Ranks(Memory):
-        def recall(self, task: LoggedTask) -> Recall:
-            return Recall(risks=[0.5 + sure if "items" in text else 0.5 for text in task.replies])
-
-    measured = [Measured(task, "bob/plain") for task in world.tasks]
-    played = asyncio.run(play(Ranks(), measured, world.tasks, 0))
-    assert all(each.failed_safest == 0 for each in played)
-    assert sum(each.failed for each in played) > 0
-    assert asyncio.run(play(Memory(), measured[:1], world.tasks, 0))[0].failed_safest is None
-
-
-def test_draws_in_a_session_are_those_of_one_that_hears_nothing(world: LoggedWorld) -> None:
-    class Silent(Memory):
-        in_session = True
-
-    assert [solved(world, Silent(), budget) for budget in (1, 2)] == [
-        solved(world, Memory(), budget) for budget in (1, 2)
-    ]
-    assert solved(world, OwnLog(), 1) == solved(world, Memory(), 1)
-
-
-def test_counts_know_the_names_that_failed_at_other_tasks(world: LoggedWorld) -> None:
-    memory = Counts()
-    asyncio.run(memory.learn([each for each in world.sessions if not each.task.endswith("/5")]))
-    risks = memory.recall(world.tasks["t/3/5"]).risks
-    assert risks[0] is not None and risks[0] > 0.9
-    assert risks[1] is not None and risks[1] < 0.1
 
 
 Step = tuple[str, str, str | None, float]
@@ -211,14 +174,6 @@ def test_a_bash_command_is_answered_where_its_answer_cannot_depend_on_what_was_d
     assert world.groups == {"bash/fs1/1": "bash/fs1"}
 
 
-def test_some_tasks_are_the_same_ones_each_time_with_their_sessions(world: LoggedWorld) -> None:
-    some = some_tasks(world, 9)
-    assert len(some.tasks) == 9
-    assert some.tasks.keys() == some_tasks(world, 9).tasks.keys()
-    assert {each.task for each in some.sessions} == set(some.tasks)
-    assert some_tasks(world, 0) is world
-
-
 def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:
     same = interval(["a", "a", "b", "b"], [0.0, 1.0, 0.0, 1.0])
     assert same == {"mean": 0.5, "low": 0.5, "high": 0.5}
@@ -251,13 +206,6 @@ def test_a_placebo_has_as_many_tips_that_were_given_at_another_place(world: Logg
     assert placebo.said(other, []) == []
 
 
-@pytest.mark.parametrize("arms", ["none,magic", "weights"])
-def test_wrong_arms_are_explained(folder: Path, arms: str) -> None:
-    ran = CliRunner().invoke(app, ["sql-log", "--data", str(folder), "--arms", arms])
-    assert ran.exit_code == 1
-    assert "the arms are none" in ran.output
-
-
 def test_one_command_measures_python_as_it_does_sql(tmp_path: Path) -> None:
     sessions = {}
     for agent, kind, task in product(("ada-1b", "bob-1b", "cyd-1b"), ("sums", "words", "lists", "games"), range(8)):
@@ -279,12 +227,6 @@ def test_one_command_measures_python_as_it_does_sql(tmp_path: Path) -> None:
     # The arms make different calls, so learned weights can be as good on theirs.
     assert losses["perfect"] == pytest.approx(min(losses.values()), abs=0.001)
     assert losses["weights"] < log(2)
-
-
-def test_a_world_that_is_none_is_explained(folder: Path) -> None:
-    ran = CliRunner().invoke(app, ["tcl-log", "--data", str(folder)])
-    assert ran.exit_code == 1
-    assert "the worlds of logs are sql-log" in ran.output
 
 
 def part_of(folder: Path, part: Callable[[dict[str, Any]], bool], to: Path) -> Path:

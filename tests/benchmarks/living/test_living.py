@@ -3,25 +3,20 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import httpx
 import pytest
 
-from benchmarks.living.agent import AtStart, LooksFirst, Played, Silent, Step, play
-from benchmarks.living.arms import ARMS, episode
+from benchmarks.living.agent import Silent, play
+from benchmarks.living.arms import ARMS
 from benchmarks.living.command import chosen, measure
 from benchmarks.living.figures import Past, of_states
 from benchmarks.living.llm.model import Answer, Answers, Message, Model
-from benchmarks.living.past import pinned
 from benchmarks.living.sql.world import Question, SqlWorld
 from benchmarks.living.states import DRAWS, State
-from benchmarks.living.world import Call, Ran, parsed, split
-from fleetlore.advice.provenance import fenced, new_nonce
+from benchmarks.living.world import Call, Ran, split
 from fleetlore.errors import ConfigError, ModelUnavailable
 from tests.benchmarks.living.scripted import Scripted, reads_nothing, reads_what_it_is_told
 
@@ -87,35 +82,6 @@ def test_who_looks_first_reads_the_whole_schema_before_the_first_call(world: Sql
     assert report["sessions"]["look first"]["calls"] == 2, "the look-up is a call that it needs"
 
 
-def test_a_world_without_a_look_up_has_no_arm_that_looks_first(world: SqlWorld, tmp_path: Path) -> None:
-    world.first_look = None
-    with Scripted(reads_nothing, tmp_path / "answers.db") as model:
-        report = measure(world, model, ("none", "look first"), states=2, sessions=0, seed=0)
-    assert tuple(report["first_call"]) == ("none",)
-
-
-def test_every_arm_reads_the_past_as_the_fleet_learned_it(world: SqlWorld) -> None:
-    call, whole = Call("sql", "SELECT 1 -- " + "x" * 400), "column " * 200
-    played = Played(world.tasks[0], "", (Step(call, Ran(whole[:80], whole=whole)),), 0)
-    assert str(call) in episode(played) and whole in episode(played)
-
-
-def test_each_state_is_drawn_several_times(world: SqlWorld, tmp_path: Path) -> None:
-    seeds: list[int] = []
-
-    class Seeds(Scripted):
-        def _ask(self, asked: dict[str, Any], grammar: str) -> Answer:
-            seeds.append(asked["seed"])
-            return super()._ask(asked, grammar)
-
-    with Seeds(reads_nothing, tmp_path / "answers.db") as model:
-        past = measure(world, model, ("none",), states=0, sessions=0, seed=0)["past"]["sessions"]
-        before = set(seeds)
-        report = measure(world, model, ("none",), states=1, sessions=0, seed=0)
-    assert past and report["first_call"]["none"]["n"] == DRAWS >= 3
-    assert len(set(seeds) - before) == 2 * DRAWS
-
-
 def test_half_of_each_place_is_held_out(world: SqlWorld) -> None:
     past, held_out = split(world.tasks, 0, 8)
     for some in (past, held_out):
@@ -145,40 +111,6 @@ def test_a_call_of_another_question_is_a_copy(world: SqlWorld, tmp_path: Path) -
     assert (figures["copied"], figures["right"], figures["works"]) == (1, 0, 1)
 
 
-def test_a_call_is_held_once(world: SqlWorld, tmp_path: Path) -> None:
-    class Holds(AtStart):
-        def before(self, call: Call) -> str:
-            return "plant(label, height)" if call.tool == "submit" else ""
-
-    with Scripted(reads_what_it_is_told, tmp_path / "a.db") as model:
-        played = play(world, world.tasks[0], model, Holds(""), 0)
-        (step,) = played.steps
-        assert step.before and played.solved
-        assert world.first_look is not None
-        alone = play(world, world.tasks[0], model, LooksFirst(world.first_look, whole=True), 0)
-    assert alone.solved and str(alone.steps[0].call) == "sql: SELECT sql FROM sqlite_master"
-
-
-def test_a_call_that_was_made_is_drawn_again_and_its_result_is_shown_once(world: SqlWorld, tmp_path: Path) -> None:
-    asked: list[float] = []
-
-    class Stubborn(Scripted):
-        def _ask(self, asked_for: dict[str, Any], grammar: str) -> Answer:
-            asked.append(asked_for["temperature"])
-            return super()._ask(asked_for, grammar)
-
-    read: list[Sequence[Message]] = []
-
-    def says(messages: Sequence[Message]) -> str:
-        read.append(messages)
-        return "sql: SELECT label FROM plant"
-
-    with Stubborn(says, tmp_path / "a.db") as model:
-        played = play(world, world.tasks[0], model, Silent(), 0)
-    assert len(played.steps) == 5 and asked == [0.3] + [0.3, 1.0] * 4
-    assert sum("label\na\nb\nc" in text for _, text in read[-1]) == 1
-
-
 def test_the_database_is_read_and_not_written(world: SqlWorld) -> None:
     task = world.tasks[0]
     assert isinstance(task, Question)
@@ -190,16 +122,6 @@ def test_the_database_is_read_and_not_written(world: SqlWorld) -> None:
         world.query("garden", forever, seconds=0.1)
     assert world.query("garden", "SELECT date('now'), CURRENT_DATE").rows == [("2026-11-24", "2026-11-24")]
     assert "plant(label TEXT, height INTEGER)" in world.in_full(task)
-
-
-def test_a_call_is_the_first_line_that_is_one(world: SqlWorld) -> None:
-    assert parsed(world, "Sure:\n`sql: SELECT 1`\nsubmit: SELECT 2") == Call("sql", "SELECT 1")
-    assert parsed(world, "SELECT 1") == Call("sql", "SELECT 1")
-
-
-def test_the_fence_has_the_same_digits_each_time() -> None:
-    one, other = (pinned(fenced(["Use cite."], new_nonce())) for _ in range(2))
-    assert one == other and "Use cite." in one
 
 
 def test_an_endpoint_is_asked_in_openais_form_and_a_llama_server_by_grammar_too(tmp_path: Path) -> None:
@@ -219,22 +141,6 @@ def test_an_endpoint_is_asked_in_openais_form_and_a_llama_server_by_grammar_too(
         assert model.asked == 1
     assert [path for path, _ in bodies] == ["/v1/chat/completions"] * 2
     assert "grammar" in bodies[0][1] and "grammar" not in bodies[1][1]
-
-
-def test_who_asks_the_same_at_the_same_time_gets_one_answer(tmp_path: Path) -> None:
-    both = Barrier(2)
-
-    def says(messages: Sequence[Message]) -> str:
-        with suppress(BrokenBarrierError):
-            both.wait(0.2)  # met only where both are asking the model
-        return f"sql: {model.asked}"
-
-    with Scripted(says, tmp_path / "a.db") as model, ThreadPoolExecutor(2) as pool:
-        asked = [
-            pool.submit(model.ask, [("user", "hi")], grammar="", temperature=0.3, seed=1, most=9) for _ in range(2)
-        ]
-        assert asked[0].result() == asked[1].result()
-        assert model.asked == 1
 
 
 def test_faults_are_named(tmp_path: Path) -> None:
