@@ -33,7 +33,6 @@ NAMES = (
     "redaction",
     "patterns",
     "formats",
-    "restart",
 )
 
 

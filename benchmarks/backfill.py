@@ -1,6 +1,6 @@
 """Measure a backfill of logged runs, in events/s and against the time of the fleet, and the switch of the names.
 
-The events lie on an embedded broker and the rows go to new collections on Milvus Lite, both child processes. The events
+The events lie on the stack's broker and the rows go to new collections on its Milvus Lite. The events
 are dated as if 64 agents worked at the same time and took a second for a step, which is fast for agents that ask a
 model before each. After the switch the live names are read: they hold what the backfill made.
 """
@@ -8,48 +8,46 @@ model before each. After the switch the live names are read: they hold what the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from itertools import islice
 
 from benchmarks.cpu import cpu_by_role
-from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.replay import CONCURRENT_SESSIONS, Knowledge, read_knowledge
 from benchmarks.report import Report, Row
 from benchmarks.traffic import TENANT, Traffic, events_of, pack, publish, sessions
 from fleetlore.config import Settings
-from fleetlore.errors import StackError
 from fleetlore.wire.events import Event
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
-from streams.embedded.broker import free_port
+from streams.embedded.stack import Stack
 from streams.offline.backfill import BackfillReport, run_backfill, switch
 
 STEP_SECONDS = 1.0
 BAR = 50.0
 VERSION = "benchmark"
-START_SECONDS = 30.0
 
 
 def run(quick: bool) -> Report:
     """See the module."""
     source, runs = sessions()
     records = list(pack(_timed(islice(events_of(runs, 0), 20_000 if quick else 200_000))))
-    with EmbeddedBroker() as broker, milvus_server() as milvus:
-        publish(broker.address, records)
-        settings = Settings(broker=broker.address, milvus=milvus, tenants=(TENANT,))
-        asyncio.run(_live(settings))
-        server, own = cpu_by_role()["Milvus Lite"], time.process_time()
-        report: BackfillReport = asyncio.run(run_backfill(settings, VERSION))
-        own, server = time.process_time() - own, cpu_by_role()["Milvus Lite"] - server
-        began, spent = time.perf_counter(), time.process_time()
-        asyncio.run(switch(settings, VERSION))
-        switching, spent = time.perf_counter() - began, time.process_time() - spent
-        known = asyncio.run(_live(settings))
+    return asyncio.run(_measured(Traffic(source, records)))
+
+
+async def _measured(sent: Traffic) -> Report:
+    with tempfile.TemporaryDirectory() as folder:
+        async with Stack(folder, tenants=(TENANT,), workers=0, trainer=False) as stack:
+            settings = stack.settings
+            await asyncio.to_thread(publish, settings.broker, sent.records)
+            await _live(settings)
+            server, own = cpu_by_role()["Milvus Lite"], time.process_time()
+            report: BackfillReport = await run_backfill(settings, VERSION)
+            own, server = time.process_time() - own, cpu_by_role()["Milvus Lite"] - server
+            began, spent = time.perf_counter(), time.process_time()
+            await switch(settings, VERSION)
+            switching, spent = time.perf_counter() - began, time.process_time() - spent
+            known = await _live(settings)
     figures = report.to_dict()
     return Report(
         name="backfill",
@@ -62,7 +60,7 @@ def run(quick: bool) -> Report:
                 name="backfill",
                 figure=figures["events_per_second"],
                 unit="events/s",
-                note=Traffic(source, records).describe(),
+                note=sent.describe(),
             ),
             Row(name="its process", figure=own / report.events * 1e6, unit="µs/event", note="CPU"),
             Row(name="Milvus Lite", figure=server / report.events * 1e6, unit="µs/event", note="CPU"),
@@ -94,38 +92,3 @@ def _timed(events: Iterator[Event]) -> Iterator[Event]:
     start = time.time() - 10_000_000
     for number, event in enumerate(events):
         yield event._replace(time=start + number * STEP_SECONDS / CONCURRENT_SESSIONS)
-
-
-@contextlib.contextmanager
-def milvus_server() -> Iterator[str]:
-    """Milvus Lite as a child process, as soon as it listens: its address."""
-    try:
-        import milvus_lite  # noqa: F401
-    except ImportError:
-        raise StackError("Milvus Lite is missing; install `fleetlore-server[embedded]`") from None
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["server", "--data-dir", folder, "--host", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen(
-            [sys.executable, "-m", "streams.embedded.milvus_server", *options],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            _wait_for(port)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(30)
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise StackError(f"Milvus Lite does not listen after {START_SECONDS:.0f} s") from None
-        time.sleep(0.05)

@@ -40,8 +40,8 @@ def run(quick: bool) -> Report:
     own = _own_work(sent, 1 if quick else PASSES)
     figure = _per_cpu_second(own["passes"])
     whole = _per_cpu_second(own["whole_passes"])
-    floor = _beside(sent, "with_aiokafka", TOPIC, sent.events)
-    worker = _beside(sent, "benchmarks.worker", sent.events, "sessions,judgments")
+    floor = beside(sent, "with_aiokafka", TOPIC, sent.events)
+    worker = beside(sent, "benchmarks.worker", sent.events, "sessions,judgments")
     rows = [
         Row(name="fleetlore: from bytes to verdicts", figure=figure, unit=UNIT, note=sent.describe()),
         Row(
@@ -84,7 +84,7 @@ def _own_work(sent: Traffic, passes: int) -> Any:
     return {"passes": verdicts, "whole_passes": whole, "loads": median(loads)}
 
 
-def _beside(sent: Traffic, script: str, *arguments: object) -> Any:
+def beside(sent: Traffic, script: str, *arguments: object) -> Any:
     """Start a new broker for each reader, so that none finds the broker's caches filled by another."""
     with EmbeddedBroker() as broker:
         publish(broker.address, sent.records)

@@ -34,6 +34,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from benchmarks.evaluate.figures import interval
 from fleetlore.agent.session import Session
 from fleetlore.stats import stable_hash
 from fleetlore.wire.events import Event
@@ -42,7 +43,6 @@ from streams.offline.memory_pipeline import MemoryPipeline
 _AGENTS, _SECONDS_BETWEEN = 12, 15.0
 _MAX_ATTEMPTS, _MAX_SECONDS = 10, 120.0
 _CALL_SECONDS, _TIMEOUT_SECONDS = 0.2, 10.0
-_RESAMPLES = 2_000
 ARMS = ("none", "blind", "careful", "fleetlore")
 # Tool, the arguments that agents send, and those that work.
 TOOLS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -200,10 +200,8 @@ def main(sessions: int = 450, seeds: int = 3) -> None:
 
 
 def _interval(values: np.ndarray[Any, Any]) -> str:
-    generator = np.random.default_rng(0)
-    drawn = values[generator.integers(len(values), size=(_RESAMPLES, len(values)))].mean(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return f"{low:.3f} to {high:.3f}"
+    found = interval([str(place) for place in range(len(values))], values.tolist())
+    return f"{found['low']:.3f} to {found['high']:.3f}"
 
 
 if __name__ == "__main__":

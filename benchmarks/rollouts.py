@@ -9,23 +9,21 @@ for session in rollouts(world_seed=7, sessions=1000):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 from benchmarks.demo.world import Environment, World
 
 
-def rollouts(
-    world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20, domains: Sequence[str] | None = None
-) -> Iterator[dict[str, Any]]:
+def rollouts(world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20) -> Iterator[dict[str, Any]]:
     """Yield sessions of agents that act more or less at random in the world of `world_seed`, as plain data.
 
     Each session has a skill between 0 and 1: the chance that a call is one that works. The other calls are attempts
     (two of three) or preparations; one that just failed is seldom repeated. About half of the sessions succeed.
     `seed` chooses other sessions of the same world. Yields `sessions` dicts, the same ones for the same arguments.
     """
-    world = World(world_seed, domains=domains)
+    world = World(world_seed)
     for number in range(sessions):
         rng = Random(f"rollout/{world_seed}/{seed}/{number}")
         environment = world.open(rng.choice(world.tasks), f"{seed}/{number}")

@@ -12,8 +12,6 @@ import contextlib
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,10 +19,10 @@ from benchmarks import peers
 from benchmarks.cpu import cores, cpu_by_role
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row
+from benchmarks.stack import answers
 from benchmarks.traffic import TENANT, Traffic, publish, traffic
 from benchmarks.worker import GROUP
 from fleetlore.config import Settings
-from fleetlore.errors import StackError
 from streams.embedded.broker import free_port
 from streams.embedded.stack import SESSION_TIMEOUT_SECONDS
 from streams.offline.drain import wait_drained
@@ -32,7 +30,6 @@ from streams.offline.drain import wait_drained
 EVENTS = 200_000
 QUICK_EVENTS = 4_000
 SPEEDUP_BAR = 1.7
-READY_SECONDS = 60.0
 # After the last worker is ready: the rebalance that it began must be over for the others too.
 SETTLE_SECONDS = SESSION_TIMEOUT_SECONDS
 DRAIN_SECONDS = 300.0
@@ -90,7 +87,7 @@ def _drain(sent: Traffic, workers: int) -> Drained:
         for port in ports:
             stack.enter_context(_worker(broker.address, port))
         for port in ports:
-            _until_ready(port)
+            asyncio.run(answers(f"http://127.0.0.1:{port}/readyz"))
         time.sleep(SETTLE_SECONDS)
         before = cpu_by_role()
         started = time.perf_counter()
@@ -116,16 +113,3 @@ def _worker(broker: str, port: int) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
-
-
-def _until_ready(port: int) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        with (
-            contextlib.suppress(urllib.error.URLError, OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as response,
-        ):
-            if response.status == 200:
-                return
-        time.sleep(0.1)
-    raise StackError(f"a worker is not ready after {READY_SECONDS:.0f} s")

@@ -12,10 +12,9 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from benchmarks import peers
-from benchmarks.embedded_broker import EmbeddedBroker
+from benchmarks.ingest import beside
 from benchmarks.report import Report, Row
-from benchmarks.traffic import TOPIC, Traffic, publish, traffic
+from benchmarks.traffic import TOPIC, traffic
 
 RECORDS = 40_000
 QUICK_RECORDS = 1_000
@@ -30,9 +29,9 @@ def run(quick: bool) -> Report:
     bare, ours, all_stages = [], [], []
     # Taking turns, so that what else the machine does falls on all of them alike.
     for _ in range(1 if quick else PASSES):
-        bare.append(_alone(sent, "with_faust", TOPIC, sent.events))
-        ours.append(_alone(sent, "benchmarks.worker", sent.events, WORK))
-        all_stages.append(_alone(sent, "benchmarks.worker", sent.events, "all"))
+        bare.append(beside(sent, "with_faust", TOPIC, sent.events))
+        ours.append(beside(sent, "benchmarks.worker", sent.events, WORK))
+        all_stages.append(beside(sent, "benchmarks.worker", sent.events, "all"))
     figure = 100 * _rate(ours, "cpu_seconds") / _rate(bare, "cpu_seconds")
     return Report(
         name="single",
@@ -59,12 +58,6 @@ def run(quick: bool) -> Report:
             *_costs("fleetlore's worker, all stages", all_stages),
         ),
     )
-
-
-def _alone(sent: Traffic, script: str, *arguments: object) -> Any:
-    with EmbeddedBroker() as broker:
-        publish(broker.address, sent.records)
-        return peers.run(script, broker.address, *arguments)
 
 
 def _rate(runs: list[Any], seconds: str) -> float:

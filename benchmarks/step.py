@@ -6,9 +6,6 @@ and system) of the process divided by its steps. So it includes the background (
 acknowledgements) and the loop that drives the agents. The agent's own part, without the background, is timed step by
 step by the thread's CPU clock; what that clock costs itself is taken off. A lone agent that makes 20 calls a second
 pays for a request for each; it has a separate row. So has a fleet at rest, which follows the lore all the time.
-
-Press accounts say that AdMem's memory adds 15–20 % to a step. The paper (arXiv 2606.06787) does not say so, and there
-is no code to run. The row says how short a step would have to be for ours to be 15 % of it.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ QUICK_STEPS = 500
 LONE_STEPS = 200
 LONE_PAUSE_SECONDS = 0.05
 BAR_MICROSECONDS = 70.0
-ADMEM_SHARE = 0.15
 UNIT = "µs of CPU per step"
 
 
@@ -68,12 +64,6 @@ def run(quick: bool) -> Report:
             ),
             Row(name="  its own part", figure=median(lone_own), unit="µs of CPU, p50"),
             Row(name="a fleet at rest", figure=rest, unit="µs of CPU per second", note="follows the lore"),
-            Row(
-                name="said of AdMem: 15–20 % of a step",
-                figure=together / ADMEM_SHARE / 1000,
-                unit="ms",
-                note="a step would have to be as short for ours to be 15 % of it",
-            ),
         ),
     )
 

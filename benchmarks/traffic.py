@@ -72,7 +72,7 @@ def sessions() -> tuple[str, list[LoggedSession]]:
     """The source of the runs, and the runs."""
     if REAL_DATA.is_dir():
         return "real runs of agents", read_sessions(REAL_DATA)
-    return "the scripted world", [_logged(rollout) for rollout in rollouts(7, WORLD_SESSIONS)]
+    return "the scripted world", [logged(rollout) for rollout in rollouts(7, WORLD_SESSIONS)]
 
 
 def events_of(runs: Sequence[LoggedSession], seed: int, tenant: str = TENANT) -> Iterator[Event]:
@@ -147,8 +147,8 @@ async def _publish(broker: str, records: Sequence[Sent]) -> None:
         await producer.stop()
 
 
-def _logged(rollout: dict[str, Any]) -> LoggedSession:
-    """A session of the scripted world as a logged run."""
+def logged(rollout: dict[str, Any]) -> LoggedSession:
+    """A session of `benchmarks.rollouts` as a logged run."""
     run = LoggedSession(rollout["session"], rollout["agent"], rollout["task"], rollout["goal"], rollout["outcome"])
     for step in rollout["steps"]:
         data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks.demo.agents import Run, repeated
 
@@ -134,21 +134,10 @@ class Figures:
         return lines
 
 
-class Learner(Protocol):
-    """The part of an agent that advice times need."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def joined(self) -> float: ...
-
-    def learned_at(self, pattern: str) -> float | None: ...
-
-
-def advice_times(first_met: dict[str, tuple[float, str]], learners: Sequence[Learner]) -> list[float]:
+def advice_times(first_met: dict[str, tuple[float, str]], learners: Sequence[Any]) -> list[float]:
     """Return the seconds from each pattern's first failure until each other agent that had joined knew it.
 
+    A learner is a `benchmarks.demo.arms.Member`.
     An agent that never learned of a pattern counts as infinitely late, so that a lost lesson cannot improve the figure.
     """
     return [

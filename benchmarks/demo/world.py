@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
@@ -42,14 +42,13 @@ class Reply:
     """Answer of the environment: a result, or an error.
 
     ``fault`` names the rule that was broken (``tool:rule``), or :data:`NETWORK`. It is for counting and for
-    tests; an agent must not read it. ``forbidden`` names the rule of use that the call violated, which no reward shows.
+    tests; an agent must not read it.
     """
 
     result: str
     error_type: str | None = None
     error_message: str | None = None
     fault: str | None = None
-    forbidden: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -74,10 +73,10 @@ class Step:
 
 
 class World:
-    """The rules of one world, drawn by ``seed`` over ``domains`` (all of them when None).
+    """The rules of one world, drawn by ``seed``.
 
     ``flakiness`` is the chance that a networked call fails for no reason, ``needing`` the share of a job's possible
-    preconditions that it has. Raises ``KeyError`` for an unknown domain.
+    preconditions that it has.
     """
 
     catalogue: ClassVar[Catalogue] = CATALOGUE
@@ -86,7 +85,6 @@ class World:
         self,
         seed: int = 0,
         *,
-        domains: Sequence[str] | None = None,
         tasks: int = 24,
         flakiness: float = 0.04,
         needing: float = 0.8,
@@ -94,8 +92,7 @@ class World:
         self.seed = seed
         self._needing = needing
         self.flakiness = flakiness
-        every_domain = self.catalogue.domains
-        self.domains = {name: every_domain[name] for name in (sorted(every_domain) if domains is None else domains)}
+        self.domains = {name: self.catalogue.domains[name] for name in sorted(self.catalogue.domains)}
         self.preconditions = self.catalogue.preconditions
         self._wording: dict[str, str] = {}
         self._refused: dict[str, tuple[Any, ...]] = {}
@@ -106,7 +103,6 @@ class World:
 
     def _draw_rules(self) -> None:
         rng = Random(f"world/{self.seed}")
-        # Drawn over the whole catalogue, so that a world keeps its rules whatever domains are shown of it.
         for name, precondition in self.preconditions.items():
             self._helps[name] = rng.choice(precondition.remedies)
             for remedy in precondition.remedies:

@@ -39,14 +39,6 @@ def places_of(logs: Iterable[CallLog]) -> dict[Task, str]:
     return {task: found for task in named if (found := told.get(task) or _guess(named[task], weights))}
 
 
-def guessed_right(logs: Iterable[CallLog]) -> tuple[int, int]:
-    """Leave each task whose error tells its database out: how many are guessed right from the others, of how many."""
-    told, named = _signs(logs)
-    weights = _databases_by_name(told, named)
-    right = sum(_guess(named[task], weights, without=database) == database for task, database in told.items())
-    return right, len(told)
-
-
 def _signs(logs: Iterable[CallLog]) -> tuple[dict[Task, str], dict[Task, Counter[str]]]:
     """The databases that errors told, and the names in calls that worked of tools that ever told one; by task."""
     logs = list(logs)
@@ -78,14 +70,12 @@ def _databases_by_name(told: Mapping[Task, str], named: Mapping[Task, Counter[st
     return found
 
 
-def _guess(names: Counter[str], weights: Mapping[str, Counter[str]], without: str = "") -> str:
-    """The database whose tasks share most names; empty where none does. `without`: leave one of its tasks out."""
+def _guess(names: Counter[str], weights: Mapping[str, Counter[str]]) -> str:
+    """The database whose tasks share most names; empty where none does."""
     scores: dict[str, float] = defaultdict(float)
     for name in names:
         by_database = weights.get(name, Counter())
-        total = by_database.total() - bool(without)
         for database, count in by_database.items():
-            count -= database == without
-            if count > 0 and total > 0:
-                scores[database] += (_TABLE_WEIGHT if name.startswith("table ") else 1) * (count / total) ** 2
+            weight = _TABLE_WEIGHT if name.startswith("table ") else 1
+            scores[database] += weight * (count / by_database.total()) ** 2
     return min(scores, key=lambda each: (-scores[each], each)) if scores else ""

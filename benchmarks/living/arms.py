@@ -45,9 +45,9 @@ class Arms:
         self._seed = seed
         make: dict[str, Callable[[Task, str], Told]] = {
             "none": lambda task, id: Silent(),
-            "ours": lambda task, id: self._lore().told(task, id),
+            "ours": lambda task, id: self._lore.told(task, id),
             # Find the text of the other group first: an open session would get the note that it waits.
-            "placebo": lambda task, id: Placebo(self._said, self._lore().told(task, id), task, seed),
+            "placebo": lambda task, id: Placebo(self._said, self._lore.told(task, id), task, seed),
             "names": lambda task, id: AtStart(self._names(task)),
             "raw": lambda task, id: AtStart(self._raw(task)),
             "bank": lambda task, id: AtStart(self._bank(task)),
@@ -58,18 +58,15 @@ class Arms:
         self.make: Mapping[str, Callable[[Task, str], Told]] = make
 
     @cached_property
-    def _learned(self) -> Lore:
-        return Lore(self._world, self._past, self._seed)
-
     def _lore(self) -> Lore:
-        return self._learned
+        return Lore(self._world, self._past, self._seed)
 
     @cached_property
     def _said(self) -> dict[Moment, list[tuple[str, str]]]:
         """(group, text) of what fleetlore says at tasks of the past, by moment."""
         found: defaultdict[Moment, dict[tuple[str, str], None]] = defaultdict(dict)
         for played in self._past:
-            told = self._lore().told(played.task, f"placebo/{played.task.id}")
+            told = self._lore.told(played.task, f"placebo/{played.task.id}")
             group = played.task.group
             found["start"][group, told.start()] = None
             for step in played.steps:

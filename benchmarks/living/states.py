@@ -65,11 +65,9 @@ def calls_after_failure(
     makes: Makes,
     seed: int,
     draws: int,
-    failed_by: Model | None = None,
 ) -> list[State]:
-    """The same for tasks whose first call fails without advice; the failed call is that of `failed_by`, or its own."""
-    by = failed_by or model
-    first = dict(zip(tasks, _drawn(world, by, [_alone(world, each, seed) for each in tasks]), strict=True))
+    """The same for tasks whose first call fails without advice."""
+    first = dict(zip(tasks, _drawn(world, model, [_alone(world, each, seed) for each in tasks]), strict=True))
 
     def states() -> Iterator[_Asked]:
         for (task, call), draw in product(first.items(), range(draws)):

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from random import Random
 
 from benchmarks.rollouts import rollouts
-from fleetlore.config import DEFAULT_TENANT as TENANT
+from benchmarks.traffic import TENANT, logged
 from fleetlore.config import Settings
 from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
@@ -40,7 +39,7 @@ class _Pipeline(MemoryPipeline):
 
 async def erased_by_store() -> list[tuple[str, str, str, str]]:
     """A row for each store: how many of its states knew an erased session, and how many still do."""
-    sessions = _sessions()
+    sessions = [logged(each) for each in rollouts(5, SESSIONS)]
     gone = [session_key(each.agent, each.session) for each in Random(0).sample(sessions, ERASED)]
     memory = _Pipeline()
     await memory.run(_events(sessions, memory.clock))
@@ -83,19 +82,6 @@ async def _forget(memory: _Pipeline, found: States) -> None:
 
 def _judged(store: MemoryStore, gone: Iterable[str]) -> int:
     return sum(f"{TENANT}/{session}" in store.collections["judgments"] for session in gone)
-
-
-def _sessions() -> list[LoggedSession]:
-    sessions = []
-    for number, run in enumerate(rollouts(5, SESSIONS)):
-        session = LoggedSession(f"s{number}", run["agent"], run["task"], run["goal"], run["outcome"])
-        for step in run["steps"]:
-            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
-            if step["error_type"] or step["error_message"]:
-                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
-            session.events.append(("outcome", data))
-        sessions.append(session)
-    return sessions
 
 
 def _events(sessions: Iterable[LoggedSession], clock: EventClock) -> list[Event]:

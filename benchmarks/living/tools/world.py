@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from benchmarks.living.llm.model import Message
-from benchmarks.living.llm.venvs import python_with
+from benchmarks.venvs import python_with
 from benchmarks.living.world import Call, Ran, Task
 
 REQUIREMENTS = ("pandas==3.1.1", "numpy==2.4.6")
