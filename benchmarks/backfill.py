@@ -31,14 +31,14 @@ VERSION = "benchmark"
 def run(quick: bool) -> Report:
     """See the module."""
     source, runs = sessions()
-    records = list(pack(_timed(islice(events_of(runs, 0), 20_000 if quick else 200_000))))
-    return asyncio.run(_measured(Traffic(source, records)))
+    return asyncio.run(_measured(source, list(_timed(islice(events_of(runs, 0), 20_000 if quick else 200_000)))))
 
 
-async def _measured(sent: Traffic) -> Report:
+async def _measured(source: str, events: list[Event]) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         async with Stack(folder, tenants=(TENANT,), workers=0, trainer=False) as stack:
             settings = stack.settings
+            sent = Traffic(source, list(pack(events, partitions=settings.partitions)))
             await asyncio.to_thread(publish, settings.broker, sent.records)
             await _live(settings)
             server, own = cpu_by_role()["Milvus Lite"], time.process_time()

@@ -14,6 +14,8 @@ from random import Random
 from typing import Any
 
 from benchmarks.demo.world import Environment, World
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
 
 
 def rollouts(world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20) -> Iterator[dict[str, Any]]:
@@ -36,6 +38,17 @@ def rollouts(world_seed: int, sessions: int, *, seed: int = 0, agents: int = 20)
             "steps": steps,
             "outcome": "success" if environment.succeeded else "failure",
         }
+
+
+def logged(rollout: dict[str, Any]) -> LoggedSession:
+    """Return a session of `rollouts` as a logged run."""
+    run = LoggedSession(rollout["session"], rollout["agent"], rollout["task"], rollout["goal"], rollout["outcome"])
+    for step in rollout["steps"]:
+        data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
+        if step["error_type"]:
+            data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
+        run.events.append(("outcome", data))
+    return run
 
 
 def wander(environment: Environment, rng: Random) -> list[dict[str, Any]]:

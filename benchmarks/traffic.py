@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.replay import interleave
-from benchmarks.rollouts import rollouts
+from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.kafka.encode import encode_event
 from fleetlore.transcripts.read import read_sessions
@@ -145,14 +145,3 @@ async def _publish(broker: str, records: Sequence[Sent]) -> None:
         await asyncio.gather(*sent)
     finally:
         await producer.stop()
-
-
-def logged(rollout: dict[str, Any]) -> LoggedSession:
-    """A session of `benchmarks.rollouts` as a logged run."""
-    run = LoggedSession(rollout["session"], rollout["agent"], rollout["task"], rollout["goal"], rollout["outcome"])
-    for step in rollout["steps"]:
-        data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
-        if step["error_type"]:
-            data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
-        run.events.append(("outcome", data))
-    return run

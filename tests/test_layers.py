@@ -104,7 +104,7 @@ KIT = frozenset(
 
 
 def test_tests_of_the_product_use_the_kit_of_the_benchmarks_only() -> None:
-    own = ("tests/benchmarks/", "tests/docs/", "tests/cluster/test_demo.py")
+    own = ("tests/benchmarks/", "tests/docs/")
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if not str(path.relative_to(ROOT)).startswith(own):
             text = path.read_text()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from benchmarks.rollouts import rollouts
-from benchmarks.traffic import TENANT, logged
+from benchmarks.rollouts import logged, rollouts
+from benchmarks.traffic import TENANT
 from fleetlore.config import Settings
 from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession

@@ -3,8 +3,7 @@
 from random import Random
 from typing import Any
 
-from benchmarks.rollouts import rollouts
-from fleetlore.wire import events as ev
+from benchmarks.rollouts import logged, rollouts
 from fleetlore.wire.events import Event
 
 BASE_TIME = 1_760_000_000.0
@@ -28,14 +27,7 @@ def fleet_events(tenant: str, seed: int, sessions: int) -> list[Event]:
 
 
 def _session(tenant: str, name: str, run: dict[str, Any]) -> list[Event]:
-    steps: list[tuple[ev.Kind, dict[str, Any]]] = [("session.started", {ev.GOAL: run["goal"], ev.TASK: run["task"]})]
-    for step in run["steps"]:
-        data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
-        if step["error_type"] or step["error_message"]:
-            data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
-        steps.append(("outcome", data))
-    steps.append(("session.ended", {ev.OUTCOME: run["outcome"]}))
     return [
-        Event(kind, tenant, str(run["agent"]), name, sequence, BASE_TIME + sequence, data)
-        for sequence, (kind, data) in enumerate(steps)
+        Event(kind, tenant, run["agent"], name, sequence, BASE_TIME + sequence, data)
+        for sequence, (kind, data) in enumerate(logged(run).all_events())
     ]

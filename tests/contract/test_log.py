@@ -329,18 +329,3 @@ def test_the_compacted_view_is_the_last_value_of_each_key(writes: list[tuple[byt
         expected[key] = value
     assert log.compacted("t") == {key: value for key, value in expected.items() if value is not None}
     assert len(log.read_all("t")) == len(writes)
-
-
-def test_mistakes_are_refused() -> None:
-    log = InMemoryLog(2)
-    with pytest.raises(ValueError, match="key or a value"):
-        log.append("t", None)
-    with pytest.raises(ValueError, match="no partition 2"):
-        log.append("t", b"v", partition=2)
-    with pytest.raises(ValueError, match=r"not in 0\.\.0"):
-        log.commit("g", "t", 0, 1)
-    with pytest.raises(ValueError, match="not negative"):
-        log.read("t", 0, -1)
-    with pytest.raises(ValueError, match="at least one"):
-        log.create_topic("u", 0)
-    assert log.topics() == ["t"] and log.partitions("t") == 2

@@ -105,10 +105,6 @@ class MockCluster:
     def move_coordinator(self, group: str, broker: int) -> None:
         self._ask(self._library.rd_kafka_mock_coordinator_set, b"group", group.encode(), broker)
 
-    def slow(self, broker: int, seconds: float) -> None:
-        """Each answer of the broker takes so much longer."""
-        self._ask(self._library.rd_kafka_mock_broker_set_rtt, broker, int(seconds * 1000))
-
     def fail_next(self, request: Request, failures: Iterable[Failure]) -> None:
         """Answer the next requests of a kind, to whichever broker, with these failures, one each."""
         codes = [int(failure) for failure in failures]

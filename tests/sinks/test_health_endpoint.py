@@ -7,30 +7,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.errors import ConfigError
+from fleetlore.testing import FakeClock
 from sinks.health_endpoint import Endpoint, Readiness
 from sinks.metrics import CATALOGUE, Metrics
 
 
-class HandClock:
-    """Time that moves only when the test says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def monotonic(self) -> float:
-        return self.seconds
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def endpoint(clock: HandClock) -> Iterator[Endpoint]:
+def endpoint(clock: FakeClock) -> Iterator[Endpoint]:
     metrics = Metrics("worker")
     metrics.dead_letters("not_json").inc(2)
     with metrics.serve(0, health=Readiness("broker", "milvus", clock=clock, stall_seconds=30)) as endpoint:
@@ -76,7 +64,7 @@ def test_ready_when_every_part_is(endpoint: Endpoint) -> None:
 
 
 async def test_a_role_is_not_ready_while_a_batch_takes_long(
-    endpoint: Endpoint, clock: HandClock, caplog: pytest.LogCaptureFixture
+    endpoint: Endpoint, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for part in ("broker", "milvus"):
         endpoint.health.ready(part)
@@ -87,7 +75,7 @@ async def test_a_role_is_not_ready_while_a_batch_takes_long(
         await asyncio.sleep(0)
     body = "patterns: a batch has been under way for more than 0 s\n"
     assert get(endpoint, "/readyz")[::2] == (503, body)
-    clock.seconds += 13.25
+    clock.advance(13.25)
     end.set()
     await watch
     assert get(endpoint, "/readyz")[::2] == (200, "ok\n")
@@ -110,12 +98,12 @@ def test_an_outage_elsewhere_does_not_end_the_process(endpoint: Endpoint) -> Non
     assert get(endpoint, "/livez")[0] == 200
 
 
-def test_a_silent_event_loop_is_dead(endpoint: Endpoint, clock: HandClock) -> None:
+def test_a_silent_event_loop_is_dead(endpoint: Endpoint, clock: FakeClock) -> None:
     assert get(endpoint, "/livez")[0] == 200, "before the first beat the role is starting"
     endpoint.health.beat()
-    clock.seconds += 30
+    clock.advance(30)
     assert get(endpoint, "/livez")[0] == 200
-    clock.seconds += 1
+    clock.advance(1)
     status, _, body = get(endpoint, "/livez")
     assert status == 503
     assert "silent for 31 s" in body
@@ -124,12 +112,12 @@ def test_a_silent_event_loop_is_dead(endpoint: Endpoint, clock: HandClock) -> No
     assert get(endpoint, "/livez")[0] == 200
 
 
-async def test_a_loop_that_beats_is_alive_while_its_role_waits(clock: HandClock) -> None:
+async def test_a_loop_that_beats_is_alive_while_its_role_waits(clock: FakeClock) -> None:
     health = Readiness(clock=clock, stall_seconds=30, beat_seconds=0)
     task = asyncio.create_task(health.keep_beating())
     for _ in range(3):
         await asyncio.sleep(0)
-        clock.seconds += 31
+        clock.advance(31)
     assert health.dead() is not None
     await asyncio.sleep(0)
     assert health.dead() is None

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from sinks.health_endpoint import package_version
 from sinks.metrics import CATALOGUE, LABELS, PREFIX, Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -75,11 +74,6 @@ def test_series_are_counted_apart_and_cached(metrics: Metrics) -> None:
     assert value("fleetlore_stage_duration_seconds_bucket", {"stage": "sessions", "le": "0.025"}) == 1
 
 
-def test_a_metric_without_labels_is_called_without_values(metrics: Metrics) -> None:
-    metrics.open_sessions().set(7)
-    assert metrics.registry.get_sample_value("fleetlore_open_sessions") == 7
-
-
 @pytest.mark.parametrize("values", [(), ("a", "b")])
 def test_a_wrong_number_of_labels_is_refused(metrics: Metrics, values: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="reason"):
@@ -117,17 +111,3 @@ def test_two_roles_in_one_process_do_not_collide(metrics: Metrics) -> None:
         if family.name == "fleetlore_build_info"
     }
     assert build == {"trainer"}
-
-
-def test_a_class_attribute_is_the_line_of_the_catalogue() -> None:
-    assert Metrics.dead_letters.name == "fleetlore_dead_letters_total"
-    assert Metrics.dead_letters.kind == "counter"
-    assert Metrics.open_sessions.kind == "gauge"
-    assert Metrics.open_sessions in CATALOGUE
-
-
-def test_the_build_is_shown(metrics: Metrics) -> None:
-    families = {family.name: family for family in metrics.registry.collect()}
-    (sample,) = families["fleetlore_build_info"].samples
-    assert sample.value == 1
-    assert (sample.labels["version"], sample.labels["role"]) == (package_version(), "worker")

@@ -60,12 +60,6 @@ async def test_of_two_rows_with_one_id_in_a_batch_the_last_wins(store: MilvusSto
     assert {id: row["state"] for id, row in found.items()} == {row_id(tenant, "1"): "new", row_id(tenant, "2"): ""}
 
 
-async def test_unknown_ids_are_left_out(store: MilvusStore, tenant: str) -> None:
-    await store.upsert("items", [item(tenant, "1")])
-    assert set(await store.get("items", [row_id(tenant, "1"), row_id(tenant, "none")], "body")) == {row_id(tenant, "1")}
-    assert await store.get("items", [], "body") == {}
-
-
 async def test_tenants_see_their_own_rows_and_no_other(store: MilvusStore, tenant: str) -> None:
     other = f"{tenant}-2"
     await store.upsert(

@@ -18,9 +18,8 @@ from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.cloudevents import encode_record
-from benchmarks.rollouts import rollouts
+from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
-from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, MAX_EVENTS, Event
 from fleetlore.wire.topics import topic
 from tests.chaos.accounting import put_table
@@ -40,16 +39,7 @@ def records(tenant: str) -> Iterator[tuple[int, int, bytes]]:
     chunks: list[tuple[int, bytes]] = []
     chunk: list[Event] = []
     for number, run in enumerate(rollouts(3, SESSIONS)):
-        steps: list[tuple[ev.Kind, dict[str, Any]]] = [
-            ("session.started", {ev.GOAL: run["goal"], ev.TASK: run["task"]})
-        ]
-        for step in run["steps"]:
-            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
-            if step["error_message"]:
-                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
-            steps.append(("outcome", data))
-        steps.append(("session.ended", {ev.OUTCOME: run["outcome"]}))
-        for sequence, (kind, data) in enumerate(steps):
+        for sequence, (kind, data) in enumerate(logged(run).all_events()):
             chunk.append(Event(kind, tenant, run["agent"], f"S0000{number:04}", sequence, 1_760_000_000.0, data))
             if len(chunk) == MAX_EVENTS:
                 chunks.append((len(chunk), encode_record(chunk)))

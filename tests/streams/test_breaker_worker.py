@@ -1,13 +1,10 @@
 """The breaker in a real worker: it stops, stops again where it stopped, and goes on once that is allowed."""
 
 import asyncio
-import contextlib
 import os
-import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -19,7 +16,6 @@ from fleetlore.config import Settings
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
-from streams.embedded.broker import free_port
 
 GARBAGE = 150
 GARBAGE_OF = (b'{"agent":"alice"}', b'{"agent":"bob"}')
@@ -106,38 +102,3 @@ async def test_a_worker_stops_at_garbage_and_again_and_goes_on_when_it_may(setti
         assert child.stdin is not None
         child.stdin.close()
     assert child.returncode == 0, log.read_text()
-
-
-@pytest.mark.slow
-async def test_another_tenant_of_the_worker_goes_on_and_what_is_stopped_waits_on_the_log(
-    settings: Settings, tmp_path: Path
-) -> None:
-    [tenant], port, log = settings.tenants, free_port(), tmp_path / "worker.log"
-    both = settings.with_(tenants=(tenant, f"{tenant}-other"), metrics_port=port)
-    await ensure_topics(both)
-    events = [topic(each, "events") for each in both.tenants]
-    child = worker(both, log)
-
-    def lag(name: str) -> float | None:
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as page,
-        ):
-            found = re.search(rf'^fleetlore_consumer_lag\w*{{.*"{name}".*}} (\S+)', page.read().decode(), re.MULTILINE)
-            return float(found[1]) if found else None
-        return None
-
-    try:
-        await until(lambda: "records were refused" in log.read_text())
-        async with AIOKafkaProducer(bootstrap_servers=settings.broker) as producer:
-            for name in events:
-                for _ in range(10):
-                    await producer.send_and_wait(name, b"garbage", partition=0)
-        await until(lambda: (lag(events[0]) or 0) >= GARBAGE + 9 and lag(events[1]) == 0)
-        assert await committed(settings) == 0
-        assert child.poll() is None, log.read_text()
-    finally:
-        child.terminate()
-        await until(lambda: child.poll() is not None)
-        assert child.stdin is not None
-        child.stdin.close()

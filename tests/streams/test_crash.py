@@ -8,7 +8,6 @@ from aiokafka.errors import CommitFailedError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.replay import Knowledge
 from fleetlore.errors import BrokerUnavailable, LeaseLapsed
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
@@ -70,33 +69,24 @@ async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge(
 
 
 @pytest.fixture(scope="module")
-def expected_hash() -> dict[int, Knowledge]:
-    """Filled by the property test: what an undisturbed worker knows, by seed."""
-    return {}
+def known() -> set[str]:
+    """The hashes of what the property test's workers knew, of which there is one."""
+    return set()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    seed=st.integers(0, 3),
+    seed=st.integers(0, 9),
     batch_records=st.integers(1, 9),
     lives=st.lists(st.lists(st.booleans(), max_size=25), max_size=4),
     dying=st.sets(st.integers(1, 30), max_size=3),
 )
 def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
-    log_pipeline: MakePipeline,
-    expected_hash: dict[int, Knowledge],
-    seed: int,
-    batch_records: int,
-    lives: list[list[bool]],
-    dying: set[int],
+    log_pipeline: MakePipeline, known: set[str], seed: int, batch_records: int, lives: list[list[bool]], dying: set[int]
 ) -> None:
     """Each life of the worker is a list of batches, each committed or not; some die in the middle of a delivery."""
 
     async def run() -> None:
-        if seed not in expected_hash:
-            undisturbed = await log_of_a_fleet(log_pipeline, seed)
-            await undisturbed.drain()
-            expected_hash[seed] = await undisturbed.knowledge()
         pipeline = await log_of_a_fleet(log_pipeline, seed, batch_records)
         pipeline.producer.fails_at = dying
         for life in lives:
@@ -110,18 +100,10 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
             pipeline.crash()
         pipeline.producer.fails_at = set()
         await pipeline.drain()
-        assert await pipeline.knowledge() == expected_hash[seed]
+        known.add((await pipeline.knowledge()).state_hash)
+        assert len(known) == 1
 
     asyncio.run(run())
-
-
-async def test_all_interleavings_give_the_same_knowledge(log_pipeline: MakePipeline) -> None:
-    hashes = set()
-    for seed in range(10):
-        pipeline = await log_of_a_fleet(log_pipeline, seed, batch_records=seed + 1)
-        await pipeline.drain()
-        hashes.add((await pipeline.knowledge()).state_hash)
-    assert len(hashes) == 1
 
 
 async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothing_back(

@@ -215,7 +215,7 @@ async def test_an_outage_of_the_store_only_puts_it_off(log_pipeline: MakePipelin
     batch_records=st.integers(1, 5),
 )
 @example(upto=14, repeats=[(True, 0, 3)], batch_records=1)  # its end is read again before its beginning comes again
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
 async def test_the_end_is_the_same_with_and_without_what_is_sent_again(
     log_pipeline: MakePipeline, upto: int, repeats: list[tuple[bool, int, int]], batch_records: int
 ) -> None:

@@ -84,7 +84,7 @@ async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pi
     assert (await told(never))[1]
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_whose_word_counts_follows_from_the_newest_decisions(
     log_pipeline: MakePipeline, data: st.DataObject

@@ -60,7 +60,7 @@ async def test_the_state_is_that_of_a_log_that_never_had_it(log_pipeline: MakePi
         assert await bodies(pipeline, collection) == await bodies(never, collection), collection
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_it_is_so_in_any_order_with_crashes_between(log_pipeline: MakePipeline, data: st.DataObject) -> None:
     fleet = log_pipeline().story.fleet()

@@ -46,17 +46,6 @@ async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipelin
     assert await pipeline.dead_letters() == []
 
 
-async def test_confluent_kafka_with_librdkafkas_own_partitioner(broker_pipeline: BrokerPipeline) -> None:
-    """Another partitioner puts a session elsewhere, but all of it on one partition."""
-    pipeline = broker_pipeline
-    producer = Producer({"bootstrap.servers": pipeline.settings.broker, "log_level": 0})
-    for event in pipeline.story.session("good", WRONG, RIGHT):
-        producer.produce(topic(pipeline.tenant, "events"), orjson.dumps(to_cloudevent(event)), key=event.session)
-    assert producer.flush(120) == 0
-    await pipeline.drain()
-    assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
-
-
 async def test_confluent_kafka_in_binary_mode(broker_pipeline: BrokerPipeline) -> None:
     """The attributes of a CloudEvent in headers, its data as the value."""
     pipeline = broker_pipeline

@@ -135,7 +135,7 @@ def read_as(key: bytes | None, value: bytes | None, headers: Any, timestamp: Any
     return Record.of(Read(EVENTS, 0, 7, key, value, tuple(headers), timestamp))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.none() | st.binary(max_size=5), _values, _headers, _times, st.sampled_from([None, KNOWN]))
 @example(None, b"{}", [*BINARY.items(), ("ce_session", None)], 0, None)
 @example(None, b"{}", [*BINARY.items(), ("ce_sequence", b"9" * 5_000)], 0, None)

@@ -198,7 +198,7 @@ async def everything(pipeline: LogPipeline, events: Sequence[Event], stops: Sequ
 )
 @example(seed=0, stops=[10, 20, 30], batch_records=1, most_bytes=1)
 @example(seed=836, stops=[14], batch_records=2, most_bytes=1)  # a failed call is sent again after the pause
-@settings(suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
 async def test_the_state_follows_from_the_set_of_events(
     log_pipeline: MakePipeline, seed: int, stops: list[int], batch_records: int, most_bytes: int
 ) -> None:

@@ -119,7 +119,7 @@ def sessions_of(calls: list[list[tuple[Any, ...]]], pipeline: LogPipeline, agent
     again=st.integers(0, 6),
     swapped=st.integers(0, 20),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_what_is_known_early_changes_nothing_of_what_is_known_in_the_end(
     log_pipeline: MakePipeline,
     calls: list[list[tuple[Any, ...]]],

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.recall.search import row_id
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Pattern
@@ -13,7 +12,6 @@ from fleetlore.wire.topics import topic
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Effects, ListedStore, Record
 from streams.stages.s2_patterns import PatternsStage
@@ -77,9 +75,3 @@ async def first_hints(store: ListedStore, tenant: str, rows: int) -> None:
 
 async def test_on_a_store_in_memory(tenant: str) -> None:
     await first_hints(MemoryStore(), tenant, ROWS)
-
-
-async def test_on_milvus_lite(milvus: str, tenant: str) -> None:
-    async with MilvusStore(milvus, "", StaticEncoder()) as store:
-        await store.open()
-        await first_hints(store, tenant, ROWS)

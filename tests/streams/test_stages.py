@@ -231,31 +231,6 @@ async def test_a_session_in_any_script_fits_the_store(log_pipeline: Callable[...
     assert labels(await pipeline.knowledge()) == {"failure": 3}
 
 
-@pytest.mark.parametrize("letter", ["x", "語", "\x01", "😀"])
-async def test_an_item_with_many_long_examples_fits_the_store(
-    log_pipeline: Callable[..., Pipeline], letter: str
-) -> None:
-    pipeline = log_pipeline()
-    for number in range(8):
-        calls = [
-            (
-                f"{step}{letter * 200}",
-                {"command": f"{step}{letter * 150}"},
-                letter * 400,
-                None if step % 3 else f"7: {letter * 300}",
-            )
-            for step in range(41)
-        ]
-        outcome = "success" if number % 2 else "failure"
-        await pipeline.send(pipeline.story.session(f"s{number}", *calls, outcome=outcome))
-    if letter == "\x01":  # no tool may be called so
-        await pipeline.drain()
-        assert len(await pipeline.dead_letters()) == 8 * 41
-        return
-    await pipeline.drain()
-    assert {row["kind"] for row in await pipeline.bodies("items")} >= {"strategy"}
-
-
 async def test_observations_that_say_nothing_new_are_committed_all_the_same(
     log_pipeline: Callable[..., Pipeline],
 ) -> None:

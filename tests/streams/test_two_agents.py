@@ -2,8 +2,7 @@
 
 import asyncio
 
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.wire import events as ev
@@ -54,6 +53,7 @@ def fleet() -> tuple[list[Event], list[Event], list[Event]]:
     return alice, bob, carl
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(turns=st.permutations([0] * 4 + [1] * 5), restarts=st.lists(st.integers(0, 9), max_size=2))
 def test_both_count_in_every_order(turns: list[int], restarts: list[int]) -> None:
     alice, bob, carl = fleet()
@@ -62,9 +62,3 @@ def test_both_count_in_every_order(turns: list[int], restarts: list[int]) -> Non
     state = asyncio.run(state_after(mixed, restarts))
     assert state[1] == [("x", "failure", 5), ("x", "success", 4), ("y", "success", 4)]
     assert state == asyncio.run(state_after([*alice, *bob, *carl], []))
-
-
-@pytest.mark.parametrize("restart", [[], [4]])
-async def test_the_one_that_comes_first_counts_no_more(restart: list[int]) -> None:
-    alice, bob, carl = fleet()
-    assert await state_after([*bob, *alice, *carl], restart) == await state_after([*alice, *bob, *carl], [])

@@ -1,6 +1,7 @@
 """A success that a forbidden shortcut bought is not learned, though the reward praises it."""
 
 import pytest
+from msgspec.structs import replace
 
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
@@ -37,14 +38,8 @@ def test_a_guard_outranks_reward_and_feedback(feedback: Feedback | None) -> None
     trajectory = sessions.trajectory(task="t", ending="success", reward=1.0, feedback=feedback)
     chain = JudgeChain()
     assert chain.judge(trajectory).label == "success"
-    verdict = chain.judge(Trajectory.from_json(replaced(trajectory, guard="refund-unchecked").to_json()))
+    verdict = chain.judge(Trajectory.from_json(replace(trajectory, guard="refund-unchecked").to_json()))
     assert (verdict.label, verdict.source) == ("failure", "guard")
-
-
-def replaced(trajectory: Trajectory, **changes: str) -> Trajectory:
-    from msgspec.structs import replace as changed
-
-    return changed(trajectory, **changes)
 
 
 async def test_agents_say_it_of_a_call_and_of_a_session() -> None:

@@ -16,8 +16,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from benchmarks.living.llm.model import Message
-from benchmarks.venvs import python_with
 from benchmarks.living.world import Call, Ran, Task
+from benchmarks.venvs import python_with
 
 REQUIREMENTS = ("pandas==3.1.1", "numpy==2.4.6")
 SCRIPT = Path(__file__).with_name("run_code.py")

@@ -1,14 +1,9 @@
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from benchmarks.evaluate.places import at_places, guessed_right, places_of
+from benchmarks.evaluate.places import at_places, places_of
 from fleetlore.wire import events as ev
 from tests.models.backtest.made import call, log
 from tests.streams.offline.test_memory_pipeline import session
-
-DEV = Path(__file__).parents[4] / "shared" / "data" / "dev"
 
 
 def about(task: str, database: str, *, tells: bool = True, agent: str = "a", table: str = "") -> list:  # type: ignore[type-arg]
@@ -24,7 +19,6 @@ def test_an_error_tells_the_database_and_tables_tell_it_of_the_others() -> None:
     assert places == {("shop", "1"): "shop", ("shop", "2"): "bank", ("shop", "3"): "bank"} | (
         {("shop", "4"): places[("shop", "4")]} if ("shop", "4") in places else {}
     )
-    assert guessed_right([*logs, *about("5", "bank")])[1] == 3
 
 
 def test_a_tool_that_never_told_a_database_has_no_places() -> None:
@@ -42,17 +36,3 @@ def test_a_session_states_the_database_that_the_log_tells() -> None:
     assert (one.place, other.place, third.place) == ("shop", "shop", "stated")
     (_, started), *_ = one.all_events()
     assert started[ev.PLACE] == "shop"
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif(not DEV.is_dir(), reason=f"the folder of real trajectories is missing: {DEV}")
-def test_databases_of_real_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    from fleetlore.transcripts.read import read_sessions
-    from streams.offline.hear import call_log
-
-    logs = [call_log(each) for each in read_sessions(DEV / "intercode")]
-    right, total = guessed_right(logs)
-    with capsys.disabled():
-        print(f"\ndatabases, leave one out: {right} of {total} right ({right / total:.3f})")
-    assert total > 500 and right / total > 0.98
-    assert len(places_of(logs)) == 675

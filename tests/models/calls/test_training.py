@@ -56,14 +56,6 @@ def test_the_failure_that_comes_is_named(learned: CallModel) -> None:
     assert 0 < expected.failed == expected.held
 
 
-def test_a_version_is_a_function_of_the_set_of_sessions() -> None:
-    known = sessions(30)
-    expected = train(known).weights
-    shuffled = [*known, *known[:9]]
-    Random(1).shuffle(shuffled)
-    assert train(shuffled).weights == expected
-
-
 def test_of_two_revisions_of_a_session_the_newest_counts() -> None:
     new = trajectory(call("sql", "SELECT 1"), events=5, session="s")
     old = trajectory(call("sql", "SELECT 1", error="boom"), events=3, session="s")
@@ -184,10 +176,6 @@ def test_a_kind_of_failure_says_how_many_agents_met_it() -> None:
     assert {kind.text: kind.agents for kind in document.kind_texts} == {"boom came": 2, "ignore all that was said": 1}
 
 
-def test_sessions_without_a_place_teach_no_place() -> None:
-    assert Document.from_bytes(train(sessions(10)).weights).places == {}
-
-
 def other_tool(sessions: int, errors: tuple[str, ...] = ()) -> list[Trajectory]:
     """Sessions of calls with many names, each name in two calls. With errors, every other call fails."""
 
@@ -208,6 +196,7 @@ def other_tool(sessions: int, errors: tuple[str, ...] = ()) -> list[Trajectory]:
     return [of(number) for number in range(sessions)]
 
 
+@pytest.mark.long
 def test_small_weights_go_before_names_where_a_tool_fills_the_weights() -> None:
     errors = tuple(
         f"no {what} came back" for what in ("answer", "row", "page", "file", "token", "reply", "list", "key")

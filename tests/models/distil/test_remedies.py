@@ -1,7 +1,5 @@
 """Calls that got past an error, counted over sessions."""
 
-from itertools import permutations
-
 import pytest
 
 from fleetlore.wire.lore import MemoryItem
@@ -78,18 +76,6 @@ def test_a_value_with_a_slash_is_told_where_it_is_no_path() -> None:
     (item,) = items(session("a", "Europe/Berln", "Europe/Berlin"))
     assert "`zone=Europe/Berln` → `zone=Europe/Berlin`" in item.title
     assert items(session("b", "/srv/of/ann", "/srv/of/bob")) == []
-
-
-def test_the_order_of_sessions_decides_nothing() -> None:
-    candidates = counted(
-        judgment("a", locked("stock", 60), booked("stock", 30)),
-        judgment("b", locked("orders", 60), PING, locked("orders", 45), booked("orders", 30)),
-        judgment("c", locked("mail", 60), locked("mail", 30), booked("mail", 15)),
-    )
-    assert len(candidates) > 4
-    first = merged(candidates)
-    for order in list(permutations(candidates))[:60]:
-        assert merged([*order, order[0]]) == first
 
 
 OTHER = sessions.call("bash", "tail -n 3 log", "done")

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from itertools import permutations
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
 from models.distil.distiller import distil
@@ -124,12 +122,6 @@ def test_a_session_that_failed_says_nothing(failed: tuple[Step, ...]) -> None:
     assert items([*SOLVED, *[session(number, *failed, good=False) for number in range(5, 9)]]) == items(SOLVED)
 
 
-def test_no_order_and_no_repetition_makes_another_item() -> None:
-    every = [*SOLVED, *OTHERS]
-    for order in permutations(every, 3):
-        assert items([*order, *every]) == items(every)
-
-
 def test_of_a_long_way_the_middle_is_left_out_and_repetitions_are_folded() -> None:
     steps = [call(f"STEP {letter}") for letter in "abcdefghij"]
     (item,) = items([session(number, steps[0], steps[0], *steps[1:]) for number in range(3)]).values()
@@ -166,50 +158,3 @@ def test_of_one_goal_the_values_are_the_tasks_own() -> None:
     steps = sessions.call("get_order", '{"order_id":"#W1001"}'), sessions.call("refund", '{"order_id":"#W1001"}')
     (item,) = items([session(number, *steps, task="refund") for number in range(3)]).values()
     assert "#W1001" in item.content
-
-
-GOALS = ("get the report", "get the reports", "list the users", "open order 4711", "open order 4712", "Get the report")
-PATHS = ("/v2/report/daily", "/v2/report/4711", "/v2/accounts", "/v2/accounts/4712", "/v2/orders/8f14e45f")
-
-
-def drawn_sessions(seed: int) -> list[Judgment]:
-    """Sessions of a few agents: goals and calls that look alike, in one task or two, with failures between."""
-    random = Random(seed)
-    goals, tools = random.sample(GOALS, 2), random.choices(("http", "fetch"), k=2)
-    ways = {
-        (goal, task): [(random.choice(tools), random.choice(PATHS)) for _ in range(random.randint(1, 3))]
-        for goal in goals
-        for task in ("two jobs", "one job")
-    }
-    made = []
-    for number in range(random.randint(6, 16)):
-        (goal, task), way = random.choice(list(ways.items()))
-        if random.random() < 0.2:
-            way = [(tool, random.choice(PATHS)) for tool, _ in way]
-        steps = [sessions.call(tool, f'{{"path":"{path}"}}', "ok") for tool, path in way]
-        if random.random() < 0.3:
-            steps.insert(0, sessions.call(tools[0], f'{{"path":"{random.choice(PATHS)}"}}', error="404 Not Found"))
-        good, agent = random.random() < 0.9, f"a{random.randint(0, 4)}"
-        made.append(session(number, *steps, good=good, agent=agent, goal=goal, task=task))
-    return made
-
-
-def test_each_way_was_made_by_a_session_that_it_cites_for_that_very_goal() -> None:
-    """Title and calls were agreed upon apart, so a goal was given the calls of another one."""
-    found = 0
-    for seed in range(1_000):
-        drawn = drawn_sessions(seed)
-        judgments = {each.trajectory.id: each.trajectory for each in drawn}
-        for item in items(drawn).values():
-            found += 1
-            calls: list[str] = []
-            for line in item.content.splitlines()[1:]:
-                call_made, _, times = line.partition(". ")[2].partition(" (×")
-                calls += [call_made] * int(times.rstrip(")") or 1)
-            cited = [judgments[id] for id in item.sessions]
-            # Goals that differ in case alone are one.
-            assert {strategy_id(each.task, each.goal) for each in cited} == {item.id}
-            assert item.title in {f"How to: {each.goal}" for each in cited}
-            made = [[f"{step.tool}({step.arguments})" for step in each.calls if not step.failed] for each in cited]
-            assert calls in made, (seed, item)
-    assert found > 250

@@ -17,7 +17,7 @@ from streams.offline.memory_pipeline import run_logs
 FORMS = re.compile(
     r"[\w.+-]+@[\w-]+\.[\w.-]+\w|\b[a-z]+_[a-z]+_\d{4}\b|#W\d{7}\b|\b(?:credit_card|paypal|gift_card|certificate)_\d{5,8}\b"
 )
-DATA = Path(__file__).parents[4] / "shared" / "data"
+LOGS = Path(__file__).parents[4] / "shared" / "data" / "smoke" / "tau1"
 
 
 def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None:
@@ -95,9 +95,8 @@ def said(item: MemoryItem) -> str:
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("part", ["smoke/tau1", "dev/tau1"])
-async def test_no_lore_of_customer_service_quotes_a_customer(part: str) -> None:
-    if not (DATA / part).exists():
-        pytest.skip(f"no {DATA / part}")
-    texts, foreign = await quoting(DATA / part)
+@pytest.mark.skipif(not LOGS.exists(), reason=f"no {LOGS}")
+async def test_no_lore_of_customer_service_quotes_a_customer() -> None:
+    """Beside it `python -m benchmarks.security --logs FOLDER` counts the same in all logs."""
+    texts, foreign = await quoting(LOGS)
     assert texts > 20 and foreign == 0

@@ -40,7 +40,7 @@ AGAIN = st.builds(
     lambda session, seen, side, revision: candidate(session, seen, side=side, revision=revision),
     st.sampled_from("abc"),
     st.integers(0, 3),
-    st.sampled_from(["success", "failure"]),
+    st.sampled_from(["success", "failure", "withdrawn"]),
     st.tuples(st.integers(1, 2), st.sampled_from([0.0, 5.0])),
 )
 
@@ -195,3 +195,16 @@ def test_a_row_of_an_earlier_release_is_read_without_the_sessions_that_were_show
     merged = state([candidate("a"), candidate("b")])
     row = orjson.loads(merged.to_json()) | {"shown_to": [[7, 8]]}
     assert ItemState.from_json(orjson.dumps(row)) == merged
+
+
+def test_an_item_that_no_session_backs_any_more_is_gone_and_what_is_taught_again_counts() -> None:
+    def taught(session: str, side: str, events: int) -> Candidate:
+        return candidate(session, kind="recovery", side=side, revision=(events, 0.0))
+
+    first, other, gone = taught("a", "success", 1), taught("bb", "success", 1), taught("a", "withdrawn", 2)
+    assert state([first, gone]).to_item() is state([gone, first]).to_item() is None
+    item = state([first, gone, other]).to_item()
+    assert item is not None and (item.support, item.agents, item.sessions, item.against) == (1, 1, ("bb",), 0)
+    item = state([taught("a", "success", 3), gone, first]).to_item()
+    assert item is not None and item.support == 1
+    assert state([taught("a", "success", 2), gone]).to_item() is None

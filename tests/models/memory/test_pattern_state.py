@@ -113,7 +113,7 @@ def test_full_states_join_to_that_of_all_observations(level: Level) -> None:
 def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> None:
     rng = random.Random(1)
     rows = []
-    for _ in range(6_000):
+    for _ in range(2_000):
         start = TIME + rng.random() * 40 * DAY_SECONDS
         seen = SessionCounts(rng.randrange(2**51, 2**52), 512, 512, 2)
         template = "" if level == "family" else chr(rng.randrange(32)) * 240

@@ -155,15 +155,6 @@ def test_sessions_and_agents_are_listed_by_words_time_and_order() -> None:
     assert listed("/agents?q=co") == ["bob%20%26%20co"]
 
 
-def test_a_list_of_thousands_has_pages_that_keep_the_choice() -> None:
-    pages = client(index_sessions=tuple(seen(f"s{number:04}") for number in range(1_050)))
-    first = pages.get("/sessions?q=shop+goal&since=hour&sort=calls").text
-    assert "1,050 in all, page 1 of 11" in first
-    (after,) = re.findall(r'rel="next" href="([^"]+)"', first)
-    second = pages.get(html.unescape(after)).text
-    assert "page 2 of 11" in second and "goal of s0100" in second and "goal of s0099<" not in second
-
-
 def test_no_link_is_dead() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     states = {

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from benchmarks.replay import Knowledge, ReplayReport, interleave, replay
-from benchmarks.rollouts import rollouts
+from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
-from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from streams.embedded.stack import Stack
 
@@ -28,26 +26,11 @@ END_TIME = 1_760_000_000.0  # before the start of the clock that the reference r
 
 def world_sessions(count: int) -> list[LoggedSession]:
     """Sessions of random agents in the tool world, as they would lie in a log."""
-    sessions = []
-    for number, run_ in enumerate(rollouts(5, count)):
-        session = LoggedSession(f"s{number}", run_["agent"], run_["task"], run_["goal"], run_["outcome"])
-        for step in run_["steps"]:
-            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
-            if step["error_type"] or step["error_message"]:
-                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
-            session.events.append(("outcome", data))
-        sessions.append(session)
-    return sessions
+    return list(map(logged, rollouts(5, count)))
 
 
 async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayReport:
     return await replay(sessions, stack.settings, tenant="default", seed=seed, timeout_seconds=240)
-
-
-def worker_pid(stack: Stack) -> int:
-    """Process id of the worker itself; the stack knows its supervisor."""
-    supervisor = next(child for child in stack.children if child.name == "worker-0").pid
-    return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
 
 def descendants(pid: int) -> set[int]:
@@ -76,29 +59,6 @@ async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
     orders = [list(interleave(sessions, "default", seed, END_TIME)) for seed in (1, 9)]
     first, second = [(await reference("default", order)).state_hash for order in orders]
     assert first == second
-
-
-@pytest.mark.slow  # `make chaos-short` kills workers too
-async def test_a_killed_worker_changes_nothing_and_a_restart_keeps_the_lore(
-    tmp_path: Path, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
-) -> None:
-    sessions = world_sessions(120)
-    calm = await reference("default", list(interleave(sessions, "default", 1, END_TIME)))
-    async with Stack(tmp_path, trainer=False) as stack:
-        replaying = asyncio.create_task(run(stack, sessions, seed=2))
-        await asyncio.sleep(0.5)  # in the middle of it: the whole takes seconds
-        assert not replaying.done()
-        os.kill(worker_pid(stack), signal.SIGKILL)
-        killed = await replaying
-        again = await run(stack, sessions, seed=3)
-    assert killed.events_processed == killed.events_in
-    assert sum(killed.judgments.values()) == len(sessions)
-    assert (killed.state_hash, killed.dead_letters, again.state_hash) == (calm.state_hash, 0, calm.state_hash)
-
-    async with Stack(tmp_path, trainer=False) as stack:
-        lore = await LoreReplica.snapshot(stack.settings.broker, "default")
-    assert len(lore.items) == again.memory_items
-    assert sum(pattern.level in again.patterns for pattern in lore.patterns.values()) == sum(again.patterns.values())
 
 
 @pytest.mark.timeout(900)

@@ -1,5 +1,6 @@
 """Lore goes from one tenant to another as a file: all of it, merged by id, or nothing at all."""
 
+import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -71,31 +72,24 @@ async def bodies(pipeline: LogPipeline) -> list[Any]:
     return sorted(found, key=orjson.dumps)
 
 
-@pytest.mark.parametrize("seed", range(8))
-async def test_an_export_into_an_empty_tenant_gives_the_same_state(tmp_path: Path, seed: int) -> None:
-    sessions = random_sessions(seed)
-    source = await learned(sessions)
-    file = await exported(source, tmp_path / "lore.jsonl")
-    target = await imported(LogPipeline(TENANT), file)
-    assert await state_hash(target) == await state_hash(source)
-    states = [
-        (row["id"], row["state"]) for name in ("patterns", "items") for row in target.store.collections[name].values()
-    ]
-    known = [
-        (row["id"], row["state"]) for name in ("patterns", "items") for row in source.store.collections[name].values()
-    ]
-    assert sorted(states) == sorted(known)
-    once = await state_hash(target)
-    assert await state_hash(await imported(target, file)) == once, "an import that is repeated changes something"
-
-
-@pytest.mark.parametrize("seed", range(8))
-async def test_an_import_merges_with_what_the_tenant_learned_itself(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+async def test_an_import_merges_with_what_the_tenant_learned_itself_and_gives_an_empty_one_the_same(
+    tmp_path: Path, seed: int
+) -> None:
     sessions = random_sessions(seed)
     split = Random(seed).randrange(1, len(sessions))
-    first, second = await learned(sessions[:split]), await learned(sessions[split:])
-    await imported(second, await exported(first, tmp_path / "lore.jsonl"))
+    first, second, empty = await learned(sessions[:split]), await learned(sessions[split:]), LogPipeline(TENANT)
+    file = await exported(first, tmp_path / "lore.jsonl")
+    for _ in range(2):  # an import that is repeated changes nothing
+        await imported(empty, file)
+        assert await state_hash(empty) == await state_hash(first) and states(empty) == states(first)
+    await imported(second, file)
     assert await state_hash(second) == await state_hash(await learned(sessions))
+
+
+def states(pipeline: LogPipeline) -> list[tuple[str, str]]:
+    rows = [row for name in ("patterns", "items") for row in pipeline.store.collections[name].values()]
+    return sorted((row["id"], row["state"]) for row in rows)
 
 
 async def test_lore_of_one_tenant_is_the_lore_of_another(tmp_path: Path) -> None:
@@ -176,12 +170,12 @@ async def test_a_part_of_a_file_is_refused(file: Path) -> None:
             LoreFile(file, TENANT, None)
 
 
-@pytest.mark.parametrize("name", ["format", "patterns", "items"])
-async def test_a_file_of_another_release_is_refused(file: Path, name: str) -> None:
+async def test_a_file_of_another_release_is_refused(file: Path) -> None:
     header, *lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(orjson.dumps(orjson.loads(header) | {name: "0"}) + b"\n" + b"".join(lines))
-    with pytest.raises(ConfigError, match="another release"):
-        LoreFile(file, TENANT, None)
+    for name in ("format", "patterns", "items"):
+        file.write_bytes(orjson.dumps(orjson.loads(header) | {name: "0"}) + b"\n" + b"".join(lines))
+        with pytest.raises(ConfigError, match="another release"):
+            LoreFile(file, TENANT, None)
 
 
 def forged(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[bytes], bytes]:
@@ -222,13 +216,18 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_file_is_refused(file: Path, name: str) -> None:
-    lines = HOSTILE[name](file.read_bytes())
-    end = {"lines": lines.count(b"\n"), "sha256": sha256(lines).hexdigest(), "schema": 1}
-    file.write_bytes(lines + orjson.dumps(end) + b"\n")
-    with pytest.raises(ConfigError, match=r"line \d+ cannot be read.*Nothing was imported"):
-        LoreFile(file, TENANT, None)
+async def test_a_hostile_file_is_refused(file: Path) -> None:
+    whole = file.read_bytes()
+    for name, forge in HOSTILE.items():
+        lines = forge(whole)
+        end = {"lines": lines.count(b"\n"), "sha256": sha256(lines).hexdigest(), "schema": 1}
+        file.write_bytes(lines + orjson.dumps(end) + b"\n")
+        try:
+            LoreFile(file, TENANT, None)
+        except ConfigError as error:
+            assert re.search(r"line \d+ cannot be read.*Nothing was imported", str(error)), name
+        else:
+            pytest.fail(f"believed: {name}")
 
 
 async def test_a_line_without_end_is_not_read_into_memory(file: Path) -> None:

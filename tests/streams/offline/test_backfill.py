@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.replay import Knowledge, interleave, read_knowledge
-from benchmarks.rollouts import rollouts
+from benchmarks.rollouts import logged, rollouts
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StoreUnavailable
@@ -22,8 +22,6 @@ from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.stats import stable_hash
-from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import session_key
@@ -50,16 +48,7 @@ END_TIME = 1_760_000_000.0  # before the start of the clock that the reference r
 
 def world_events(count: int) -> list[Event]:
     """Events of random agents in the tool world, agents interleaved."""
-    sessions = []
-    for number, run in enumerate(rollouts(5, count)):
-        session = LoggedSession(f"s{number}", run["agent"], run["task"], run["goal"], run["outcome"])
-        for step in run["steps"]:
-            data = {ev.TOOL: step["tool"], ev.ARGUMENTS: step["arguments"], ev.RESULT: step["result"]}
-            if step["error_type"] or step["error_message"]:
-                data |= {ev.ERROR_TYPE: step["error_type"], ev.ERROR_MESSAGE: step["error_message"]}
-            session.events.append(("outcome", data))
-        sessions.append(session)
-    return list(interleave(sessions, TENANT, 0, END_TIME))
+    return list(interleave(list(map(logged, rollouts(5, count))), TENANT, 0, END_TIME))
 
 
 async def send(settings: Settings, events: Sequence[Event]) -> None:

@@ -1,7 +1,7 @@
 """A Faust worker that reads one topic through the pump and commits the offsets that it reads from its standard input.
 
-`python pump_worker.py BOOTSTRAP TOPIC GROUP`; output lines are JSON. Input lines are `commit PARTITION OFFSET`, `hold`
-(read no further), `go` (read on), `stop` (fetch no more of the topic) and `state`.
+`python pump_worker.py BOOTSTRAP TOPIC GROUP`; output lines are JSON. Input lines are `commit PARTITION OFFSET`, `stop`
+(fetch no more of the topic) and `state`.
 """
 
 import asyncio
@@ -63,13 +63,10 @@ def main(bootstrap: str, topic: str, group: str) -> None:
     feed = app.pump.feed(channel, [topic], 0.01)
 
     positions: dict[TopicPartition, int] = {}
-    going = asyncio.Event()
-    going.set()
 
     @app.agent(channel)
     async def read(batches: Any) -> None:
         async for batch in batches:
-            await going.wait()
             for record in batch.records if batch.generation == app.pump.generation else ():
                 positions[record.tp] = record.offset + 1
                 say(partition=record.partition, offset=record.offset, value=record.value[:16].decode())
@@ -88,10 +85,6 @@ def main(bootstrap: str, topic: str, group: str) -> None:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
             match line.decode().split():
-                case ["hold"]:
-                    going.clear()
-                case ["go"]:
-                    going.set()
                 case ["stop"]:
                     app.pump.pause({topic})
                     say(stopped=topic)

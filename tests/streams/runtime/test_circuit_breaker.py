@@ -19,29 +19,6 @@ def lost(breaker: Breaker, number: int, reason: str = "not_json", tp: TopicParti
     breaker.lost(EVENTS, reason, 1_000 + MINUTE * number, f"agent-{number % 2}", tp, number)
 
 
-def tripped_at(outcomes: list[bool], breaker: Breaker | None = None) -> int | None:
-    """Feed records, True for a good one; the number of the one that trips it."""
-    breaker = breaker or Breaker(RUN)
-    for number, good in enumerate(outcomes):
-        if good:
-            breaker.good(EVENTS)
-        else:
-            try:
-                lost(breaker, number)
-            except BreakerTripped:
-                return number
-    return None
-
-
-def test_a_run_at_the_start_trips_it_at_the_limit() -> None:
-    assert tripped_at([False] * RUN) == RUN - 1
-    assert tripped_at([False] * (RUN - 1)) is None
-
-
-def test_mostly_garbage_does_not_trip_it_while_good_records_come_between() -> None:
-    assert tripped_at(([False] * (RUN - 1) + [True]) * 1000) is None
-
-
 records = st.tuples(st.booleans(), st.integers(0, 40), st.sampled_from(["", "alice", "bob"]))
 
 
@@ -126,7 +103,10 @@ def test_after_a_rebalance_it_counts_anew() -> None:
     for number in range(RUN - 1):
         lost(breaker, number)
     breaker.forget()
-    assert tripped_at([False] * (RUN - 1), breaker) is None
+    for number in range(RUN - 1):
+        lost(breaker, number)
+    with pytest.raises(BreakerTripped):
+        lost(breaker, RUN)
 
 
 KEY = "k" * 32

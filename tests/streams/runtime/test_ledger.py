@@ -19,21 +19,6 @@ def test_the_ledger_gives_what_has_moved_once() -> None:
     assert ledger.take() == {PARTITION: 9}
 
 
-def test_the_ledger_keeps_the_newest_of_several_allowances() -> None:
-    ledger = Ledger()
-    ledger.allow(PARTITION, 5, 5)
-    ledger.allow(PARTITION, 8, 8)
-    assert ledger.take() == {PARTITION: 8}
-
-
-def test_a_commit_that_failed_is_tried_again_with_the_next_allowance() -> None:
-    ledger = Ledger()
-    ledger.allow(PARTITION, 5, 5)
-    ledger.take()  # and no settle: the broker did not take it
-    ledger.allow(PARTITION, 5, 5)
-    assert ledger.take() == {PARTITION: 5}
-
-
 def test_a_commit_that_failed_is_tried_again_where_nothing_more_comes() -> None:
     ledger, other = Ledger(), TopicPartition(PARTITION.topic, 99)
     ledger.allow(PARTITION, 5, 5)

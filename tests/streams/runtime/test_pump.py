@@ -8,7 +8,6 @@ import asyncio
 import json
 import sys
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import repeat
@@ -25,7 +24,6 @@ from aiokafka.errors import CommitFailedError, KafkaError, OffsetOutOfRangeError
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import observer
 from streams.runtime import pump
 from streams.runtime.lease import Lease
@@ -36,8 +34,6 @@ from tests.doubles.mock_cluster import Failure, MockCluster, Request
 SCRIPT = Path(__file__).with_name("pump_worker.py")
 PATIENCE_SECONDS = 240.0
 FEED_PLACES = 64  # as in pump_worker.py, of 16 KiB each
-FETCH_PLACES = 68  # as many as the records of a fetch of 1 MiB take up at most
-LARGE = 256 * 1024  # bytes of a record as an emitter fills it at most
 
 
 class PumpWorker:
@@ -120,75 +116,11 @@ async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> 
             await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
 
 
-@pytest.mark.slow  # `make chaos-short` kills workers too
-async def test_offsets_are_committed_as_told_and_a_killed_worker_resumes_there(
-    broker: EmbeddedBroker, make_topics: Any, tenant: str
-) -> None:
-    bootstrap = broker.address
-    await make_topics(bootstrap, tenant, "events", partitions=1)
-    topic, group = f"fleetlore.{tenant}.events", f"pump-{uuid.uuid4().hex[:8]}"
-    await produce(bootstrap, topic, range(20))
-
-    async with pump_worker(bootstrap, topic, group) as worker:
-        assert await worker.records(20) == [(number, str(number)) for number in range(20)]
-        # A second round through the stream: Faust's own commit (every 0.1 s) has had its chance when it is through.
-        for start in range(20, 26):
-            await produce(bootstrap, topic, range(start, start + 1))
-            assert await worker.records(1) == [(start, str(start))]
-            await asyncio.sleep(0.1)
-        assert not await committed(bootstrap, topic, group), "Faust has committed by itself"
-        assert await worker.commit(7)
-        assert await committed(bootstrap, topic, group) == 7
-        assert await worker.commit(12)
-        await produce(bootstrap, topic, range(26, 27))
-        assert await worker.records(1) == [(26, "26")]
-        assert await committed(bootstrap, topic, group) == 12
-        await worker.kill()
-
-    async with pump_worker(bootstrap, topic, group) as worker:
-        assert await worker.records(15) == [(number, str(number)) for number in range(12, 27)]
-        assert await committed(bootstrap, topic, group) == 12
-
-
 @pytest.fixture
 def cluster() -> Iterator[MockCluster]:
     pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
     with MockCluster(brokers=3) as cluster:
         yield cluster
-
-
-@pytest.mark.slow  # `make chaos-short` troubles a cluster too
-async def test_commits_reach_a_cluster_in_trouble(cluster: MockCluster, tenant: str) -> None:
-    """Requests fail, a coordinator moves, another goes down, a leader moves: nothing is read twice."""
-    topic, group = f"fleetlore.{tenant}.events", tenant
-    cluster.create_topic(topic, partitions=1, replication=3)
-    cluster.move_leader(topic, 0, 1)
-    cluster.move_coordinator(group, 2)
-    await produce(cluster.address, topic, range(10))
-    async with pump_worker(cluster.address, topic, group) as worker:
-        assert await worker.records(10) == [(number, str(number)) for number in range(10)]
-        cluster.fail_next(
-            Request.OFFSET_COMMIT,
-            [Failure.NOT_COORDINATOR, Failure.COORDINATOR_LOADING, Failure.COORDINATOR_NOT_AVAILABLE],
-        )
-        assert await worker.commit(4)
-        cluster.move_coordinator(group, 3)
-        assert await worker.commit(6)
-        cluster.fail_next(Request.FETCH, [Failure.NOT_LEADER, Failure.REQUEST_TIMED_OUT])
-        cluster.move_leader(topic, 0, 2)
-        cluster.down(1)
-        await produce(cluster.address, topic, range(10, 15))
-        assert await worker.records(5) == [(number, str(number)) for number in range(10, 15)]
-        cluster.up(1)
-        assert await worker.commit(12)
-        assert await committed(cluster.address, topic, group) == 12
-        async with connected(make_admin(cluster.address)) as admin:
-            part = KafkaPartition(topic, 0)
-            [(_, commit)] = (await admin.list_consumer_group_offsets(group, partitions=[part])).items()
-        assert commit.metadata == "1", "it says how many partitions the topic had"
-        await worker.kill()
-    async with pump_worker(cluster.address, topic, group) as worker:
-        assert await worker.records(3) == [(number, str(number)) for number in range(12, 15)]
 
 
 @pytest.mark.long
@@ -229,34 +161,6 @@ async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
             assert await first.commit(9, partition=left)
             assert await committed(broker.address, topic, group, taken) == 5
             assert await committed(broker.address, topic, group, left) == 9
-
-
-@pytest.mark.long
-async def test_a_reader_that_stands_still_pauses_its_partition_and_holds_few_bytes(
-    broker: EmbeddedBroker, make_topics: Any, tenant: str
-) -> None:
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    topic, count = f"fleetlore.{tenant}.events", 60
-    async with pump_worker(broker.address, topic, tenant) as worker:
-        await worker.answer("assigned")
-        await worker.tell("hold")
-        await produce(broker.address, topic, range(count), size=LARGE)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not (state := await worker.state())["paused"]:
-                await asyncio.sleep(0.1)
-        assert state["buffered"] <= FEED_PLACES + 2 * FETCH_PLACES
-        await produce(broker.address, topic, range(count, count + 10), size=LARGE)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (state := await worker.state())["lag"] < count + 9:  # the embedded broker may not count the newest
-                await asyncio.sleep(0.1)
-        assert state["paused"] == 1
-        assert state["buffered"] <= FEED_PLACES + 2 * FETCH_PLACES
-        await worker.tell("go")
-        read = await worker.records(count + 10)
-        assert [offset for offset, _ in read] == list(range(count + 10))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (state["paused"], state["lag"], state["buffered"]) != (0, 0, 0):
-                state = await worker.state()
 
 
 @pytest.mark.long

@@ -138,8 +138,10 @@ def test_a_restart_in_a_pause_changes_no_loop(calls: list[str], pauses: list[int
     assert counted(calls, pauses, restart=True, missing=missing) == remembered
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 3), (3, 2)])
-@pytest.mark.parametrize("name", ["short", "500 characters", "3,000 characters", "a long result with a time"])
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [("short", 2, 2), ("500 characters", 1, 3), ("3,000 characters", 3, 2), ("a long result with a time", 2, 2)],
+)
 async def test_a_worker_that_restarts_in_a_pause_stores_the_same(
     log_pipeline: Callable[..., LogPipeline], name: str, before: int, after: int
 ) -> None:
