@@ -41,16 +41,21 @@ def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
 def without_pages(app: Application) -> Application:
     """Serve an application only to programs and to pages of this machine.
 
-    What another page sends would become lore. A browser names the page of a POST in `Origin`. `Host` must be a loopback
-    address, against DNS rebinding.
+    What another page sends would become lore, and its open streams would use up the connections. A browser names the
+    page in `Origin`. A GET of an image or frame has none, but says in `Sec-Fetch-Site` that another site causes it.
+    `Host` must be a loopback address, against DNS rebinding.
     """
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
         headers = scope["headers"] if scope["type"] == "http" else ()
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+        named: dict[bytes, list[str]] = {}
+        for name, value in headers:
+            named.setdefault(name, []).append(value.decode("latin-1"))
+        origins = named.get(b"origin", [])
         pages = [origin for origin in origins if not is_loopback(hostname(origin.partition("://")[2]))]
-        if pages or not all(is_loopback(hostname(host)) for host in hosts):
+        if not origins and "cross-site" in map(str.lower, named.get(b"sec-fetch-site", ())):
+            pages = ["another site"]
+        if pages or not all(is_loopback(hostname(host)) for host in named.get(b"host", ())):
             status, why = (403, f"a page of {pages[0]} may not send here") if pages else (421, "use 127.0.0.1 as host")
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
             await send({"type": "http.response.body", "body": why.encode()})

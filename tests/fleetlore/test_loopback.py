@@ -60,6 +60,27 @@ async def test_a_name_of_others_that_leads_here_is_refused(host: str) -> None:
     assert (await _get({"host": host})).status_code == 421
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ({"sec-fetch-site": "Cross-Site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}, 403),
+        ({"sec-fetch-site": "cross-site", "origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "same-origin", "origin": "https://evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site", "origin": "http://localhost:3000"}, 200),
+        ({"sec-fetch-site": "same-site"}, 200),
+        ({"sec-fetch-site": "same-origin"}, 200),
+        ({"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, 200),
+    ],
+)
+async def test_a_request_without_origin_that_another_site_causes_is_refused(
+    headers: dict[str, str], status: int
+) -> None:
+    answer = await _get(headers)
+    assert answer.status_code == status
+    assert (answer.text == "served") == (status == 200)
+
+
 async def _get(headers: dict[str, str]) -> httpx2.Response:
     app = without_pages(Starlette(routes=[Route("/", lambda _: PlainTextResponse("served"))]))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
