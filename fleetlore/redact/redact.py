@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
 
-from fleetlore.redact.detectors import BY_SHAPE, FORMS
+from fleetlore.redact.detectors import FORMS
 from fleetlore.redact.named_values import (
     AGAIN_WORDS,
     BETWEEN,
@@ -52,8 +52,8 @@ def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool
 _Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
 _FORMS: tuple[_Form, ...] = (
     *(
-        _form(group.contains, group.shape, tuple(form_rule(*form) for form in group.forms), len(group.forms) > 1)
-        for group in FORMS
+        _form(contains, shape, tuple(form_rule(*form) for form in forms), len(forms) > 1)
+        for contains, shape, forms in FORMS
     ),
     _form(
         "",
@@ -64,9 +64,27 @@ _FORMS: tuple[_Form, ...] = (
 )
 _NAMED = (*COLUMN_RULES, *NAMED)
 
-_BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in BY_SHAPE)
+# One search for both alternatives.
+_BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
+_BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
+_BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
+_BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
+# Forms without a fixed substring: kind, pattern, and a shape that every match contains. A shape starts with one literal
+# character, which makes its search fast.
+_BY_SHAPE: tuple[tuple[str, str, str], ...] = (
+    ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
+    ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
+    ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
+    ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
+    # Issuers that put a name before the random part.
+    ("vendor_key",
+     r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key)\d{0,3}_)"
+     r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])", _BEHIND_A_WORD),
+    ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
+)  # fmt: skip
+_SHAPED = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in _BY_SHAPE)
 # One search for two alternatives takes three times as long.
-_SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in BY_SHAPE)))
+_SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _BY_SHAPE)))
 
 
 # Such a word and its continuation if it names a value, in text or JSON. Words and signs start differently, so no
@@ -174,7 +192,7 @@ _MANY_NAMES = 32
 _SCANNED_CHARS = 500
 
 KINDS: frozenset[str] = frozenset(
-    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *_NAMED)
+    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _SHAPED), *_NAMED)
 )
 
 
@@ -246,7 +264,7 @@ def _masked(text: str) -> str:
                     if needle in within:
                         text = rule.pattern.sub(_noting(rule, known), text)
                         break
-    for by_shape, rule in _BY_SHAPE:
+    for by_shape, rule in _SHAPED:
         if by_shape.search(text):
             text = rule.pattern.sub(_noting(rule, known), text)
     folded = fold(text) if words else ""

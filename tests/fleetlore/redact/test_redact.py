@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from benchmarks.secrets import planted_secrets
 from benchmarks.security.corpora import matching
 from fleetlore.redact import redact as redaction
+from fleetlore.redact.detectors import VENDOR_FORMS
 from fleetlore.redact.prefilter import masked_again, uncovered
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
-from fleetlore.redact.vendor_forms import VENDOR_FORMS
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
 A = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"  # 40 letters and digits
