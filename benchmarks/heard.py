@@ -36,8 +36,7 @@ import typer
 
 from benchmarks.command import command_app
 from fleetlore.calls.call import KEYWORDS
-from fleetlore.cli.options import Json
-from fleetlore.cli.output import print_json, print_table
+from fleetlore.cli.shared import Json, print_json, print_table
 from fleetlore.stats import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession

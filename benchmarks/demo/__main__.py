@@ -17,8 +17,7 @@ from benchmarks.command import command_app
 from benchmarks.demo.arms import Plan
 from benchmarks.demo.figures import Figures
 from benchmarks.demo.run import can_train, run_demo
-from fleetlore.cli.options import Json
-from fleetlore.cli.output import print_json, print_table
+from fleetlore.cli.shared import Json, print_json, print_table
 from streams.commands.console import DEFAULT_PORT
 
 PYTORCH_SIZE = "4.7 GB with CUDA"

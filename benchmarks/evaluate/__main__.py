@@ -34,8 +34,7 @@ from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect, RawEpi
 from benchmarks.evaluate.play import Played, play
 from benchmarks.evaluate.reading import rule_hash
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld
-from fleetlore.cli.options import Json
-from fleetlore.cli.output import print_json, print_table
+from fleetlore.cli.shared import Json, print_json, print_table
 from fleetlore.errors import ConfigError
 from fleetlore.recall.encoder import shared_encoder
 

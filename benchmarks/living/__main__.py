@@ -14,8 +14,7 @@ from benchmarks.living.llm.model import Answers, Model
 from benchmarks.living.sql.world import SqlWorld
 from benchmarks.living.tools.world import ToolsWorld
 from benchmarks.living.world import World
-from fleetlore.cli.options import Json
-from fleetlore.cli.output import print_json, print_table
+from fleetlore.cli.shared import Json, print_json, print_table
 from fleetlore.errors import FleetloreError
 
 EVERY = ",".join(ARMS)

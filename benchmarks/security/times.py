@@ -24,7 +24,7 @@ from fleetlore.advice import provenance
 from fleetlore.advice.gate import clean as harmless
 from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.calls.context import CallContext
-from fleetlore.cli.output import safe, safe_lines
+from fleetlore.cli.shared import safe, safe_lines
 from fleetlore.fingerprint import fingerprint, literals, names, normal_form
 from fleetlore.fingerprint.loops import LoopDetector
 from fleetlore.kafka.encode import encode, mask

@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Adapter, Limit, Reader, Version, command
-from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
+from fleetlore.cli.shared import (
+    Adapter,
+    Columns,
+    Limit,
+    Reader,
+    Version,
+    ask,
+    command,
+    moment,
+    print_json,
+    print_list,
+    safe,
+)
 
 if TYPE_CHECKING:
     from fleetlore.adapters.listing import AdapterListing, Listed

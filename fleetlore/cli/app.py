@@ -10,8 +10,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup
 
 from fleetlore.cli import adapters, dead_letters, install, lore, relay, transcripts
-from fleetlore.cli.options import group
-from fleetlore.cli.output import safe
+from fleetlore.cli.shared import group, safe
 from fleetlore.errors import BrokerUnavailable, FleetloreError, ModelUnavailable
 
 __all__ = ["build_app"]

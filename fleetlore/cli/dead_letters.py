@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Limit, Reader, command
-from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe, safe_lines, say_rest
+from fleetlore.cli.shared import (
+    Columns,
+    Limit,
+    Reader,
+    ask,
+    command,
+    moment,
+    print_json,
+    print_list,
+    safe,
+    safe_lines,
+    say_rest,
+)
 
 if TYPE_CHECKING:
     from fleetlore.cluster import Bootstrap

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Joined, command, connection, extra, group
-from fleetlore.cli.output import print_json
+from fleetlore.cli.shared import Broker, Data, Joined, command, connection, extra, group, print_json
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback, without_pages

@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fleetlore.cli.options import Data, Json, Milvus, Stack, command, connection, group
-from fleetlore.cli.output import ask, confirm, print_json, print_table
+from fleetlore.cli.shared import (
+    Data,
+    Json,
+    Milvus,
+    Stack,
+    ask,
+    command,
+    confirm,
+    connection,
+    group,
+    print_json,
+    print_table,
+)
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 

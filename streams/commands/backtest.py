@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.options import Json, command
-from fleetlore.cli.output import print_json, print_table
+from fleetlore.cli.shared import Json, command, print_json, print_table
 from streams.commands import effects
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.cli.options import Stack, command
+from fleetlore.cli.shared import Stack, command
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 
 __all__ = ["DEFAULT_PORT", "register"]

@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Limit, Reader, Stack, Tenant, Timeout, command
-from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
+from fleetlore.cli.shared import (
+    Columns,
+    Limit,
+    Reader,
+    Stack,
+    Tenant,
+    Timeout,
+    ask,
+    command,
+    moment,
+    print_json,
+    print_list,
+    safe,
+)
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import orjson
 import typer
 
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Asked, Json, Reader, Stack, Tenant, command
-from fleetlore.cli.output import ask, confirm, moment, print_json, safe
+from fleetlore.cli.shared import Asked, Json, Reader, Stack, Tenant, ask, command, confirm, moment, print_json, safe
 from fleetlore.errors import ConfigError
 
 __all__ = ["register"]

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from fleetlore.cli.dead_letters import Reason, place
-from fleetlore.cli.options import Asked, command, group
-from fleetlore.cli.output import ask, print_json, safe
+from fleetlore.cli.shared import Asked, ask, command, group, print_json, safe
 from fleetlore.wire.principals import Principals
 
 __all__ = ["register"]

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetlore.cli.options import Broker, Json, Milvus, Stack, command
-from fleetlore.cli.output import ask, moment, print_json, print_table
 from fleetlore.cli.relay import address
+from fleetlore.cli.shared import Broker, Json, Milvus, Stack, ask, command, moment, print_json, print_table
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.loopback import is_loopback
 

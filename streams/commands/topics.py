@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fleetlore.cli.options import Broker, Data, Json, command, connection, group
-from fleetlore.cli.output import ask, print_json, print_table
+from fleetlore.cli.shared import Broker, Data, Json, ask, command, connection, group, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import ADAPTER_TOPICS, PREFIX, TOPICS, topic

@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from fleetlore.adapters.listing import Listed
-from fleetlore.cli.output import moment, safe, safe_lines
+from fleetlore.cli.shared import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
 from fleetlore.stats import Window, failed_of, figure, health, tools_of
 from fleetlore.wire.lore import MAX_WHY, PATTERN_LEVELS, Decision

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
-from fleetlore.cli.options import Asked, command, group
-from fleetlore.cli.output import ask, print_json
+from fleetlore.cli.shared import Asked, ask, command, group, print_json
 from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
-from fleetlore.cli.options import Adapter, AdapterName, Asked, Version, command, group
-from fleetlore.cli.output import ask, print_json
+from fleetlore.cli.shared import Adapter, AdapterName, Asked, Version, ask, command, group, print_json
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS
 

@@ -11,8 +11,19 @@ import msgspec
 import typer
 
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Json, Reader, Stack, Tenant, command
-from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
+from fleetlore.cli.shared import (
+    Columns,
+    Json,
+    Reader,
+    Stack,
+    Tenant,
+    ask,
+    command,
+    moment,
+    print_json,
+    print_list,
+    safe,
+)
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, DecisionKind

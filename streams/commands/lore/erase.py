@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.cli.options import Json, Stack, command
-from fleetlore.cli.output import ask, confirm, moment, print_json, print_table, safe
+from fleetlore.cli.shared import Json, Stack, ask, command, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 
 __all__ = ["register"]

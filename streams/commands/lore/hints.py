@@ -13,8 +13,7 @@ import msgspec
 import typer
 
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.options import Reader, command, group
-from fleetlore.cli.output import Columns, ask, moment, print_json, print_list, safe
+from fleetlore.cli.shared import Columns, Reader, ask, command, group, moment, print_json, print_list, safe
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from fleetlore.cli import options as cli_options
-from fleetlore.cli.options import connection
-from fleetlore.cli.output import ask, moment, print_table, safe, safe_lines
+from fleetlore.cli import shared as cli_options
+from fleetlore.cli.shared import ask, connection, moment, print_table, safe, safe_lines
 from fleetlore.cluster import check_address
 from fleetlore.errors import BrokerUnavailable, ConfigError
 
