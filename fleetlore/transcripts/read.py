@@ -1,6 +1,4 @@
-"""Read logged sessions in any form.
-
-Our own form has two files:
+"""Read logged sessions in any form: chats in JSON, the logs of four makers, and our own form of two files.
 
 - `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
   worked, or the log has no result if `output` is null, too), role (tool, message);
@@ -10,11 +8,15 @@ Our own form has two files:
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
+import struct
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,58 +24,286 @@ from typing import Any, Literal
 import msgspec
 
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts import forms
-from fleetlore.transcripts.session import LoggedSession
+from fleetlore.transcripts.calls import text_of_content
+from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, is_message, seconds_of, take_message
 from fleetlore.wire import events as ev
-from fleetlore.wire.decode import read_json
+from fleetlore.wire.decode import read_json, unpacked_zstd
 from fleetlore.wire.events import Kind
 
 __all__ = ["FORMS", "TRAJECTORIES", "Form", "files_of", "groups_of", "read_files", "read_sessions"]
 
 Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
+# Limit of an unpacked part or line: a few kB may expand to gigabytes.
+MAX_PART_BYTES = 128 * 1024 * 1024
+_ATIF_ROLES = {"user": "user", "agent": "assistant"}
+_ZSTANDARD = 93  # some versions of zipfile lack it
+# Finished runs have the first, stopped ones the second only.
+_HEADERS = ("header.json", "_journal/start.json")
+_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
+_ATTACHED = "attachment://"
+# Errors of a damaged or encrypted archive.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield lines in UTF-8 without byte order mark, from UTF-16 too."""
+    with path.open("rb") as file:
+        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            with path.open(encoding="utf-16", errors="replace", newline="\n") as text:
+                yield from (line.encode("utf-8", "replace") for line in text)
+            return
+        file.seek(0)
+        yield file.readline().removeprefix(codecs.BOM_UTF8)
+        yield from file
+
+
+def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
+    """Read sessions of chat messages: a session a line, or an array of sessions (tau-bench, LangSmith).
+
+    A session is a list of messages, or an object that has one under `messages` or `traj`, and perhaps `id`, `task` or
+    `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or `outcome`.
+    """
+    lines = lines_of(path)
+    for line in lines:
+        try:
+            found = read_json(line)
+        except msgspec.DecodeError:
+            if line.strip() not in (b"[", b"{"):  # the beginning of a document
+                if line.strip():
+                    yield None
+                continue
+            try:
+                found = read_json(line + b"".join(lines))
+            except msgspec.DecodeError:  # it was cut
+                yield None
+                continue
+        if isinstance(found, list) and not (found and isinstance(found[0], dict) and is_message(found[0])):
+            yield from map(_readable, found)  # an array of sessions
+        else:
+            yield _readable(found, line)
+
+
+def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
+    try:
+        return _session_of(found, raw or msgspec.json.encode(found))
+    except MALFORMED:
+        return None
+
+
+def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
+    about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
+    messages = about.get("messages") or about.get("traj")
+    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+        return None
+    agent, task = about.get("agent") or about.get("model"), about.get("task", about.get("task_id", ""))
+    talk = Conversation(
+        "messages",
+        str(about["id"]) if "id" in about else raw,
+        agent=agent if isinstance(agent, str) else "",
+        task=str(task) if isinstance(task, str | int) else "",
+        goal=str(about.get("goal") or ""),
+    )
+    for message in messages:
+        try:
+            take_message(talk, message, seconds_of(message.get("timestamp", message.get("created_at"))))
+        except MALFORMED:
+            talk.pass_over("message that cannot be read")
+    reward, succeeded = about.get("reward"), about.get("success", about.get("resolved"))
+    if about.get("outcome") in ("success", "failure"):
+        succeeded = about["outcome"] == "success"
+    talk.session.end(
+        ev.finite(reward) if isinstance(reward, int | float) else None,
+        succeeded if isinstance(succeeded, bool) else None,
+    )
+    return talk.done()
+
+
+def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
+    """Read a transcript of Claude Code. `seen`: entries of other ones, with which a resumed session begins."""
+    talk: Conversation | None = None
+    for line in lines_of(path):
+        try:
+            entry = read_json(line)
+        except msgspec.DecodeError:
+            if line.strip():
+                yield None
+            continue
+        message = entry.get("message") if isinstance(entry, dict) else None
+        if not isinstance(message, dict) or entry.get("isMeta"):
+            continue  # such as summaries
+        if talk is None:
+            # A sub-agent's file has the session's id and another name.
+            talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem, seen=seen)
+        try:
+            take_message(talk, message, seconds_of(entry.get("timestamp")))
+        except MALFORMED:
+            yield None
+    if talk is not None:
+        yield talk.done()
+
+
+def _atif(path: Path) -> LoggedSession:
+    """Read a file in the Agent Trajectory Interchange Format, 1.4 to 1.7."""
+    found = read_json(path.read_bytes())
+    talk = Conversation("atif", str(found["session_id"]), agent=str(found["agent"]["name"]))
+    for step in found["steps"]:
+        time = seconds_of(step.get("timestamp"))
+        if step["source"] in _ATIF_ROLES:
+            talk.say(_ATIF_ROLES[step["source"]], text_of_content(step.get("message")), time)
+        for call in step.get("tool_calls") or ():
+            talk.call(str(call["tool_call_id"]), str(call["function_name"]), call.get("arguments"))
+        for result in (step.get("observation") or {}).get("results") or ():
+            talk.result(str(result.get("source_call_id")), text_of_content(result.get("content")), time=time)
+    return talk.done()
+
+
+def _swe_agent(path: Path) -> LoggedSession:
+    """Read a trajectory of SWE-agent, whose actions are shell commands."""
+    raw = path.read_bytes()
+    found = read_json(raw)
+    talk = Conversation("swe-agent", raw, task=path.stem)
+    for message in found.get("history") or ():
+        if message.get("role") == "user" and not talk.session.goal:
+            talk.say("user", str(message.get("content")))
+    for number, step in enumerate(found["trajectory"]):
+        talk.say("assistant", str(step.get("thought") or ""))
+        if step.get("action"):
+            talk.call(str(number), "bash", {"command": step["action"]})
+            talk.result(str(number), str(step.get("observation") or ""))
+    resolved = (found.get("info") or {}).get("resolved")
+    talk.session.end(None, resolved if isinstance(resolved, bool) else None)
+    return talk.done()
+
+
+def _one(read: Callable[[Path], LoggedSession]) -> Reader:
+    """Return a reader of files with one session. Other files give None."""
+
+    def sessions(path: Path) -> Iterator[LoggedSession | None]:
+        try:
+            yield read(path)
+        except MALFORMED:
+            yield None
+
+    return sessions
+
+
+def _read_inspect(path: Path) -> Iterator[LoggedSession | None]:
+    """Read the samples of a log of Inspect, whose scores are rewards."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except _DAMAGED:
+        yield None
+        return
+    with archive:
+        about = _header(archive)
+        for name in archive.namelist():
+            if name.startswith("samples/") and name.endswith(".json"):
+                try:
+                    yield _sample(read_json(_member(archive, name)), about)
+                except (*MALFORMED, *_DAMAGED):
+                    yield None
+
+
+def _header(archive: zipfile.ZipFile) -> dict[str, Any]:
+    for name in _HEADERS:
+        with suppress(*MALFORMED, *_DAMAGED):
+            return dict(read_json(_member(archive, name))["eval"])
+    return {}
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    about = archive.getinfo(name)
+    if about.file_size > MAX_PART_BYTES:
+        raise zipfile.BadZipFile(f"{name} has more than {MAX_PART_BYTES} bytes")
+    if about.compress_type != _ZSTANDARD:
+        return archive.read(name)
+    about.compress_type, about.CRC = zipfile.ZIP_STORED, None  # type: ignore[assignment]  # as it lies there
+    about.file_size = about.compress_size
+    if len(unpacked := unpacked_zstd(archive.read(about), MAX_PART_BYTES)) > MAX_PART_BYTES:
+        raise zipfile.BadZipFile(f"{name} has more than {MAX_PART_BYTES} bytes")
+    return unpacked
+
+
+def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
+    attached = sample.get("attachments") or {}
+    given: Any = sample.get("input") or ""
+    goal = given if isinstance(given, str) else text_of_content(given[0].get("content"))
+    parts = str(about.get("eval_id", "")), str(sample["id"]), str(sample.get("epoch", 1))
+    agent, task = (str(about.get(name) or "")[: ev.MAX_ID_LENGTH] for name in ("model", "task"))
+    talk = Conversation("inspect", *parts, agent=agent, task=task, goal=goal)
+    for number, event in enumerate(sample.get("events") or ()):
+        time = seconds_of(event.get("timestamp"))
+        if event.get("event") == "tool":
+            error = event.get("error")
+            talk.call(str(number), str(event["function"]), _whole(event.get("arguments"), attached))
+            text = f"{error.get('type', '')}: {error.get('message', '')}" if isinstance(error, dict) else None
+            result = text if text is not None else _whole(event.get("result"), attached)
+            talk.result(str(number), result, text is not None, time)
+        elif event.get("event") == "model":
+            choices = (event.get("output") or {}).get("choices") or [{}]
+            talk.say("assistant", text_of_content((choices[0].get("message") or {}).get("content")), time)
+    talk.session.end(_reward(sample.get("scores") or {}))
+    return talk.done()
+
+
+def _reward(scores: dict[str, Any]) -> float | None:
+    value = next(iter(scores.values())).get("value") if scores else None
+    return ev.finite(value) if isinstance(value, int | float) else _GRADES.get(str(value))
+
+
+def _whole(value: Any, attached: dict[str, Any]) -> Any:
+    if isinstance(value, str) and value.startswith(_ATTACHED):
+        return attached.get(value.removeprefix(_ATTACHED), value)
+    if isinstance(value, dict):
+        return {name: _whole(each, attached) for name, each in value.items()}
+    return [_whole(each, attached) for each in value] if isinstance(value, list) else value
+
+
 Form = Literal["messages", "claude-code", "inspect", "atif", "swe-agent"]
 FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
-    "messages": (forms.read_messages, (".jsonl", ".json")),
-    "claude-code": (forms.read_claude_code, (".jsonl",)),
-    "inspect": (forms.read_inspect, (".eval",)),
-    "atif": (forms.read_atif, (".json",)),
-    "swe-agent": (forms.read_swe_agent, (".traj",)),
+    "messages": (_read_messages, (".jsonl", ".json")),
+    "claude-code": (_read_claude_code, (".jsonl",)),
+    "inspect": (_read_inspect, (".eval",)),
+    "atif": (_one(_atif), (".json",)),
+    "swe-agent": (_one(_swe_agent), (".traj",)),
 }
 TRAJECTORIES, _STEPS = "trajectories.jsonl", "steps.jsonl"
 _HEAD = 65_536
 _CALL_ID = re.compile(rb'"(toolu_\w+)"')
 
 
-def files_of(paths: Sequence[Path], endings: Sequence[str]) -> list[Path]:
+def files_of(paths: Sequence[Path], endings: tuple[str, ...]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise ConfigError(f"{path} does not exist")
         below = path.rglob("*") if path.is_dir() else (path,)
-        found += sorted(
-            each for each in below if each.is_file() and (each == path or each.name.endswith(tuple(endings)))
-        )
+        found += sorted(each for each in below if each.is_file() and (each == path or each.name.endswith(endings)))
     if not found:
         raise ConfigError(f"{', '.join(map(str, paths))} holds no file that ends in {' or '.join(endings)}")
     return found
 
 
 def groups_of(files: Sequence[Path]) -> list[list[Path]]:
-    """Return files in groups whose sessions share no history: copies of a transcript begin with the same call."""
+    """Group files by their first call: copies of a transcript share it."""
     groups: dict[object, list[Path]] = {}
     for path in files:
-        with path.open("rb") as file:
-            first = _CALL_ID.search(file.read(_HEAD))
+        first = _CALL_ID.search(_beginning(path))
         groups.setdefault(first[1] if first else path, []).append(path)
     return list(groups.values())
 
 
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
+
+
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
-    """Yield sessions of files of one form, and None for each unreadable part."""
+    """Yield sessions of one form, and None for each unreadable part."""
     read, _ = FORMS[form]
     if form == "claude-code":
-        read = partial(forms.read_claude_code, seen=set())
+        read = partial(_read_claude_code, seen=set())
     for path in files:
         try:
             written = min(path.stat().st_mtime, time.time())
@@ -93,7 +323,7 @@ def read_sessions(path: Path) -> list[LoggedSession]:
     if own:
         found = [each for file in own if file.suffix in (".jsonl", ".gz") for each in _read_own(file)]
     else:
-        files = files_of([path], [ending for _, endings in FORMS.values() for ending in endings])
+        files = files_of([path], tuple(ending for _, endings in FORMS.values() for ending in endings))
         found = [each for file in files if (form := _form_of(file)) for each in read_files(form, [file])]
     sessions = [each for each in found if each is not None]
     if not sessions:
@@ -102,15 +332,12 @@ def read_sessions(path: Path) -> list[LoggedSession]:
 
 
 def _form_of(path: Path) -> Form | None:
-    if path.suffix == ".eval":
-        return "inspect"
-    if path.suffix == ".traj":
-        return "swe-agent"
+    if path.suffix in (".eval", ".traj"):
+        return "inspect" if path.suffix == ".eval" else "swe-agent"
     try:
-        first = read_json(next(forms.lines_of(path), b""))
+        first = read_json(next(lines_of(path), b""))
     except msgspec.DecodeError:  # a document of several lines
-        with path.open("rb") as file:
-            return "atif" if b'"schema_version"' in file.read(_HEAD) else "messages"
+        return "atif" if b'"schema_version"' in _beginning(path) else "messages"
     if not isinstance(first, dict):
         return "messages"
     if "steps" in first and "agent" in first:
@@ -161,9 +388,9 @@ def _event(line: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(forms.MAX_PART_BYTES + 1), b""), 1):
-                if len(line) > forms.MAX_PART_BYTES:
-                    raise ConfigError(f"{path}, line {number} has more than {forms.MAX_PART_BYTES} bytes")
+            for number, line in enumerate(iter(lambda: file.readline(MAX_PART_BYTES + 1), b""), 1):
+                if len(line) > MAX_PART_BYTES:
+                    raise ConfigError(f"{path}, line {number} has more than {MAX_PART_BYTES} bytes")
                 try:
                     yield read_json(line)
                 except msgspec.DecodeError as error:

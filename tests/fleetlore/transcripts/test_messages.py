@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.transcripts.messages import take_message
 from fleetlore.transcripts.read import read_files
-from fleetlore.transcripts.session import Conversation, LoggedSession
+from fleetlore.transcripts.session import Conversation, LoggedSession, take_message
 from fleetlore.wire import events as ev
 
 Q, ERROR = {"q": "x"}, "no index x"
