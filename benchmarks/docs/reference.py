@@ -17,7 +17,7 @@ import typer
 
 from fleetlore.cli.app import build_app
 from fleetlore.config import describe
-from fleetlore.relay.openapi import openapi
+from fleetlore.relay.app import openapi
 from fleetlore.relay.schemas import asyncapi
 from fleetlore.wire.topics import TOPICS
 from sinks.metrics import CATALOGUE, LABELS

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from fleetlore.http_server import Listener
-    from fleetlore.relay.requests import Tokens
+    from fleetlore.relay.callers import Tokens
 
 __all__ = ["address", "serve_here"]
 
@@ -99,7 +99,7 @@ def relay(
     with extra("relay", "`relay` needs"):
         from fleetlore.http_server import listen, serve_http
         from fleetlore.relay.app import relay_app
-        from fleetlore.relay.requests import read_tokens
+        from fleetlore.relay.callers import read_tokens
     from fleetlore.agent.fleet import Fleet
 
     given = {"openai": openai, "anthropic": anthropic}

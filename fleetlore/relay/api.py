@@ -23,9 +23,8 @@ from fleetlore.join.conversations import Conversations
 from fleetlore.recall.index import LoreIndex
 from fleetlore.refusals import refusals, refused
 from fleetlore.relay import schemas
+from fleetlore.relay.callers import NUMBERLESS, BufferFull, Caller, Member, RemoteSessions, events_of
 from fleetlore.relay.native import Native, send_record
-from fleetlore.relay.requests import NUMBERLESS, Caller, events_of
-from fleetlore.relay.sessions import BufferFull, Member, RemoteSessions
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import OUTCOME, REWARD, Event
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern

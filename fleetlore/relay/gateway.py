@@ -27,8 +27,7 @@ from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPON
 from fleetlore.join.mcp.http_proxy import upstream_client
 from fleetlore.refusals import refused
 from fleetlore.relay.api import body_of
-from fleetlore.relay.requests import OWN_HEADERS, Caller
-from fleetlore.relay.sessions import Member
+from fleetlore.relay.callers import OWN_HEADERS, Caller, Member
 from fleetlore.wire.decode import read_json, rewritten
 
 __all__ = ["Gateway"]

@@ -16,7 +16,7 @@ import yaml
 from fleetlore.adapters.signatures import load_signing_key
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
-from fleetlore.relay.requests import read_tokens
+from fleetlore.relay.callers import read_tokens
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("worker", "trainer")

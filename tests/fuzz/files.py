@@ -23,7 +23,7 @@ from fleetlore.cluster import STACK_FILE
 from fleetlore.config import Settings, variables
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, Base, check_lora, read_lora
-from fleetlore.relay.requests import read_tokens
+from fleetlore.relay.callers import read_tokens
 from fleetlore.testing import FakeClock
 from fleetlore.transcripts.read import FORMS, files_of, read_files, read_sessions
 from fleetlore.transcripts.session import timed_events

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.relay.app import relay_app
-from fleetlore.relay.requests import read_tokens
+from fleetlore.relay.callers import read_tokens
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.test_hooks import RECORDED
 from tests.served import serving

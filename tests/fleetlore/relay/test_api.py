@@ -16,9 +16,8 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.relay.app import relay_app
-from fleetlore.relay.openapi import openapi
-from fleetlore.relay.requests import Caller, read_tokens
+from fleetlore.relay.app import openapi, relay_app
+from fleetlore.relay.callers import Caller, read_tokens
 from fleetlore.wire import events as names
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.build import memory_item, met

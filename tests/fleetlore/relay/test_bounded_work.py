@@ -19,8 +19,8 @@ from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.refusals import refusals
 from fleetlore.relay import api
 from fleetlore.relay.app import Hooks, relay_app
+from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
-from fleetlore.relay.requests import Caller
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.test_api import STARTED, WORKED, event
@@ -136,7 +136,7 @@ def test_cpu_grows_no_faster_than_the_text(fleet: Fleet, door: Callable[[Fleet, 
 
 
 async def test_calls_that_never_end_are_bounded(fleet: Fleet) -> None:
-    from fleetlore.relay.sessions import _RemoteSession
+    from fleetlore.relay.callers import _RemoteSession
     from fleetlore.wire.events import Event
 
     session = _RemoteSession(fleet, "a1", "s1")

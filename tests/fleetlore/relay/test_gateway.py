@@ -21,8 +21,8 @@ from fleetlore.join.conversations import SILENT_SECONDS, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
 from fleetlore.refusals import refusals
 from fleetlore.relay.app import relay_app
+from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
-from fleetlore.relay.requests import Caller
 from fleetlore.transcripts.calls import Verdict
 from fleetlore.wire import events as names
 from tests.build import memory_item

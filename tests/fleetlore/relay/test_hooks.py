@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from fleetlore import Fleet
 from fleetlore.join.hooks import CODING_AGENTS
 from fleetlore.relay.app import Hooks, relay_app
-from fleetlore.relay.requests import Caller
+from fleetlore.relay.callers import Caller
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import know_better

@@ -24,7 +24,7 @@ from fleetlore import ConfigError, Fleet
 from fleetlore.cli.relay import _unix_socket
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.relay.app import relay_app
-from fleetlore.relay.requests import Caller, Tokens
+from fleetlore.relay.callers import Caller, Tokens
 from fleetlore.wire import events as names
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from fleetlore import Fleet
 from fleetlore.refusals import refused
 from fleetlore.relay.app import relay_app
-from fleetlore.relay.requests import Tokens, read_tokens
+from fleetlore.relay.callers import Tokens, read_tokens
 from tests.doubles.recorder import Recorder
 
 

@@ -16,10 +16,10 @@ from fleetlore.agent import doors
 from fleetlore.join import conversations
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.kafka.by_relay import LORE, Following
-from fleetlore.relay import app, native, sessions
+from fleetlore.relay import app, callers, native
 from fleetlore.relay.app import Hooks, relay_app
+from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
-from fleetlore.relay.requests import Caller
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
@@ -36,7 +36,7 @@ TOKENS = {each: f"token-of-{each.agent}-00000" for each in (ALICE, BOB, EVE)}
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds as they are would take thousands of requests to reach."""
-    for module, name in ((sessions, "MAX_SESSIONS"), (native, "MAX_SESSIONS"), (doors, "_MOST_SESSIONS")):
+    for module, name in ((callers, "MAX_SESSIONS"), (native, "MAX_SESSIONS"), (doors, "_MOST_SESSIONS")):
         monkeypatch.setattr(module, name, MOST)
     monkeypatch.setattr(conversations, "_MOST", MOST)
     monkeypatch.setattr(app, "_MOST_AGENTS", MOST)
