@@ -26,8 +26,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fleetlore.errors import ConfigError
+from fleetlore.limits import refused
 from fleetlore.loopback import Application, Message, Receive, Send
-from fleetlore.refusals import refused
 
 __all__ = ["PROBLEM", "Listener", "listen", "serve_http"]
 

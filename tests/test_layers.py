@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(each.split())
     for each in (
-        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.loopback fleetlore.refusals fleetlore.words",
-        "fleetlore.cluster fleetlore.http_server fleetlore.shares",
+        "fleetlore.errors fleetlore.clock fleetlore.files fleetlore.limits fleetlore.loopback fleetlore.words",
+        "fleetlore.cluster fleetlore.http_server",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
         "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fleetlore.agent.session import Session
-from fleetlore.shares import Share, Shares
+from fleetlore.limits import Share, Shares
 
 __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"]
 

@@ -19,8 +19,7 @@ from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.join.dialects import Body, Dialect, Made, Result, Turn, call_of_item, response_of
-from fleetlore.refusals import refused
-from fleetlore.shares import Shares
+from fleetlore.limits import Shares, refused
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire.events import Outcome
 

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import ConfigError, ModelUnavailable, NotOpen
-from fleetlore.refusals import refused
+from fleetlore.limits import refused
 from fleetlore.transcripts.session import MALFORMED, timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
 from fleetlore.wire.decode import inflated, unpacked_zstd

@@ -20,8 +20,8 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.http_server import PROBLEM
 from fleetlore.join.conversations import Conversations
+from fleetlore.limits import refusals, refused
 from fleetlore.recall.index import LoreIndex
-from fleetlore.refusals import refusals, refused
 from fleetlore.relay import schemas
 from fleetlore.relay.callers import NUMBERLESS, BufferFull, Caller, Member, RemoteSessions, events_of
 from fleetlore.relay.native import Native, send_record

@@ -23,12 +23,11 @@ from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
-from fleetlore.refusals import refusals
+from fleetlore.limits import Shares, refusals
 from fleetlore.relay import schemas
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Api, Operation, answer, body_of, problem
 from fleetlore.relay.callers import Caller, Member, Tokens, caller_of
 from fleetlore.relay.gateway import Gateway
-from fleetlore.shares import Shares
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import MAX_ID_LENGTH
 

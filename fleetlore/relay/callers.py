@@ -20,7 +20,7 @@ from fleetlore.agent.session import Session
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 from fleetlore.errors import ConfigError, InvalidEvent
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.shares import Shares
+from fleetlore.limits import Shares
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import read_json

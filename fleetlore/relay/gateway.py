@@ -25,7 +25,7 @@ from fleetlore.agent.session import Session
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
 from fleetlore.join.mcp.http_proxy import upstream_client
-from fleetlore.refusals import refused
+from fleetlore.limits import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.callers import OWN_HEADERS, Caller, Member
 from fleetlore.wire.decode import read_json, rewritten

@@ -22,9 +22,9 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.kafka.by_relay import LORE, Followed, Following, RelayedRecord
 from fleetlore.kafka.client import ANSWER_SECONDS, STOP_SECONDS, connected, make_producer
 from fleetlore.kafka.read import Fetched, Follower
+from fleetlore.limits import Shares
 from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_pattern
 from fleetlore.relay.callers import MAX_SESSIONS, BufferFull, Caller
-from fleetlore.shares import Shares
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import json_reader, msgpack_reader
 from fleetlore.wire.events import Event

@@ -18,7 +18,7 @@ import msgspec
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import Fetched, Follower, read_to_end
-from fleetlore.refusals import refused
+from fleetlore.limits import refused
 from fleetlore.stats import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision

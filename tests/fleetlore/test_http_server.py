@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from fleetlore.errors import ConfigError
 from fleetlore.http_server import PROBLEM, HttpLimits, Listener, listen
-from fleetlore.refusals import refusals, refused
+from fleetlore.limits import refusals, refused
 from tests.fleetlore.relay.test_command import make_certificate
 from tests.served import serving
 

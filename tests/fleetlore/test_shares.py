@@ -7,8 +7,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.refusals import refusals
-from fleetlore.shares import Shares
+from fleetlore.limits import Shares, refusals
 
 CALLERS = st.tuples(st.sampled_from("xy"), st.sampled_from("abc"))
 

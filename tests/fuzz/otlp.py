@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fleetlore.join.otlp import Traces, receiving_app
-from fleetlore.refusals import refusals
+from fleetlore.limits import refusals
 from tests.fuzz.asgi import Asked, ask, running, size
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, changed, json_of, mutated

@@ -18,7 +18,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from fleetlore.join.hooks import CODING_AGENTS
 from fleetlore.kafka.by_relay import LORE
-from fleetlore.refusals import refusals
+from fleetlore.limits import refusals
 from fleetlore.relay.app import openapi, relay_app
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED, event

@@ -16,7 +16,7 @@ import pytest
 from fleetlore import Fleet
 from fleetlore.join.conversations import Conversations
 from fleetlore.join.dialects import CHAT_COMPLETIONS
-from fleetlore.refusals import refusals
+from fleetlore.limits import refusals
 from fleetlore.relay import api
 from fleetlore.relay.app import Hooks, relay_app
 from fleetlore.relay.callers import Caller

@@ -19,7 +19,7 @@ from fleetlore import Fleet, current_session
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.conversations import SILENT_SECONDS, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
-from fleetlore.refusals import refusals
+from fleetlore.limits import refusals
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from fleetlore import Fleet
-from fleetlore.refusals import refused
+from fleetlore.limits import refused
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Tokens, read_tokens
 from tests.doubles.recorder import Recorder

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.refusals import refusals
+from fleetlore.limits import refusals
 from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read_json, well_formed
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Trajectory

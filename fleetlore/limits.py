@@ -1,14 +1,36 @@
-"""Hold a bounded number of entries for many callers, so that no caller displaces what others hold."""
+"""Bound what callers make a process hold, and count what it refuses."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import logging
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from fleetlore.refusals import refused
+__all__ = ["Share", "Shares", "refusals", "refused"]
 
-__all__ = ["Share", "Shares"]
+log = logging.getLogger(__name__)
+
+_counting = threading.Lock()
+_refused: Counter[str] = Counter()
+
+
+def refused(reason: str, detail: str) -> None:
+    """Count a refusal, and log the first, second, fourth, eighth … of a reason. `reason`: from a bounded set, fit for a
+    metric label.
+    """
+    with _counting:
+        _refused[reason] += 1
+        count = _refused[reason]
+    if count & (count - 1) == 0:
+        log.warning("refused %d times so far (%s): %s", count, reason, detail)
+
+
+def refusals() -> dict[str, int]:
+    with _counting:
+        return dict(_refused)
+
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
