@@ -71,7 +71,7 @@ _BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
 _BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
 # Forms without a fixed substring: kind, pattern, and a shape that every match contains. A shape starts with one literal
 # character, which makes its search fast.
-_BY_SHAPE: tuple[tuple[str, str, str], ...] = (
+_SHAPES: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
     ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
@@ -82,9 +82,9 @@ _BY_SHAPE: tuple[tuple[str, str, str], ...] = (
      r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])", _BEHIND_A_WORD),
     ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )  # fmt: skip
-_SHAPED = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in _BY_SHAPE)
+_BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in _SHAPES)
 # One search for two alternatives takes three times as long.
-_SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _BY_SHAPE)))
+_SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _SHAPES)))
 
 
 # Such a word and its continuation if it names a value, in text or JSON. Words and signs start differently, so no
@@ -192,7 +192,7 @@ _MANY_NAMES = 32
 _SCANNED_CHARS = 500
 
 KINDS: frozenset[str] = frozenset(
-    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _SHAPED), *_NAMED)
+    rule.kind for rule in (*(rule for *_, rules in _FORMS for rule in rules), *(rule for _, rule in _BY_SHAPE), *_NAMED)
 )
 
 
@@ -264,7 +264,7 @@ def _masked(text: str) -> str:
                     if needle in within:
                         text = rule.pattern.sub(_noting(rule, known), text)
                         break
-    for by_shape, rule in _SHAPED:
+    for by_shape, rule in _BY_SHAPE:
         if by_shape.search(text):
             text = rule.pattern.sub(_noting(rule, known), text)
     folded = fold(text) if words else ""
