@@ -18,7 +18,7 @@ import zstandard
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.kafka.encode import encode
-from fleetlore.transcripts import forms
+from fleetlore.transcripts import read as forms
 from fleetlore.transcripts.calls import verdict_of
 from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions
 from fleetlore.transcripts.session import Conversation, LoggedSession, seconds_of, timed_events
