@@ -4,7 +4,8 @@
 
 LOG is InterCode's SQL log and QUESTIONS its `ic_spider_dev.json`; the client reaches its `ic_spider_dbs.sql`, under
 `lower_case_table_names=1`. A state is the chat up to the failed first call of a later session, one a task. No learned
-pair, and no session behind the advice, is of these tasks. OUT keeps the answers: a run goes on where one stopped.
+pair, and no session behind the advice, is of these tasks. The trainer's gate judges the adapter by later pairs. OUT
+keeps the answers: a run goes on where one stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import typer
@@ -28,19 +29,59 @@ from peft import PeftModel
 
 from benchmarks.evaluate.figures import interval
 from benchmarks.evaluate.fleet import Fleet
+from benchmarks.evaluate.places import at_places
+from benchmarks.evaluate.world import LoggedTask
+from benchmarks.living.past import pinned
 from benchmarks.living.world import Call
-from benchmarks.policy import OBJECTIVES, advice, log_of
-from fleetlore.wire.trajectory import Trajectory
-from models.policy.gate import split
-from models.policy.learn import LanguageModel, Training
-from models.policy.pairs import Pair, calling, chat
+from fleetlore.transcripts.read import read_sessions
+from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire.trajectory import Judgment, Trajectory
+from models.calls.gate import GateReport
+from models.judge import JudgeChain
+from models.policy.gate import judge_policy, split
+from models.policy.learn import LanguageModel
+from models.policy.pairs import Pair, calling, chat, preference_pairs
+from streams.offline.memory_pipeline import run_logs
 
 ARMS = {"none": (), "weights": ("none",), "text": ("none",), "weights and text": ("none", "text")}
 # Tokens of a learned pair and of a written call: longer ones take too long on a CPU.
 _PAIR_TOKENS, _CALL_TOKENS = 260, 80
 STATES, _BATCH = 80, 20
+_QUORUM = 2
+# Later pairs for the gate, evenly spaced.
+_LATER = 30
 # The log's server refuses columns that are not grouped by.
 _STRICT = "SET sql_mode=CONCAT(@@sql_mode, ',ONLY_FULL_GROUP_BY'), max_statement_time=10; START TRANSACTION READ ONLY; "
+
+
+class Log(NamedTuple):
+    """Sessions as they were logged, in the order in which they are played, and as the first stage closes them."""
+
+    logged: list[LoggedSession]
+    trajectories: list[Trajectory]
+
+    def pairs(self) -> list[Pair]:
+        judge = JudgeChain()
+        return preference_pairs(
+            [Judgment(trajectory=each, verdict=judge.judge(each)) for each in self.trajectories], _QUORUM
+        )
+
+
+def log_of(data: Path) -> Log:
+    """Return the sessions of a log at SQL tasks, in one drawn order."""
+    logged = at_places([each for each in read_sessions(data) if each.task.startswith("sql")])
+    trajectories = asyncio.run(run_logs(logged, seed=0, learn=False)).trajectories
+    by_session = {each.session: each for each in logged}
+    return Log([by_session[each.session] for each in trajectories], trajectories)
+
+
+def advice(fleet: Fleet, state: Trajectory) -> str:
+    """Return the advice to a newcomer after the failed first call of a session."""
+    call, task = state.calls[0], LoggedTask(state.task, state.goal, state.calls[0].tool, state.place)
+    with fleet.session(task, f"asks/{state.id}", model=True) as session:
+        with session.action(call.tool, call.arguments) as action:
+            action.fail(call.error_type or "", call.error_message or "")
+        return pinned(session.advise().text)
 
 
 class Databases:
@@ -79,14 +120,25 @@ class Databases:
 class Writer(LanguageModel):
     """A model that writes calls."""
 
-    def learn_once(self, pairs: Sequence[Pair], folder: Path) -> None:
-        """Learn the pairs that fit, unless the folder has an adapter, and run the adapter."""
+    def learn_once(self, older: Sequence[Pair], later: Sequence[Pair], folder: Path) -> GateReport:
+        """Learn the older pairs that fit, unless the folder has an adapter, run it, and ask the gate about it."""
+        before, alone = self._perplexity(), self.margins(later)
         if not folder.exists():
-            self.learn([each for each in pairs if sum(map(len, self._encoded(each))) < _PAIR_TOKENS])
+            self.learn([each for each in older if sum(map(len, self._encoded(each))) < _PAIR_TOKENS])
             self._model.save_pretrained(folder)
         self.run_alone()
+        self._model = PeftModel.from_pretrained(self._plain, folder).eval()
+        report = judge_policy(later, alone, self.margins(later), None, (before, self._perplexity()))
         # Half the bytes of the weights take half the time for each word.
-        self._model = PeftModel.from_pretrained(self._plain, folder).eval().to(torch.bfloat16)
+        self._model.to(torch.bfloat16)
+        return report
+
+    def _perplexity(self) -> float:
+        """Compute as the trainer does. All else may use matrix units for bfloat16, which some processors have."""
+        torch.set_float32_matmul_precision("highest")
+        found = self.perplexity()
+        torch.set_float32_matmul_precision("medium")
+        return found
 
     def write(self, states: Sequence[Trajectory], read: Sequence[str], *, adapted: bool) -> list[str]:
         """Return the next call of each state. Its beginning is given, so that every answer is a call."""
@@ -119,16 +171,16 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def main(log: Path, model: Path, questions: Path, client: str, out: Path, objective: str = "imitation") -> None:
+def main(log: Path, model: Path, questions: Path, client: str, out: Path) -> None:
     """Measure one adapter."""
     torch.set_num_threads(1)
-    torch.set_float32_matmul_precision("medium")  # some processors have matrix units for bfloat16
-    logged, databases = log_of(log, "sql"), Databases(client, questions)
-    older, _ = split(logged.pairs())
+    logged, databases = log_of(log), Databases(client, questions)
+    older, later = split(logged.pairs())
     learned, end = {pair.task for pair in older}, max(pair.ended for pair in older)
     asked = databases.states([each for each in logged.trajectories if each.ended > end], learned)
-    writer = Writer(model, Training(updates=25, objective=OBJECTIVES[objective]))
-    writer.learn_once(older, out / "adapter")
+    writer = Writer(model)
+    report = writer.learn_once(older, later[:: -(-len(later) // _LATER)], out / "adapter")
+    typer.echo(json.dumps({"gate": report.reason, **report.figures}, indent=1))
     fleet, tasks, both = Fleet(lore=True), {each.task for each in asked}, zip(*logged, strict=True)
     asyncio.run(fleet.learn([past for past, each in both if each.ended <= end and each.task not in tasks]))
     path = out / "rows.jsonl"

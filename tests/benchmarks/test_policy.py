@@ -1,5 +1,6 @@
-"""That the objectives are compared on the same pairs, that the rival reads advice, and that calls are executed."""
+"""That a newcomer reads advice, that calls are executed, and that a run goes on."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Collection, Iterable
@@ -9,28 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import policy_calls
-from benchmarks.policy import OBJECTIVES, Rows, compare, log_of, with_text
+from benchmarks.evaluate.fleet import Fleet
 from benchmarks.tiny_model import save_tiny_model
-from models.policy.gate import split
-from models.policy.pairs import preference_pairs
-from tests.models.policy.made import fleet
-
-
-@pytest.mark.long
-def test_a_row_says_what_an_objective_gained(tmp_path: Path) -> None:
-    older, later = split(preference_pairs(fleet(60), 2))
-    base = save_tiny_model(tmp_path)
-    for each in OBJECTIVES:
-        rows = Rows(tmp_path / "rows.jsonl", later, {pair.task for pair in older})
-        compare(base, each, older, later, [], rows, updates=5, every=2)
-    kept = Rows(tmp_path / "rows.jsonl", later, set()).kept
-    assert list(kept) == [("alone", 0), *((each, updates) for each in OBJECTIVES for updates in (2, 4, 5))]
-    assert len({row["margin_base"] for key, row in kept.items() if key[0] != "alone"}) == 1
-    assert kept["margin", 5]["margin_gained"]["mean"] > 0 and kept["dpo", 5]["margin_gained"]["mean"] > 0
-    gained = kept["margin", 5]
-    assert gained["margin_gained"]["mean"] == pytest.approx(
-        gained["worked_gained"]["mean"] - gained["failed_gained"]["mean"], abs=1e-3
-    )
 
 
 def write_log(folder: Path, tasks: Iterable[int], stuck: Collection[int] = ()) -> None:
@@ -53,16 +34,11 @@ def write_log(folder: Path, tasks: Iterable[int], stuck: Collection[int] = ()) -
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_the_rival_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
+def test_a_newcomer_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
     write_log(tmp_path, tasks=range(5))
-    log = log_of(tmp_path, "sql")
-    older, later = split(log.pairs())
-    texts = with_text(log, older, later)
-    assert len(texts) == len(later) >= 12
-    for plain, told in zip(later, texts, strict=True):
-        assert told.prompt[:-1] == plain.prompt and told._replace(prompt=[]) == plain._replace(prompt=[])
-        assert told.prompt[-1]["role"] == "user" and "items" in told.prompt[-1]["content"]
-    assert any("things" in told.prompt[-1]["content"] for told in texts)
+    log, fleet = policy_calls.log_of(tmp_path), Fleet(lore=True)
+    asyncio.run(fleet.learn(log.logged))
+    assert "things" in policy_calls.advice(fleet, log.trajectories[0])
 
 
 # Answers as the client of a database does: `--batch --skip-column-names --execute QUERY DATABASE`.
@@ -86,7 +62,7 @@ def databases(tmp_path: Path) -> policy_calls.Databases:
 
 def test_a_call_is_executed_and_compared_with_the_gold_query(databases: policy_calls.Databases, tmp_path: Path) -> None:
     write_log(tmp_path, tasks=range(3))
-    met = log_of(tmp_path, "sql").trajectories
+    met = policy_calls.log_of(tmp_path).trajectories
     states = databases.states(met, {"sql/1"})
     assert {each.task for each in states} == {"sql/0", "sql/2"}
 
