@@ -28,7 +28,7 @@ cached_hash = lru_cache(maxsize=16_384)(stable_hash)
 
 
 def user_hash(user: str) -> str:
-    """Return the pipeline's only name of a user: 13 hex digits of the composed Unicode form (NFC)."""
+    """Return the pipeline's only name of a user: 13 hex digits."""
     return f"{stable_hash(normalize('NFC', user)):013x}"
 
 
@@ -39,14 +39,14 @@ def drawn(key: str, share: float) -> bool:
 
 @lru_cache(maxsize=16_384)  # called at every step
 def withheld(session: str, id: str, share: float) -> bool:
-    """Whether a tip is withheld from this session, to measure its effect: only a randomised holdout can, because advice
-    is shown in easy and hard sessions. A larger `share` withholds the same draws and more.
+    """Whether a tip is withheld from this session: only a randomised holdout can measure its effect, because advice is
+    shown in easy and hard sessions. A larger `share` withholds the same draws and more.
     """
     return drawn(f"holdout\x1f{session}\x1f{id}", share)
 
 
 def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a rate (Wilson 1927), or (0, 1) without trials."""
+    """Return the interval of a rate (Wilson 1927), or (0, 1) without trials."""
     if calls <= 0:
         return 0.0, 1.0
     rate = failures / calls
@@ -57,9 +57,8 @@ def wilson(failures: float, calls: float, z: float = 1.96) -> tuple[float, float
 
 
 def newcombe(one: tuple[float, float], other: tuple[float, float], z: float = 1.96) -> tuple[float, float]:
-    """Return the interval of the difference of two independent rates, each as (trials, hits).
-
-    Newcombe's hybrid score interval (Newcombe 1998, Statistics in Medicine 17:873–890, method 10).
+    """Return the interval of the difference of two independent rates, each as (trials, hits): Newcombe's hybrid score
+    interval (Newcombe 1998, Statistics in Medicine 17:873–890, method 10).
     """
     (trials, hits), (other_trials, other_hits) = one, other
     rate, other_rate = hits / trials, other_hits / other_trials
@@ -106,7 +105,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """The failure rate of a group of calls, with its 95 % interval. An error counts its tool's calls."""
+    """The failure rate of a group of calls, with its 95 % interval."""
 
     tool: str
     calls: int
@@ -171,7 +170,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
 
 
 def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
-    """Whether a rate (calls, failures) changed: the 95 % interval of the difference excludes 0."""
+    """Whether a rate (calls, failures) changed: the difference's 95 % interval excludes 0."""
     if not now[0] or not before[0]:
         return "unknown"
     low, high = newcombe(now, before)
@@ -184,9 +183,7 @@ def degraded(calls: int, failures: int) -> bool:
 
 
 def worsened(now: tuple[int, int], before: tuple[int, int]) -> bool:
-    """Whether a rate (calls, failures) has risen by 10 points, by the lower end of its 95 % interval. A tool that
-    always fails often is no news.
-    """
+    """Whether a rate (calls, failures) has surely risen by 10 points. A tool that always fails often is no news."""
     return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
 
 

@@ -1,8 +1,7 @@
 """Look up what the fleet knows that matters to the next action: in memory, no network.
 
-Advice is mostly silent: more recalled memory measured worse than less (ReasoningBank: best at one item). Tips come from
-`fleetlore.advice.sources` and pass `fleetlore.advice.gate`. A tip is shown once in a session, except for the names with
-which a call fails. A random share is withheld, and its place stays empty.
+Advice is mostly silent: more recalled memory measured worse than less (ReasoningBank: best at one item). A tip is shown
+once in a session, except for the names with which a call fails. A random share is withheld, and its place stays empty.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ class Advice(NamedTuple):
 
     Attributes:
         tips: the most important first.
-        health: calls and failures of this kind of call, with transient errors, or None if it was never made.
-        risk: chance that the call fails, 0..1, or None. Without a call model it is the failure rate of such calls
-            (Jeffreys' estimate) without transient errors.
-        nonce: of the fence around its text, one for a whole session.
+        health: of this kind of call, with transient errors, or None if it was never made.
+        risk: chance that the call fails, 0..1, or None. Without a call model it is Jeffreys' estimate, without
+            transient errors.
+        nonce: of the fence around its text.
         held: whether it answers a call that was not made.
     """
 
@@ -99,13 +98,8 @@ def advise(
     most: int = MAX_TIPS,
     max_chars: int = MAX_CHARS,
 ) -> Advice:
-    """Return the fleet's advice.
-
-    Args:
-        cautions: warnings that follow from the session itself.
-        holdout_share: share of the tips that is withheld, 0..1.
-        most: largest number of tips, withheld ones included.
-        max_chars: largest length of the text, except for the first tip.
+    """Return the fleet's advice. `cautions`: warnings that follow from the session itself. `most`: number of tips,
+    withheld ones included. `max_chars`: of the text, except for the first tip.
     """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:
@@ -166,8 +160,7 @@ def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator
     for each in found:
         if (each.key and each.key in moment.met.shown) or (each.item is not None and moment.still_works(each.item)):
             continue
-        tip = tell(each, moment.reader, None if each.item is None else index.vouched(each.item))
-        if tip is not None:
+        if tip := tell(each, moment.reader, None if each.item is None else index.vouched(each.item)):
             yield tip
 
 

@@ -1,8 +1,7 @@
 """Say before a call what it will fail for, and what works instead: one line, or nothing.
 
-If the call model knows the tool, the model decides: it has seen how such calls end, those that worked as well. A
-failure that is newer than the model, or of a tool that it does not know, is judged by counts: how often this kind of
-call fails. In free text the kind of a call says little, so there the failure must name something that the call holds.
+The call model decides on tools that it knows, because it has also seen calls that worked. Newer failures and other
+tools are judged by counts. In free text the failure must name something that the call holds.
 """
 
 from __future__ import annotations
@@ -35,49 +34,46 @@ from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.stats import wilson
 from fleetlore.wire.lore import Pattern
 
-# Lower bound of the rate at which a kind of call fails: one failure of one call is enough (0.21).
+# Lower bound of the failure rate: one failure of one call is enough (0.21).
 _WARN_RATE = 0.2
-# P(the call fails), and share of the sessions with its names in which it failed, from which a call may be held.
+# P(the call fails), and share of sessions with its names in which it failed, from which a call may be held.
 _SURE = 0.8
 _LIKELIER = 0.5
-# Members of an owner that are listed after its name.
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
-# Bounds of the share of sessions in which a failed call worked when it was sent again unchanged (Wilson, 95 %): below
-# the first it never works, above the second it works. From so many sessions on a wider kind of failure is not asked.
+# Wilson's 95 % bounds of the share of resent calls that worked: below the first they never work, above the second they
+# do. From `_ENOUGH_RESENDS` sessions on a wider kind of failure is not asked.
 _NEVER_WORKS, _MOSTLY_WORKS = 0.2, 0.5
 _ENOUGH_RESENDS = 8
 _LONGEST_WAIT_SECONDS = 600
 _NAME_MASK = "<name>"
-# The host of a URL in the shape of a call.
 _HOST = re.compile(r"\burl\(([^)]+)\)")
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
-# A placeholder that the reader fills: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
+# The reader fills it: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
 _SLOT = re.compile(r"<([a-z ]{1,24})>")
-# A transient error counts its agents, halved every minute. Below this it has passed: one agent's after two minutes.
+# A transient error counts its agents, halved every minute. Below `_TRANSIENT_PASSED` it has passed.
 _TRANSIENT_HALF_LIFE_SECONDS = 60.0
 _TRANSIENT_PASSED = 0.25
 _TRANSIENT_SECONDS = 300.0
 
 
 def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Another value in place of an argument's, or another name in place of one, with which such calls failed."""
+    """Another value or name in place of one with which such calls failed."""
     call, outlook, model = moment.asked.call, moment.asked.outlook, moment.known.model
     if call is None or not index.recoveries_of_tool(call.tool):
         return
     for part, is_argument in dict.fromkeys(parts_of(call.arguments)):
         for item in index.changes(call.tool, part):
-            # The model has also seen how such calls end that worked. It decides for a text. A call that it holds
-            # likelier to work than to fail is not changed for lore that saw it fail alone, if a quorum made such calls.
+            # The model decides for a text, because it has also seen calls that worked. A call that it holds likelier to
+            # work is not changed for lore that saw it fail alone, if a quorum made such calls.
             is_open = outlook is None or model is None or item.first_seen > model.until
             if not is_open and is_argument and outlook is not None and model is not None:
                 old = model.old_value(call.tool, item.was)
                 is_open = outlook.fails >= _LIKELIER or (old is not None and old.works < moment.known.quorum)
             fits = is_sure(item) and holds(call.arguments, item.was) and is_open and (is_argument or is_rename(item))
             if fits and names_beside(item) is None and not is_own(item, moment.met.key):
-                # The sessions for which it failed, and those for which it worked.
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
                 yield change_tip(item, "changed", call.arguments, fails)
 
@@ -91,7 +87,7 @@ def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """What came of sending such a failed call again unchanged, where that is sure: it never works, or after a wait."""
+    """Say whether such a failed call ever works when it is sent again unchanged, if that is sure."""
     failed = moment.met.unchanged
     if failed is None:
         return
@@ -144,7 +140,7 @@ def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The most frequent failure of this kind of call that the model cannot know yet."""
+    """Yield the most frequent failure of this kind of call that the model cannot know yet."""
     call, model = moment.asked.call, moment.known.model
     if call is None:
         return
@@ -171,7 +167,7 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield a transient fault: of this kind of call or of the host that it names, or at the start of a whole tool."""
+    """Yield transient faults: of this kind of call or of its host, or at the start of a whole tool."""
     call, time = moment.asked.call, moment.known.now
     host = _HOST.search(call.shape) if call is not None else None
     groups: Iterable[tuple[str, Pattern | None, Iterable[Pattern]]]
@@ -194,7 +190,6 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _after_a_wait(failure: Pattern | None, quorum: int) -> tuple[str, str]:
-    """How long to wait, and in how many sessions the call then worked, if that is sure."""
     sessions, worked, agents, seconds = (failure.again if failure is not None else ()) or (0, 0, 0, 0)
     if agents < max(1, quorum) or wilson(worked, sessions)[0] <= _MOSTLY_WORKS or seconds > _LONGEST_WAIT_SECONDS:
         return "Wait", ""
@@ -202,9 +197,9 @@ def _after_a_wait(failure: Pattern | None, quorum: int) -> tuple[str, str]:
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float) -> bool:
-    """Whether most of the calls fail so, as far as is known: one endpoint's fault is no reason to wait for another's.
+    """Whether most of the calls fail so: one endpoint's fault is no reason to wait for another's.
 
-    The patterns do not say which endpoint failed. A kind of call has no hours, so all its calls count while it is new.
+    A kind of call has no hours, so all its calls count while it is new.
     """
     met = sum(each.failures for each in passing)
     if health is None or health.calls < met:
@@ -220,7 +215,7 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float)
 
 
 def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Situation) -> bool:
-    """Whether a quorum met the fault, or all who made such calls: one agent does not stop a tool that others use."""
+    """Whether a quorum met the fault, or all who made such calls: one agent stops no tool that others use."""
     agents = max(each.agents for each in passing)
     return agents >= moment.known.quorum or health is None or health.agents <= agents
 
@@ -230,7 +225,7 @@ def _is_own(passing: Collection[Pattern], moment: Situation) -> bool:
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:
-    """Weight of a transient pattern: the agents that met it lately, halved every minute; 0 once it has passed."""
+    """The agents that met a pattern lately, halved every minute; 0 once it has passed."""
     age = max(0.0, now - pattern.last_seen)
     if not pattern.transient or age > _TRANSIENT_SECONDS:
         return 0.0
@@ -250,10 +245,10 @@ def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
 
 
 def need_tip(of: Need) -> Tip:
-    """Say which property of the thing that an argument names makes the call work, and which makes it fail."""
+    """Say for which property of the thing that an argument names calls fail."""
     id = pattern_id("need", of.tool, of.argument, of.field, of.value)
     fails = (of.failed + 0.5) / (of.held + 1.0)
-    # A need is of what the asker's own results say of the thing, so all its words are the asker's.
+    # The asker's own results hold all these words.
     if not of.field:
         text = f"{of.tool} fails with a `{of.argument}` that {of.value} has taken before."
     else:
@@ -276,7 +271,6 @@ def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, f
         parts = (*first, f"{call.tool} fails with {last}: ", _kind_quote(expected), ".")
     arguments = substituted(call.arguments, swaps) if swaps else None
     sure = fails >= _SURE or expected.failed >= _SURE * max(1, expected.held)
-    # A name that fails is named each time that it is proposed.
     return Tip(
         id, "foreseen", parts, kind=expected.kind, rejected=expected.names, brings=tuple(swaps.values()), chance=fails,
         sure=sure, call=arguments,
@@ -290,7 +284,7 @@ def look_up_quote(of: LookUp) -> Quote:
 
 
 def replacements(moment: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
-    """One working name for each rejected one that has a near one at the place."""
+    """Return the near name at the place of each rejected one that has one, with its text."""
     place = moment.known_place
     parts: list[Part] = []
     swaps: dict[str, str] = {}
@@ -305,7 +299,6 @@ def replacements(moment: Situation, rejected: Collection[str], call: str) -> tup
 
 
 def members_of(names: Iterable[str], place: PlaceNames) -> tuple[Part, ...]:
-    """List the members of these names at a place. Names without members are left out."""
     found: list[Part] = []
     for name in names:
         if members := place.members.get(name, ())[:_MOST_MEMBERS]:
@@ -314,7 +307,7 @@ def members_of(names: Iterable[str], place: PlaceNames) -> tuple[Part, ...]:
 
 
 def name_quote(text: str) -> Quote:
-    """Names of a place. All that the call model holds of one has its quorum."""
+    """Quote names of a place: the call model holds only those with a quorum."""
     return Quote(text, PROVEN, "name")
 
 
@@ -324,14 +317,12 @@ def _kind_quote(*kinds: Expected) -> Quote:
 
 
 def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:
-    """Half of these calls fail, and it is the other half: a warning would speak against the part that works."""
+    """Whether it is the other half of these calls that fails."""
     changes = [item for item in index.recoveries(failure) if item.was and item.now and is_sure(item)]
     return bool(changes) and not any(holds(call.arguments, item.was) for item in changes)
 
 
 class _Counted(NamedTuple):
-    """A failure of a kind of call."""
-
     pattern: Pattern
     mentioned: tuple[str, ...]
     of_any_call: bool
@@ -355,10 +346,9 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
 
 
 def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
-    """Failures of a kind of call for a lasting reason, and calls; both without transient errors.
+    """Return failures of a kind of call for a lasting reason, and calls, both without transient errors.
 
-    A new pattern comes at once; the health row of a call that was known before comes seconds later, or not at all.
-    Until then the pattern speaks for itself.
+    A new pattern comes at once, the call's health row seconds later, or not at all. Until then only the pattern counts.
     """
     met = sum(pattern.failures for pattern in patterns)
     if health is None or health.calls < met:
@@ -369,7 +359,7 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
 
 
 def _is_own_check(call: MadeCall, kind: str) -> bool:
-    """Whether the failure would be what the call itself says where its own check fails: its author knows that."""
+    """Whether the call's own check would fail: its author knows that text."""
     if kind.startswith(_CHECK):
         return _ASSERT in call.tokens
     said = " ".join(_QUOTED.findall(call.text[:CALL_CHARACTERS])).lower()

@@ -17,13 +17,12 @@ __all__ = [
     "item_tip", "names_beside", "parts_of", "says_where", "substituted",
 ]  # fmt: skip
 
-# P(the call fails) by Jeffreys' estimate, of one call that failed, from which a call may be held.
+# P(the call fails) by Jeffreys' estimate of one failed call, from which a call may be held.
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
 _QUOTES = "'\""
 _QUOTED = re.compile(r"`([^`]+)`")
-# `Table 'shop.cars'` names its database. `Unknown column 'type'` may come from any table.
-# The error is about the names of a language, a library or a program, which are the same at every place.
+# Errors about names of a language, a library or a program, which are the same at every place.
 _OF_LANGUAGE = re.compile(
     r"no attribute|unexpected keyword|was removed|no such (?:function|module|option|command)|command not found|"
     r"(?:unrecogni[sz]ed|unknown|invalid|illegal) (?:argument|option|flag|command|subcommand|function|choice|frequency|"
@@ -34,8 +33,6 @@ _QUALIFIED = re.compile(r"\w[./:]\w")
 
 
 def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: float | None = None) -> Tip:
-    """Return the tip of a recovery."""
-
     def quote(text: str) -> Quote:
         return Quote(text, item.agents, "call", item.danger, item.now)
 
@@ -65,7 +62,7 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """Yield each part of a call that a recovery may have changed, and whether it is a whole argument (`name`,
+    """Yield the parts of a call that a recovery may have changed, and whether each is an argument (`name`,
     `name=value`, nested too) or a word of a text.
     """
     values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
@@ -87,7 +84,7 @@ def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
-    """Return names that the call held next to the rejected one, or None if the item lists no names that worked."""
+    """Return names that the call held next to the rejected one, or None if the item lists none that worked."""
     _, found, said = item.title.partition(INSTEAD_OF)
     return tuple(_QUOTED.findall(said.rpartition(": ")[0])) if found else None
 
@@ -97,12 +94,12 @@ def is_sure(item: MemoryItem) -> bool:
 
 
 def is_own(item: MemoryItem, key: str) -> bool:
-    """Whether only the session of this key backs the item, or a part of that session."""
+    """Whether only this session, or a part of it, backs the item."""
     return item.support <= 1 and any(each.partition("#")[0] == key for each in item.sessions)
 
 
 def is_of_argument(item: MemoryItem) -> bool:
-    """Whether the item changes a named argument, so that its place in a call is known."""
+    """Whether the item changes named arguments, so that their place in a call is known."""
     return bool(item.was) and all("=" in part for part in item.was)
 
 
@@ -113,14 +110,12 @@ def is_rename(item: MemoryItem) -> bool:
 
 
 def is_of_tool(item: MemoryItem) -> bool:
-    """Whether a change belongs to the tool and not to a task: it is of an argument, or several agents needed it."""
+    """Whether a change belongs to the tool and not to a task."""
     return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
 
 
 def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
-    """Whether a change's names may be used at a place: the place has them, the error was met there or is about no
-    place, or several agents needed them.
-    """
+    """Whether the place has the names, the error was met there or names no place, or several agents needed it."""
     if not is_rename(item) or _OF_LANGUAGE.search(item.when):
         return True
     if place is not None and place.members:
@@ -133,7 +128,7 @@ def says_where(error: str) -> bool:
 
 
 def holds(arguments: object, was: Sequence[str]) -> bool:
-    """Whether a call holds all the parts that failed: `name=value` of an object, or whole words of its text."""
+    """Whether a call holds all these parts: `name=value` of an object, or whole words of its text."""
     return bool(was) and all(_holds(arguments, part) for part in was)
 
 
@@ -147,7 +142,7 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """Return the arguments with each rejected part replaced, or None if no rejected part is found."""
+    """Return the arguments with each rejected part replaced, or None if none is found."""
     changed = arguments
     for old, new in swaps.items():
         changed = _substituted(changed, old, new)

@@ -60,8 +60,7 @@ class Draft(msgspec.Struct, kw_only=True):
 def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
     """Return the decision that adds or changes a hint, or corrects a memory item.
 
-    Raises:
-        ConfigError: the draft is malformed, or names nothing that is known.
+    Raises ConfigError: the draft is malformed, or names nothing that is known.
     """
     replaces, author, written = "", by, now
     if known := index.hints.decisions.get(draft.id):
@@ -98,10 +97,7 @@ def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, 
     """Return a person's judgment of a hint or a memory item.
 
     `approve` shows it (an item in these very words) and answers a request for review. `reject` hides it. `expire` ends
-    a hint.
-
-    Raises:
-        ConfigError: the id is unknown, or a memory item is to expire.
+    a hint. Raises ConfigError: the id is unknown, or a memory item is to expire.
     """
     why = _why(why)
     if (known := index.hints.decisions.get(id)) is not None and (hint := known.hint) is not None:
@@ -119,7 +115,7 @@ def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, 
 
 
 def draft_of(index: LoreIndex, id: str) -> Draft | None:
-    """Return the draft of a hint, or of a correction of a memory item, or None if the id is unknown."""
+    """Return the draft of a known hint, or of a correction of a memory item."""
     if (known := index.hints.decisions.get(id)) is not None and known.hint is not None:
         given = {name: getattr(known.hint, name) for name in Draft.__struct_fields__ if hasattr(known.hint, name)}
         return Draft(**given, why=known.why, id=id)
@@ -143,11 +139,7 @@ def proposed(index: LoreIndex) -> list[MemoryItem]:
 
 
 class Reviews:
-    """Tells which hints and items no longer hold and so need review.
-
-    Args:
-        confirmed: when a call with a hint worked last, in seconds since the Unix epoch, by the hint's id.
-    """
+    """Tells which hints and items need review. `confirmed`: Unix seconds when a call with a hint worked last."""
 
     def __init__(self, index: LoreIndex, confirmed: Mapping[str, float] | None = None) -> None:
         self._index = index

@@ -1,21 +1,18 @@
 """Decide which words of others a model may read: the only way from the fleet's lore to a model's context.
 
-Reading is not authorship: agents that met the same text are readers of one author. Words of others are shown under
-these conditions.
+Reading is not authorship: agents that met the same text are readers of one author. Words are shown under these
+conditions.
 
-error      Words that the asker's own call and error hold too are shown. The whole text is shown if a quorum received
-           it from a tool of the closed world (`fleetlore.calls.call`).
-class      The class of an error is shown if it consists of `_CLASS_WORDS`, or else under the conditions of an error.
-call       A call is shown if a quorum of principals made it with that very string and it worked (three principals if
-           such a call could do harm). It is also shown if the asker's own error or results name each value in it.
-name       A name is shown if a quorum used it, or if the asker holds all its words.
-person     A person that the operator vouches for wrote it. It is shown as it is, with its author.
+error      The asker's own call and error hold them too, or a quorum received the text from a tool of the closed world.
+class      It consists of `_CLASS_WORDS`, or the conditions of an error hold.
+call       A quorum of principals made it with that very string and it worked (three if such a call could do harm), or
+           the asker's own error or results name each value in it.
+name       A quorum used it, or the asker holds all its words.
+person     A person that the operator vouches for wrote it.
 
-A person may also approve an item: its calls and names are then shown whatever their quorum. A proposed item waits for
-that (`FLEETLORE_REVIEW`): until then it is shown only where the asker's own words hold it.
+A person may also approve an item, whatever its quorum. A proposed item waits for that (`FLEETLORE_REVIEW`).
 
-A text that passes is cleaned (`clean`): it opens no tag, mark or link, and its lines begin with a bar. This does not
-stop instructions in plain words. The quorum is the only defence against those.
+A text that passes opens no tag, mark or link (`clean`). Only the quorum stops instructions in plain words.
 """
 
 from __future__ import annotations
@@ -31,10 +28,9 @@ from fleetlore.words import WORD, parts_of
 
 __all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "clean", "renamed", "tell"]
 
-# Principals that must have made a call that could do harm. All that the call model holds has its quorum.
+# Principals that must have made a call that could do harm.
 PROVEN = 3
 _LEFT_OUT = "…"
-# An error whose words may not be shown.
 _UNSAID = re.compile(rf": {_LEFT_OUT}(?=[.)])")
 _UNNAMED = "an error"
 # Classes that are made of these words alone do not say what is wrong.
@@ -47,7 +43,7 @@ _VAGUE_WORDS = frozenset(
 # Fewer known words between unknown ones are no part of a sentence.
 _LEAST_RUN = 2
 _STATUS = re.compile(r"(?:http|errno|exit|code|signal|sqlstate)_?(?:E[A-Z]{2,12}|(?=\w*\d)[0-9A-Z]{1,8})", re.ASCII)
-# Words that programs use in classes of errors. A class with other words may be a sentence.
+# A class with other words may be a sentence.
 _CLASS_WORDS = frozenset(
     """
     access already api argument arguments arithmetic assertion attribute auth authentication authorization bad broken
@@ -67,14 +63,13 @@ _MAX_CLASS_WORDS = 4
 
 _MAX_CONTENT = 800
 _BAR = "  | "
-# Characters that a reader does not see: control characters except line breaks and tabs, halves of surrogate pairs, and
-# characters that Unicode lets a display leave out.
+# Control characters except line breaks and tabs, halves of surrogate pairs, and what a display may leave out.
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
     r"\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Openings of tags, marks and links, also as the escapes that a model reads like the character itself.
+# Matches openings of tags, marks and links, also as escapes that a model reads like the character itself.
 _LESS = re.compile(r"[<\uff1c\ufe64]|[&\uff06\ufe60](?:lt|#0{0,8}60|#x0{0,8}3c)\b;?|\\(?:u003c|x3c)|%3c", re.IGNORECASE)
 _BRACKETS = str.maketrans("[]\uff3b\uff3d\ufe47\ufe48", "⟦⟧⟦⟧⟦⟧")
 
@@ -84,11 +79,8 @@ Sort = Literal["error", "class", "call", "name", "person"]
 
 
 class Quote(NamedTuple):
-    """Words of others in a tip.
-
-    Attributes:
-        agents: number of principals whose calls worked with this very string, or that met the error.
-        brings: values in the call that are new to the asker.
+    """Words of others in a tip. `agents`: principals whose calls worked with this string, or that met the error.
+    `brings`: values in the call that are new to the asker.
     """
 
     text: str
@@ -99,12 +91,8 @@ class Quote(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """The session that is shown a tip, as far as the gate needs it.
-
-    Attributes:
-        own: lower-case words that its own call and last error hold, and the names of its tools.
-        seen: lower-case names in its own results.
-        closed: whether its call goes to the closed world.
+    """The session that is shown a tip. `own`: lower-case words of its call, last error and tools. `seen`: lower-case
+    names in its results. `closed`: whether its call goes to the closed world.
     """
 
     own: Collection[str] = ()
@@ -118,20 +106,19 @@ Part = str | Quote
 
 
 class Tip(NamedTuple):
-    """One thing that may be shown. `fleetlore.advice.gate.tell` alone makes its text.
+    """One thing that may be shown. Only `tell` makes its text.
 
     Attributes:
         id: comes from a bounded set. Outcomes name it, and the holdout draws by it.
-        parts: its content: an imperative line, or a few lines that list calls or a place.
         key: a session is shown each key once, and an empty key each time.
         kind: the failure that it warns of, without names.
         rejected: names in the call that the failure is about, in lower case.
         brings: names, or parts of a call, that it says to use.
-        chance: P(the call fails), 0..1, or None if it is no warning before a call.
-        sure: whether the call fails so surely that it may be held once (`Session.hold`).
-        agents: number of agents that back its least backed string.
-        call: arguments to send instead, or None if they are unknown.
-        pattern: class-level id of the failure that it is about.
+        chance: P(the call fails), 0..1, if it is a warning before a call.
+        sure: whether the call may be held once (`Session.hold`).
+        agents: number that back its least backed string.
+        call: arguments to send instead.
+        pattern: class-level id of the failure.
         tried: whether the holdout applies to it.
     """
 
@@ -176,9 +163,8 @@ def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
 
 
 def _allowed(quote: Quote, reader: Reader, vouched: bool | None) -> str | None:
-    text, is_enough = quote.text, quote.agents >= (PROVEN if quote.danger else reader.quorum)
-    if vouched is not None:
-        is_enough = vouched
+    text = quote.text
+    is_enough = quote.agents >= (PROVEN if quote.danger else reader.quorum) if vouched is None else vouched
     match quote.sort:
         case "person":
             return text
@@ -235,9 +221,8 @@ def renamed(tip: Tip, recorded: re.Pattern[str], names: Mapping[str, str]) -> Ti
 
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
-    """Return text from elsewhere that cannot leave its place: bounded, without marks, each further line behind a bar.
-    Each tag, mark of a chat template, link or entry begins with `<` or `[`. Both are replaced by characters that no
-    normalisation turns back. The bar marks a line as quoted whichever speaker it names.
+    """Return text from elsewhere that cannot leave its place: bounded, each further line behind a bar. Tags, marks of
+    chat templates and links begin with `<` or `[`, which become characters that no normalisation turns back.
     """
     visible = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
     plain = _LESS.sub("‹", visible).translate(_BRACKETS)
@@ -248,5 +233,5 @@ def clean(text: str) -> str:
 
 
 def all_of(parts: Iterable[Part]) -> str:
-    """Return the ungated text of a tip, for operators."""
+    """Return ungated text, for operators."""
     return "".join(part.text if isinstance(part, Quote) else part for part in parts)

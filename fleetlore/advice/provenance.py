@@ -1,9 +1,8 @@
 """Remember the advice that a session was shown, and redact it where the agent quotes it.
 
 Recalled text must never become evidence: the fleet would learn its own words again. So before an event leaves the
-process, `MARK` replaces everything between the fences of advice, and whole lines that this session was shown, in any
-case, wrapping or escaping. Advice in the agent's own words, a part of a line, encoded text, and text after the first 32
-Ki characters are not recognised. A call that follows advice stays: its event names the ids of the advice.
+process, `MARK` replaces fenced advice and whole lines that this session was shown, in any case, wrapping or escaping.
+Paraphrases, parts of lines, encoded text, and text after the first 32 Ki characters are not recognised.
 """
 
 from __future__ import annotations
@@ -24,22 +23,21 @@ _FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
 
 OPENING = f"<{_FENCE}"
-# An unclosed fence hides no more than its line, and is searched no further than the next opening: many openings would
-# take quadratic time.
+# An unclosed fence hides only its line and is searched up to the next opening: many would take quadratic time.
 _FENCED = re.compile(
     rf"{OPENING}[^>\n]{{0,16}}>"
     rf"(?:(?:[^<]|<(?!/?{_FENCE}))*+"
     rf"</{_FENCE}[^>\n]{{0,16}}>|[^\n]*)"
 )
-# A shorter line may be the agent's own ("SELECT 1"), which would be lost as evidence.
+# A shorter line may be the agent's own ("SELECT 1"): evidence.
 _MIN_LINE = 24
 _MAX_LINES = 64
-# Blanks, wraps, quotes and JSON's escapes of them, between two words of a quoted line.
+# Blanks, wraps, quotes and JSON's escapes of them, between two words.
 _BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
 # Fewer words may be a coincidence.
 _MIN_WORDS = 4
 _MAX_ASKED = 64
-# The beginning of an item's line. Quotations leave it out.
+# Quotations leave out the beginning of an item's line.
 _LABEL = re.compile(r"(?:\| )?(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) |\| ")
 _MAX_TEXT = 32 * 1024
 _MAX_FENCED = 64 * 1024
@@ -55,24 +53,20 @@ def fence_name(nonce: str) -> str:
 
 
 def fenced(lines: Iterable[str], nonce: str) -> str:
-    """Return lines between a fence and its end, which both bear the nonce."""
     name = fence_name(nonce)
     return "\n".join((f"<{name}>", *lines, f"</{name}>"))
 
 
 def redact_fenced(value: Any) -> Any:
-    """Return a JSON value with each fenced quotation of advice replaced by the mark."""
+    """Return a JSON value with fenced advice replaced by the mark."""
     return _mapped(value, _redact_fenced_text)
 
 
 class AdviceLedger:
-    """The shown and the withheld advice of one session.
+    """The shown and the withheld advice of one session. `shown`: keys of the shown tips.
 
     Advice about a call belongs to that call, even if calls run in parallel. Advice about a call that is not made counts
-    for the next call of a later round: an agent that is warned of a call and makes another has heeded the warning.
-
-    Attributes:
-        shown: keys of the tips that the session was shown.
+    for the next call of a later round: the agent has heeded the warning.
     """
 
     def __init__(self) -> None:
@@ -81,7 +75,7 @@ class AdviceLedger:
         self._asked: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}
         self._round = 0
         self._acted = False
-        # The last shown lines, newest last, each with its longest word, which every quotation contains.
+        # The last shown lines, newest last, each with its longest word.
         self._lines: dict[str, str] = {}
 
     def show(self, call: str, ids: tuple[str, ...], withheld: tuple[str, ...], lines: Iterable[str]) -> None:
@@ -112,7 +106,7 @@ class AdviceLedger:
         return shown, kept_back
 
     def redact_shown(self, value: Any) -> Any:
-        """Return the value with recalled text replaced by the mark, or the same object if there is none."""
+        """Return the value with recalled text replaced by the mark, or the same object."""
         return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
 
     def _redact_shown_text(self, text: str) -> str:
@@ -134,7 +128,7 @@ class AdviceLedger:
 
 @lru_cache(maxsize=1024)
 def _quoted(line: str) -> re.Pattern[str] | None:
-    """Return a pattern that finds the line however it is wrapped, or None if it has too few words."""
+    """Return a pattern of the line in any wrapping, or None if it has too few words."""
     words = PART.findall(line.lower())
     return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
 

@@ -23,11 +23,8 @@ __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """A call that failed, and what its session knew then.
-
-    Attributes:
-        seen: lower-case names in results of its session and in its calls so far.
-        marks: of the things that the arguments name.
+    """A call that failed. `seen`: lower-case names in the session's results and calls so far. `marks`: of the things
+    that the arguments name.
     """
 
     call: MadeCall
@@ -40,12 +37,7 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The question of the session.
-
-    Attributes:
-        call: None for advice on the whole session.
-        tools: those that the session may call next, if no call is asked about.
-    """
+    """The question of the session: a call, or None for the whole session and the tools that it may call next."""
 
     call: MadeCall | None = None
     tools: tuple[str, ...] = ()
@@ -57,13 +49,12 @@ class Met:
     """The history of the session.
 
     Attributes:
-        session: its id.
         own_failures: ids of the exact patterns that it met.
         own: the same failures with their names.
         failed: the last one, until a call of its tool works.
         led_out: a way out of that failure was shown.
         shown: keys of the tips that are not shown again.
-        unchanged: the call that is asked about, if it failed before and no call has worked since.
+        unchanged: the call in question, if it failed before and no call has worked since.
         key: `session_key`. Lore that only this session contributed is left out.
     """
 
@@ -82,11 +73,7 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The agent's knowledge besides the lore.
-
-    Attributes:
-        now: seconds since the Unix epoch.
-    """
+    """The agent's knowledge besides the lore. `now`: Unix seconds."""
 
     now: float
     model: CallModel | None = None
@@ -107,13 +94,12 @@ class Situation:
         return model.places.get(place) if model is not None and place is not None else None
 
     def look_up(self, kind: str) -> LookUp | None:
-        """Return the call by which other sessions found what a failed call lacked."""
         calls, model = self._calls, self.known.model
         return model.look_ups.get((calls[0].tool, kind)) if model is not None and calls else None
 
     def still_works(self, item: MemoryItem) -> bool:
-        """Whether calls with the arguments that an item replaces work: this session made one, or more agents did than
-        replaced them. A failure of such a call in this session is nearer evidence.
+        """Whether calls with the replaced arguments work: in this session, or for more agents than replaced them. A
+        failure of such a call in this session is nearer evidence.
         """
         failed, model, context = self.met.failed, self.known.model, self.met.context
         if not item.was or (failed is not None and failed.call.tool == item.tool):

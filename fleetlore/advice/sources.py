@@ -1,8 +1,4 @@
-"""List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/helps.md`.
-
-Sources at the start of a session say what it needs for its first choice. Sources after a failure say what leads past
-it. Those before a call are in `fleetlore.advice.before_call`.
-"""
+"""List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/helps.md`."""
 
 from __future__ import annotations
 
@@ -60,7 +56,7 @@ _NO_NAMES = frozenset("a an another any it one something that the this to your".
 def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the name that the session's own error proposes, if the call does not hold it.
 
-    Models often overlook it in a long error. The session has read the error, so no word of others is shown.
+    Models often overlook it in a long error.
     """
     failed = moment.met.failed
     found = _PROPOSALS.search(failed.error[:ERROR_CHARACTERS]) if failed is not None else None
@@ -85,7 +81,7 @@ _MOST = 2
 
 
 def persons(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the hints that fit the moment, the newest first. They displace no other tip."""
+    """Yield the hints that fit the moment, the newest first."""
     if not index.hints.standing:
         return
     call, failed = moment.asked.call, moment.met.failed
@@ -139,12 +135,12 @@ def _is_met(after: str, failed: FailedCall) -> bool:
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
 _MOST_RECOVERIES = 2
 _MOST_NAMED = 3
-# Rejected names of one call. Each is compared with all names of the place.
+# Each is compared with all names of the place.
 _MOST_REJECTED = 6
 
 
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the structure of the place, one `owner(member, …)` a line, nearest to the goal first."""
+    """Yield the structure of the place, nearest to the goal first."""
     place = moment.known_place
     if place is None or moment.met.failed is not None:
         return
@@ -188,7 +184,7 @@ def needs(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield working names for all rejected ones, if each has a near one at the place."""
+    """Yield working names for all rejected ones, if each has a near one."""
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None:
         return
@@ -202,7 +198,7 @@ def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield names that several agents looked up after this very error, and that worked."""
+    """Yield names that several agents looked up after this error, and that worked."""
     failed = moment.met.failed
     if failed is None:
         return
@@ -215,7 +211,7 @@ def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """The call by which other sessions found what such a call lacked."""
+    """Yield the call by which other sessions found what such a call lacked."""
     failed = moment.met.failed
     found = _look_up(moment, failed) if failed is not None else None
     if failed is not None and found is not None:
@@ -227,7 +223,7 @@ def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the structure of the place, if the call uses names that are not there or belong to another owner."""
+    """Yield the structure of the place, if the call uses names that are not there or of another owner."""
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
         return
@@ -249,7 +245,6 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield changes that got other agents past this failure."""
     failed = moment.met.failed
     if failed is None:
         return
@@ -265,7 +260,7 @@ def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield names that do not exist by the call's own error: models often send them again."""
+    """Yield names that do not exist by the error itself: models often send them again."""
     failed = moment.met.failed
     if failed is None:
         return
@@ -300,13 +295,7 @@ def _look_up(moment: Situation, failed: FailedCall) -> LookUp | None:
 
 
 class Source(NamedTuple):
-    """A source of tips.
-
-    Attributes:
-        name: `Tip.source`.
-        moment: when it is asked: at the start of a session, before a call, or after a failure.
-        repeats: whether it is asked again if no new tips are left.
-    """
+    """A source of tips. `name`: `Tip.source`. `repeats`: it is asked again if no new tips are left."""
 
     name: str
     moment: Literal["start", "before", "after"]
@@ -314,8 +303,7 @@ class Source(NamedTuple):
     repeats: bool = False
 
 
-# All tips of the start are shown, as far as they fit. Before a call and after a failure only the first one is shown,
-# and no other way out until the next failure.
+# All tips of the start are shown, as far as they fit. Otherwise only the first, and no other until the next failure.
 _ASKED = (
     Source("changed", "before", before_call.changed),
     Source("needed", "before", before_call.needed),
@@ -345,11 +333,8 @@ SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name f
 
 @dataclass(frozen=True, slots=True)
 class ToolFact:
-    """A fact about a tool, shown to agents before a call or after it failed.
-
-    Attributes:
-        about: `need` for a cause of failures, `look-up` for a call that finds missing names.
-        sessions: a few of each agent.
+    """A fact about a tool. `about`: `need` for a cause of failures, `look-up` for a call that finds missing names.
+    `sessions`: a few of each agent.
     """
 
     tool: str
@@ -360,7 +345,7 @@ class ToolFact:
 
 
 def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """Return the facts about tools: needs, then look-ups, each with the best backed first."""
+    """Return a model's needs, then look-ups, each with the best backed first, for operators."""
     needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
     look_ups = [
         ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)

@@ -28,21 +28,20 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN_ACTION", "OPEN_SESSION", "Action", "BegunCall", "current_session", "tool"]
 
-# Frameworks copy the context into the tasks and threads of tools, so a tool finds the session and the call that started
-# it.
+# Frameworks copy the context into the tasks and threads of tools, so a tool finds its session and call.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
 OPEN_ACTION: ContextVar[Action | None] = ContextVar("fleetlore_action", default=None)
 
 
 def current_session() -> Session | None:
-    """Return the innermost session that this code runs in, or None."""
+    """Return the innermost open session that this code runs in, or None."""
     session = OPEN_SESSION.get()
-    # A task may outlive the session that it was started in.
+    # A task may outlive the session.
     return session if session is not None and session.is_open else None
 
 
 class BegunCall(NamedTuple):
-    """A call under way. `followed`: what its outcome names: shown and withheld ids, and the adapter."""
+    """A call under way. `followed`: what its outcome names: advice ids and the adapter."""
 
     made: MadeCall
     recorded: object
@@ -57,8 +56,8 @@ class Action:
     to the agent. The end of a cancelled call is not recorded.
 
     Attributes:
-        error: kind and text of the error, as reported or raised.
-        raised: exception of the tool's own function. Its caller may have turned it into a text.
+        error: kind and text.
+        raised: exception of the tool's own function, which its caller may have turned into a text.
         rule: name of the rule that the call broke.
     """
 
@@ -91,7 +90,7 @@ class Action:
         return self._call.recorded if self._call is not None else None
 
     def fail(self, error_type: str, message: str = "") -> None:
-        """Record an error that the tool reported: its kind (`error.type`, few distinct values) and text."""
+        """Record an error that the tool reported: its kind (`error.type`, few values) and text."""
         if self._phase == "over":
             self._session.warn(f"an action of {self.tool} is said to have failed after its end: it is not recorded")
             return
@@ -100,8 +99,7 @@ class Action:
     def forbid(self, rule: str) -> None:
         """Record that the call broke a rule, whatever it returned.
 
-        The call counts as failed and the session as no success, so no agent learns from it. Rules have few distinct
-        names.
+        The call counts as failed and the session as no success. Rules have few distinct names.
         """
         self.rule = str(rule)[: names.MAX_RULE]
 
@@ -124,8 +122,8 @@ class Action:
         """Record how the call ended, once, from any thread.
 
         Args:
-            error: the exception that it raised. The end of a cancelled or interrupted call is not recorded.
-            error_text: a failure without an exception. The kind of error is found in the text.
+            error: raised exception. The end of a cancelled or interrupted call is not recorded.
+            error_text: a failure without an exception.
             duration_seconds: since the beginning by default.
         """
         call = self._closed()
@@ -138,7 +136,7 @@ class Action:
         elif error_text is not None:
             self.error = names.OTHER_ERROR, error_text
         if self.raised is not None:
-            self.error, self.raised = _as_error(self.raised), None  # free the frames of its traceback
+            self.error, self.raised = _as_error(self.raised), None
         unknown = error is not None and self.error is None
         self._session.end_call(self, call, cancelled=unknown, duration_seconds=duration_seconds)
 
@@ -205,11 +203,8 @@ def tool(*, name: str) -> Callable[[AnyFunction], AnyFunction]: ...
 def tool(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
     """Record each call of a function, `def` or `async def`, in the current session, if any.
 
-    Only a call that is sure to fail differs: it is held once (`Session.hold`). Arguments without data, such as a
-    client, are not recorded. Put it under the framework's own decorator, which turns exceptions into texts.
-
-    Args:
-        name: the function's own by default.
+    A call that is sure to fail is held once (`Session.hold`). Arguments without data, such as a client, are not
+    recorded. Put it under the framework's own decorator, which turns exceptions into texts.
 
     Raises:
         ConfigError: it is a generator, whose call has no end; use `session.begin`.
@@ -264,15 +259,13 @@ def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwar
         and (begun.tool == tool or arguments_text(begun.arguments) == arguments_text(arguments))
     ):
         return _Witness(begun)
-    # The caller expects the function's own type of result, and an error from a call that fails.
+    # The caller expects the function's own type of result.
     if (held := session.hold(tool, arguments)) is not None:
         raise CallHeld(held.text)
     return session.action(tool, arguments)
 
 
 class _Witness:
-    """Sees what a recorded call really raised, before the framework makes a text of it."""
-
     result: object = None
 
     def __init__(self, action: Action) -> None:

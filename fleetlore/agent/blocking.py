@@ -6,7 +6,7 @@
                 action.result = run(query)
             session.succeed()
 
-The fleet lives on an event loop of its own, in one background thread. It may be used from several threads at once.
+The fleet lives on an event loop in one background thread. Several threads may use it at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class _LoopThread:
-    """An event loop on a daemon thread, so that an agent that does not close its fleet can exit."""
+    """On a daemon thread, so that an agent that does not close its fleet can exit."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # else it is the caller's loop as well

@@ -1,7 +1,6 @@
 """Share code between the doors: texts for a model's context, and sessions by name.
 
-The prefix of a prompt is the same in every turn, because providers cache it. Later advice stands in place of a call
-that is sure to fail, and at the end of an answer.
+The prefix of a prompt is the same in every turn, because providers cache it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"
 # Every request for the model sends it.
 _MAX_NOTE = 300
 _MOST_SESSIONS = 1024
-# Texts kept for a session: a client may name other tools in each request.
+# A client may name other tools in each request.
 _MOST_TEXTS = 256
 # Sessions end silently.
 _SILENT_SECONDS = 600.0
@@ -29,7 +28,7 @@ _NOTES: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
 
 
 def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
-    """For the system message: how to read advice, and the brief of these tools. It changes only with the tools."""
+    """For the system message: how to read advice, and the brief of these tools."""
     known = _PREFIXES.setdefault(session, {})
     key = frozenset(tools)
     if key not in known:
@@ -40,7 +39,7 @@ def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
 
 
 def tool_note(session: Session, tool: str) -> str:
-    """Return for the description of a tool: the unseen part of its brief. It never changes."""
+    """For the description of a tool: the unseen part of its brief. It never changes."""
     known = _NOTES.setdefault(session, {})
     if tool not in known:
         _make_room(known)
@@ -54,21 +53,18 @@ def _make_room(texts: dict[Any, str]) -> None:
 
 
 def after_call(session: Session, *, failed: bool) -> str:
-    """Return for the end of a call's answer: ways past its failure, and the session's own warnings. Mostly empty."""
+    """For the end of a call's answer: ways past its failure, and the session's own warnings."""
     return session.advise().text if session.is_open and (failed or session.cautions()) else ""
 
 
 def joined(*texts: str | None) -> str:
-    """Join the non-empty texts as paragraphs."""
     return "\n\n".join(filter(None, texts))
 
 
 class NamedSessions(dict[str, Session]):
     """Open sessions by name. One is left after long silence, or if its caller holds too many.
 
-    Attributes:
-        before_leaving: called with it.
-        busy: calls under way by session, during which it is not silent.
+    `before_leaving` is called with it. `busy`: calls under way by session, during which it is not silent.
     """
 
     def __init__(self, before_leaving: Callable[[Session], None] = lambda session: None) -> None:
@@ -79,7 +75,6 @@ class NamedSessions(dict[str, Session]):
         self._shares = Shares[str, Share](_MOST_SESSIONS, "open_sessions")
 
     def enter(self, name: str, make: Callable[[], Session], caller: Share = ("", "")) -> Session:
-        """Return the open session of this name, or make and enter one for the caller."""
         if name not in self:
             self[name] = make().__enter__()
             if (gone := self._shares.put(caller, name, caller)) is not None:

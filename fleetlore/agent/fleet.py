@@ -8,7 +8,7 @@
             session.succeed()
 
 Only entering a fleet waits for the broker, for `ready_seconds` at most, and nothing raises because of it: events that
-cannot be sent are dropped and counted. An agent's own exceptions pass through, recorded.
+cannot be sent are dropped and counted.
 """
 
 from __future__ import annotations
@@ -68,20 +68,17 @@ class Fleet:
     Args:
         agent: 1–256 printable characters.
         broker: Kafka bootstrap servers; default: `FLEETLORE_BROKER`.
-        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`. The stack may stop and start
-            again elsewhere.
+        data: folder of an embedded stack (`fleetlore up --data DIR`), instead of `broker`.
         relay: address of a `fleetlore relay` (`unix:PATH` or `http(s)://HOST:PORT`), instead of both; needs the extra
             `[relay]`; default: `FLEETLORE_RELAY`.
         relay_token: default: `FLEETLORE_RELAY_TOKEN`.
-        policy: follower of the LoRA of this agent's language model, opened and closed by its owner. Outcomes state its
-            version.
+        policy: follower of the LoRA of this agent's language model, opened and closed by its owner.
         adapters: deprecated, changes nothing.
         max_buffered_events: more are dropped while the broker is away.
-        fetch_wait_ms: how long the broker may hold a request for lore open; default: `FLEETLORE_FETCH_WAIT_MS`.
+        fetch_wait_ms: how long the broker may hold a request for lore; default: `FLEETLORE_FETCH_WAIT_MS`.
         mask_personal: regions whose forms of personal data are masked, or `anywhere`; needs the extra `[personal]`;
             default: `FLEETLORE_MASK_PERSONAL`.
-        holdout_share: share of tips that is withheld at random, to measure their effect, 0..1; default:
-            `FLEETLORE_HOLDOUT_SHARE`.
+        holdout_share: share of tips that is withheld at random, 0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
         hold: calls that are held once: `off`, `sure` or `always`; default: `FLEETLORE_HOLD`.
         ready_seconds: how long entering waits for the lore; without it advice is empty.
 
@@ -133,7 +130,7 @@ class Fleet:
             mask_personal=mask_personal,
         )
         self.personal = personal_data_of(self.settings.mask_personal)
-        # A relay signs what it sends. It knows its agents by their tokens.
+        # A relay signs what it sends.
         self.bootstrap, key = self._where(data), "" if self.settings.relay else self.settings.principal_key
         self.emitter = Emitter(
             self.bootstrap, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
@@ -148,9 +145,8 @@ class Fleet:
             lock=self.lock,
         )
         self.lore_search = LoreSearch(self.settings, self.tenant, data)
-        # For the fence of each session's advice.
         self.new_nonce = new_nonce
-        # Each is called with a session's id and its advice, in the task or thread that asked.
+        # Called with a session's id and its advice, in the task or thread that asked.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         if adapters is not None:
             warn("Fleet(adapters=…) does nothing: the retrieval adapter was removed", DeprecationWarning, stacklevel=2)
@@ -175,11 +171,7 @@ class Fleet:
         return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self.bootstrap}, {self._lifetime}>"
 
     async def start(self) -> None:
-        """Connect and wait for the lore. Log a warning if it does not come in time.
-
-        Raises:
-            NotOpen: it was entered before.
-        """
+        """Connect and wait for the lore. Log a warning if it does not come in time. Raises NotOpen: entered before."""
         self._lifetime.enter()
         try:
             await self.adapters.start()
@@ -233,7 +225,7 @@ class Fleet:
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> Session:
-        """Return a session, a context manager, `with` or `async with`. The arguments are those of `SessionOptions`."""
+        """Return a session, a context manager, `with` or `async with`. See `SessionOptions`."""
         return Session(self, SessionOptions(*args, **kwargs))
 
     def begin_session(self, session_id: str) -> None:
@@ -257,8 +249,8 @@ class Fleet:
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """Correct how a session ended. Return whether the event was kept.
 
-        It goes to the topic `feedback`, to which the agent needs write access. It outranks the environment's reward,
-        except about the agent's own sessions.
+        The agent needs write access to the topic `feedback`. Feedback outranks the environment's reward, except about
+        the agent's own sessions.
 
         Raises:
             ConfigError: the session's id is malformed, or the reward is no finite number.
@@ -272,8 +264,7 @@ class Fleet:
             data[names.REWARD] = names.finite(reward)
             if data[names.REWARD] is None:
                 raise ConfigError(f"a reward is a finite number, not {reward!r}")
-        # Only the session knows its own sequence. Feedback takes the upper half of the range: one number a millisecond,
-        # or the next free one.
+        # Only the session knows its sequence. Feedback takes the upper half of the range, one number a millisecond.
         half = names.MAX_SEQUENCE // 2
         session = names.checked_name("session_id", session_id)
         with self.lock:
@@ -319,7 +310,6 @@ class Fleet:
         return self.adapters.refused
 
     def count_advice(self, advice: Advice, seconds: float) -> None:
-        """Count one call of `advise` or `brief`, and its duration."""
         with _counting:
             _seconds.append(seconds)
             _counted["advice_total"] += 1
@@ -333,10 +323,9 @@ def metrics() -> dict[str, float]:
     Returns:
         `fleets`, how many are entered; `events_sent_total`, `events_dropped_total`, of those that were left too;
         `advice_total` calls of `advise` and `brief`, `advice_shown_total` and `advice_withheld_total` lines;
-        `advice_seconds_p50` and `advice_seconds_p99` of the last 4,096 calls, 0 before the first one;
-        `replica_age_seconds`, since the broker last answered the copy of the lore that waits longest, 0 without a
-        fleet; `replica_loaded`, 1 where every copy holds all lore that existed when it began, otherwise 0;
-        `records_unreadable`, records of the lore that the copies skipped.
+        `advice_seconds_p50` and `advice_seconds_p99` of the last 4,096 calls; `replica_age_seconds`, since the broker
+        last answered the longest waiting copy of the lore; `replica_loaded`, 1 if every copy holds all lore that
+        existed when it began, otherwise 0; `records_unreadable`, skipped records of the lore.
     """
     with _counting:
         fleets, seconds, counted = list(_fleets), list(_seconds), Counter(_counted)

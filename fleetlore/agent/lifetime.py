@@ -17,7 +17,7 @@ def _count_fork() -> None:
     _forks += 1
 
 
-# Read several times a call; the process id would cost a system call each time.
+# A system call for the process id several times a call is too slow.
 if hasattr(os, "register_at_fork"):  # absent on Windows
     os.register_at_fork(after_in_child=_count_fork)
 
@@ -38,7 +38,7 @@ class Lifetime:
 
     @property
     def is_forked(self) -> bool:
-        """Whether it is open in a parent process: a fork copies the memory and not the threads."""
+        """Whether a parent process opened it: a fork copies the memory and not the threads."""
         return self._open_in not in (_CLOSED, _forks)
 
     def enter(self) -> None:
@@ -50,7 +50,6 @@ class Lifetime:
         self._open_in = _CLOSED
 
     def check(self) -> None:
-        """Raise NotOpen, with the reason, if it is not open."""
         if not self.is_open:
             raise NotOpen(self._why())
 
@@ -66,5 +65,5 @@ class Lifetime:
 
 
 def passes_over(error: BaseException | None) -> tuple[type[NotOpen], ...]:
-    """Return errors to suppress at the end of a block, so that an agent's own exception passes through."""
+    """Return errors to suppress at the end of a block, so that an agent's own exception passes."""
     return () if error is None else (NotOpen,)

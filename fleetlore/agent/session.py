@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Session"]
 
-# The caller asked for them, so more than the unasked tips.
 RECALLED = 5
 
 
@@ -42,12 +41,10 @@ class Session:
     `with` works as well as `async with`, because only `recall` waits. Any thread may record and ask. Outside of its
     block, and in a forked process, these methods raise NotOpen.
 
-    Without a report (`succeed`, `fail`) it ends as a failure if an exception leaves it, and as unknown otherwise or if
-    it is cancelled.
+    Without a report (`succeed`, `fail`) it ends as a failure if an exception leaves it, otherwise as unknown.
 
     Attributes:
-        id: id of the session, or of the part if it continues another (`resume`).
-        outcome, reward: as reported so far.
+        id: of the session, or of the part if it continues another (`resume`).
     """
 
     def __init__(self, fleet: Fleet, options: SessionOptions) -> None:
@@ -108,7 +105,7 @@ class Session:
         return f"<Session {self.id} of {self.fleet.agent}, {self._lifetime}: {self.calls} calls, {self.errors} failed>"
 
     def warn(self, mistake: str) -> None:
-        """Log a mistake of the agent's code that loses a record, each once a session."""
+        """Log, once, a mistake of the agent's code that loses a record."""
         if mistake not in self._warned:
             self._warned.add(mistake)
             log.warning("session %s: %s", self.id, mistake)
@@ -118,12 +115,7 @@ class Session:
         return self.fleet.lock
 
     def action(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
-        """Return a context manager around a tool call.
-
-        Args:
-            arguments: an object of JSON values, or text.
-            call_id: as given to `advise`.
-        """
+        """Return a context manager around a tool call. `arguments`: JSON values or text. `call_id`: as for `advise`."""
         self._lifetime.check()
         return Action(self, tool, arguments, call_id)
 
@@ -147,7 +139,7 @@ class Session:
         action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
-        """Add to the session's use of its budget. Time is counted automatically."""
+        """Add to the session's use of its budget. Time counts automatically."""
         with self._locked():
             self._watchdog.spend(tokens, money)
 
@@ -162,11 +154,11 @@ class Session:
         self._end("success", reward)
 
     def fail(self, reward: float | None = None) -> None:
-        """Report that the goal was missed, with the environment's reward if any."""
+        """Report that the goal was missed."""
         self._end("failure", reward)
 
     def forbid(self, rule: str) -> None:
-        """Report a broken rule that was found after the calls. The session is then no success, whatever its reward."""
+        """Report a broken rule that was found after the calls. The session is then no success."""
         self._lifetime.check()
         self._rule = str(rule)[: names.MAX_RULE]
 
@@ -187,7 +179,7 @@ class Session:
             self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 
     def begin_call(self, action: Action) -> BegunCall:
-        """Note a call and claim the advice that it follows."""
+        """Claim the advice that a call follows."""
         with self._locked():
             self.fleet.replica.uses(action.tool)
             self.fleet.adapters.action_opens()
@@ -196,11 +188,8 @@ class Session:
     def end_call(
         self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None
     ) -> None:
-        """Send how a call ended and remember it.
-
-        Args:
-            cancelled: its end is unknown and is not sent.
-            duration_seconds: if it differs from the clock's.
+        """Send how a call ended and remember it. `cancelled`: its end is unknown. `duration_seconds`: by default the
+        clock's.
         """
         if not cancelled and not self.is_open:
             self.warn(f"a call of {action.tool} ended after the session, and how it ended is not recorded")
@@ -250,7 +239,7 @@ class Session:
         call of the same tool works. At the start it has the text of `brief`.
 
         Args:
-            call_id: the call's id, if several calls run in parallel.
+            call_id: if several calls run in parallel.
             unseen: leave out tips that were shown before. False for an agent without a context.
             most: largest number of tips.
             max_chars: largest length of the text.
@@ -264,13 +253,8 @@ class Session:
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
     ) -> Advice:
-        """Return advice before a model chooses a call: the structure of the place, ways past failures of its tools, and
-        the way that solved this very goal.
-
-        The other arguments are those of `advise`.
-
-        Args:
-            tools: names of the tools that it may call.
+        """Return advice before a model chooses a call: the structure of the place, ways past failures of the tools that
+        it may call, and the way that solved this very goal. The other arguments are those of `advise`.
         """
         with self._locked():
             moment = self._advice.moment(None, None, tuple(tools), unseen=unseen)
@@ -279,8 +263,8 @@ class Session:
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """Return the answer to give in place of a call that will fail, or None if the call is to be made.
 
-        The setting `hold` (`FLEETLORE_HOLD`) chooses the calls. Each is held once at most, and never if it follows a
-        tip. A held call is not recorded.
+        `FLEETLORE_HOLD` chooses the calls. Each is held once at most, and never if it follows a tip. A held call is not
+        recorded.
         """
         if self.fleet.settings.hold == "off":
             return None
@@ -290,8 +274,7 @@ class Session:
     async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
         """Search the fleet's whole store for a text: a goal, an error, a question.
 
-        This asks Milvus (`FLEETLORE_MILVUS`, or that of `data=`), for a tenant with more lore than fits into the
-        agent's memory.
+        This asks Milvus, for a tenant with more lore than fits into the agent's memory.
 
         Args:
             most: largest number of items, withheld ones included.
@@ -299,7 +282,7 @@ class Session:
         Raises:
             NotOpen: outside of the session's block.
             ModelUnavailable: the extra `[recall]` is not installed.
-            ConfigError: no worker has written to the store yet, or one of an earlier version.
+            ConfigError: no worker of this version has written to the store.
             StoreUnavailable: Milvus does not answer within the time.
         """
         self._lifetime.check()
@@ -308,13 +291,11 @@ class Session:
             return self._advice.found([item for _, item in found], most)
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
-        """Return the call model's outlook on calls (tool, arguments), or None for unknown tools. No I/O; some 2 ms for
-        eight.
-        """
+        """Return the call model's outlook on calls (tool, arguments), or None for unknown tools: 2 ms for eight."""
         with self._locked():
             return self._advice.outlook(calls)
 
     def cautions(self) -> tuple[Tip, ...]:
-        """Return the session's own warnings: a budget that runs out, a standstill. `advise` gives them too."""
+        """Return the session's own warnings, which `advise` gives too."""
         with self._locked():
             return self._watchdog.cautions(self.fleet.clock.monotonic())

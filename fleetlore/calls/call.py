@@ -1,8 +1,8 @@
 """Hold one tool call in the forms in which it is read, and decide which world it goes to.
 
-A call goes to the closed world (systems that the operator runs, whose texts may teach) if it is one statement of SQL,
-or if the operator lists its tool in `FLEETLORE_CLOSED_TOOLS`. Everything else is open: pages, mail, files, shell output
-and MCP servers hold texts of unknown authors. A server's `openWorldHint: false` is its own claim.
+A call goes to the closed world (systems of the operator, whose texts may teach) if it is one statement of SQL, or if
+`FLEETLORE_CLOSED_TOOLS` lists its tool. Pages, mail, files, shell output and MCP servers hold texts of unknown
+authors. A server's `openWorldHint: false` is its own claim.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ KEYWORDS = frozenset(
 CALL_CHARACTERS = 2_500
 MAX_TOKENS = 260
 _LAST_TOKENS = 70
-# Matches `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, `x = 1` at the beginning of a line or a
-# command.
+# Matches `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, and `x = 1` at the beginning of a command.
 _BINDS = re.compile(
     r"\b(?:import|as|def|class|for|let|var|const|function)[ \t]+([A-Za-z_]\w*)|(?:^|;)[ \t]*([A-Za-z_]\w*)[ \t]*=(?!=)",
     re.M,
@@ -48,7 +47,7 @@ def values_of(arguments: str) -> dict[str, object]:
 
 @lru_cache(maxsize=256)  # steps are read in pairs
 def text_of(arguments: str) -> str:
-    """Return arguments as plain text: keys and values without the escapes of JSON."""
+    """Return keys and values without the escapes of JSON."""
     values = object_of(arguments)
     if values is None:
         return arguments
@@ -77,12 +76,11 @@ class MadeCall:
         return shaped_call_id(self.tool, self.shape)
 
     def key(self, call_id: str) -> str:
-        """Return the key of advice about the call: its id, or its tool and arguments."""
+        """Return the key of advice about the call."""
         return f"id\x1f{call_id}" if call_id else f"{self.tool}\x1f{self.json}"
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The first and last tokens of its text."""
         tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
         return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - _LAST_TOKENS] + tokens[-_LAST_TOKENS:]
 
@@ -94,7 +92,6 @@ class MadeCall:
 
     @property
     def bound(self) -> frozenset[str]:
-        """Names in lower case that the call defines or imports."""
         return frozenset(
             [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
         )
@@ -115,7 +112,6 @@ _NAMES = re.compile(
 )
 # Some agents wrap a call: `execute[SHOW TABLES]`.
 _WRAPPED = re.compile(r"\A\s*[a-z_]{1,20}[\[(](.*)[\])]\s*\Z", re.DOTALL)
-# Coding agents and `fleetlore mcp-proxy` name MCP tools `mcp__server__tool`.
 _MCP = "mcp__"
 _NO_NAME = re.compile(r"[^\w.-]+")
 _ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
@@ -141,7 +137,7 @@ def _statement(tool: str, arguments: str) -> str:
 
 
 def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
-    """Whether a call goes to the closed world. `listed`: names of tools, `*` for any part."""
+    """Whether a call goes to the closed world. `listed`: tools, `*` for any part."""
     is_listed = any(fnmatchcase(tool, pattern) for pattern in listed)
     return is_listed or (not tool.startswith(_MCP) and bool(_statement(tool, arguments)))
 

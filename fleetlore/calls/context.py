@@ -1,8 +1,7 @@
-"""Keep the history of a session that the risk of its next call depends on.
+"""Keep the history of a session that the risk of its next call depends on. Agent and learner keep the same.
 
-Agent and learner keep the same. Everything is bounded. Each object of a JSON result keeps its one-word fields under its
-id (`"status": "pending"`): a call that takes the id is then about a pending order. Other agents see such values
-(`models.calls.needs`), so fields that name a person or a place are left out.
+Each object of a JSON result keeps its one-word fields under its id (`"status": "pending"`): a call that takes the id is
+then about a pending order. Other agents see such values, so fields that name a person or a place are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_RESULT = 3_000
-# Objects of one session, the newest. Only a listing has more.
+# Only a listing has more objects.
 _KEPT_OBJECTS = 512
 _MAX_FIELDS = 12
 _MAX_WORDS = 3
@@ -55,20 +54,19 @@ _GOAL_WORDS = 40
 RESULT_CHARACTERS = 3_000
 ERROR_CHARACTERS = 600
 _LAST_CHARACTERS = 300
-# Names and calls of one session, the newest. Only a loop or a dump has more.
+# Only a loop or a dump has more.
 KEPT_NAMES = 4_096
 KEPT_CALLS = 64
 
-# Matches a quoted name after its owner: `Table 'shop.cars' doesn't exist`.
+# `Table 'shop.cars' doesn't exist`.
 _QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
 
 _Known = TypeVar("_Known")
 
 
 class Mark(NamedTuple):
-    """A known property of the thing that an argument names: `status` is `pending`, or an earlier call took it.
-
-    `field` is empty if `value` is the tool of an earlier call that worked.
+    """A known property of the thing that an argument names. `field` is empty if `value` is the tool of an earlier call
+    that took it.
     """
 
     argument: str
@@ -97,7 +95,6 @@ class KnownObjects:
             _keep(self._fields, id, fields)
 
     def marks(self, arguments: str) -> list[Mark]:
-        """Return the distinct marks of the things that these arguments name, at most `_MAX_MARKS`."""
         if not self._fields and not self._after:
             return []
         found: dict[Mark, None] = {}
@@ -125,7 +122,7 @@ def _ids(arguments: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_state(said: str) -> bool:
-    """Whether a value may be a state: a few words, and no person (`Jane Doe`)."""
+    """Whether a value is a few words and no person (`Jane Doe`)."""
     if not _FIELD.fullmatch(said):
         return False
     words = said.split()
@@ -172,7 +169,7 @@ class CallContext:
     """The history of one session.
 
     Attributes:
-        goal: hashes of the goal's first words.
+        goal: hashes of its first words.
         seen, worked, failed: names in results, in calls that worked, and in an error and its call.
         last: class of the last error after `E`, `ok`, `empty`, or `first`.
         tried: failures since the last success, by call.
@@ -216,7 +213,7 @@ class CallContext:
 
     @property
     def last_words(self) -> Ids:
-        """Hashes of the words of the last result or error."""
+        """Hashes of the last result's words."""
         if self._last_words is None:
             words = dict.fromkeys(TOKEN.findall(self._last_text))
             self._last_words = hashes_of([word.lower() for word in words])
@@ -252,17 +249,17 @@ class CallContext:
 
 
 def warning_id(tool: str, state: State) -> str:
-    """Return the id by which warnings of a tool in one state of a session are withheld and measured."""
+    """Return the id by which warnings of a tool are withheld and measured."""
     return pattern_id("warning", tool, state)
 
 
 def normal(tool: str, arguments: str) -> tuple[str, str]:
-    """Return an equal key for equal calls: arguments as sent, as far as a trajectory keeps them."""
+    """Return an equal key for calls that a trajectory keeps as equal."""
     return tool, clip(arguments, MAX_TEXT)
 
 
 def place_in(error: str, text: str) -> str | None:
-    """Return the place in an error: the owner of a name that the call held without it.
+    """Return the owner in an error of a name that the call held without it.
 
     After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` gives `shop`.
     """

@@ -1,6 +1,6 @@
 """Define the bytes of a version of the call model: a compressed MessagePack document of int8 weights, kinds and names.
 
-Everything is typed and bounded, because an authorised sender may still be hostile.
+Everything is bounded, because an authorised sender may still be hostile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 Weights = npt.NDArray[np.float32]
 
 _SCHEMA = 2
-# Version of the features. Models with another version are unreadable.
+# Models with another version of the features are unreadable.
 _FEATURES = 4
 CALL_BITS = 17
 KIND_BITS = 16
@@ -50,10 +50,7 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """How calls of a tool that held these names ended.
-
-    `failed`, `held`: numbers of sessions with such a failed call, and with such a call.
-    """
+    """How calls of a tool that held these names ended. `failed`, `held`: numbers of sessions."""
 
     tool: str
     kind: str
@@ -64,13 +61,9 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """A place. At least two agents met everything in it.
-
-    Attributes:
-        names: spelled as in most calls.
-        words: of the goals there.
-        members: columns of a table, fields of a resource.
-        look_up, look_up_by: call and tool by which sessions found names, or "".
+    """A place. At least two agents met everything in it. `names`: as spelled in most calls. `words`: of the goals
+    there. `members`: columns of a table, fields of a resource. `look_up`, `look_up_by`: call and tool by which sessions
+    found names, or "".
     """
 
     sessions: int
@@ -82,11 +75,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, array_like=True):
-    """When to warn of calls of a tool, in one state of the session.
-
-    Attributes:
-        least: smallest probability for a warning.
-        failed, calls: those at or above it, before they were learned.
+    """When to warn of calls of a tool, in one state of the session. `least`: smallest probability. `failed`, `calls`:
+    those at or above it, before they were learned.
     """
 
     tool: str
@@ -97,12 +87,8 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
-    """A call by which sessions found names that work.
-
-    Attributes:
-        tool, kind: of the failure.
-        text: of the call, with placeholders; `by`: its tool.
-        used, met: sessions that made it next, of those that got past such a failure.
+    """A call by which sessions found names that work. `tool`, `kind`: of the failure. `by`, `text`: tool of the call,
+    and text with placeholders. `used`, `met`: sessions that made it next, of those that got past such a failure.
     """
 
     tool: str
@@ -115,9 +101,8 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True):
-    """A property of an argument for which calls of a tool failed (`fleetlore.calls.context.Mark`): `order_id`,
-    `status`, `pending`. `failed`, `held`: sessions, a few of each agent. `works`: always empty; earlier releases cannot
-    read a need without it.
+    """A property of an argument for which calls of a tool failed (`Mark`). `failed`, `held`: sessions, a few of each
+    agent. `works`: always empty; earlier releases cannot read a need without it.
     """
 
     tool: str
@@ -132,10 +117,9 @@ class Need(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OldValue(msgspec.Struct, frozen=True, array_like=True):
-    """An argument that agents replaced after it had failed: `mode=fast`, or its name alone.
-
-    `key`: its hash (`old_value_key`), so that no value is in a version. `replaced`: agents that did. `works`: agents
-    whose calls worked with it after a quorum had replaced it.
+    """An argument, or its name, that agents replaced after it had failed. `key`: `old_value_key`, so that no value is
+    in a version. `replaced`: agents that did. `works`: agents whose calls worked with it after a quorum had replaced
+    it.
     """
 
     key: int
@@ -148,12 +132,8 @@ def old_value_key(tool: str, part: str) -> int:
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One version of the call model.
-
-    Attributes:
-        tools: number of calls learned of each tool.
-        look_ups: the most frequent one of each kind of failure.
-        until: broker time of the newest learned session, in seconds since the Unix epoch.
+    """One version of the call model. `tools`: calls learned of each tool. `look_ups`: the most frequent one of each
+    kind of failure. `until`: broker time of the newest learned session, in Unix seconds.
     """
 
     calls: _Table
@@ -194,7 +174,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def quantised(weights: Weights, share: float = 1.0) -> _Table:
-    """Return float32 (n,) as int8, n a multiple of 256. All but the largest `share` become zeros."""
+    """Return float32 (n,) as int8, n a multiple of 256. Only the largest `share` is kept."""
     least = np.quantile(np.abs(weights), 1.0 - share) if share < 1.0 else 0.0
     blocks = np.where(np.abs(weights) >= least, weights, np.float32(0)).reshape(-1, _BLOCK)
     scales = (np.abs(blocks).max(axis=1) / 127).astype("<f2")
@@ -204,7 +184,7 @@ def quantised(weights: Weights, share: float = 1.0) -> _Table:
 
 
 def restored(table: _Table, bits: int) -> Weights:
-    """Return float32 (2 ** bits,). Raises ValueError: it has another size or is not finite."""
+    """Return float32 (2 ** bits,). Raises ValueError: another size, or not finite."""
     blocks = np.frombuffer(table.weights, np.int8)
     scales = np.frombuffer(table.scales, "<f2")
     if len(blocks) != 2**bits or len(scales) != 2**bits // _BLOCK or not np.isfinite(scales).all():

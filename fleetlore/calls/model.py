@@ -1,7 +1,7 @@
 """Predict how likely a call fails, with which kind of failure, and for which names.
 
-A version is a linear model over hashed features, a table of kinds of failure, and names with their record.
-`models.calls` learns it. It is immutable and shared by all agents of a process.
+A version is a linear model over hashed features, a table of kinds of failure, and names with their record. It is
+immutable and shared by all agents of a process.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _known(names: list[str], known: PlaceNames) -> Ids:
 LEAST_CALLS = 20
 # Jeffreys' estimate of the failure rate from which a name is named.
 _NAMED_RATE = 0.5
-# Probability of one kind of failure, or of two together, from which it is given: four in five of these came true.
+# Probability of one kind of failure, or of two, from which it is given: four in five of these came true.
 _SURE_KIND = 0.9
 _SURE_PAIR = 0.7
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)
@@ -219,11 +219,11 @@ class Expected:
     """The likely failure of a call.
 
     Attributes:
-        kind: the error without its names, or "" if no kind and no pair of kinds is likely.
+        kind: the error without its names, or "" if none is likely.
         names: names in the call that the error would be about.
         held: number of sessions with these names in a call.
         failed: number of those in which such a call failed like this.
-        agents: number of agents that met this kind of failure.
+        agents: number that met this kind of failure.
         other: the next likely failure, if this one is not sure.
     """
 
@@ -239,8 +239,7 @@ class CallModel:
     """One version.
 
     Attributes:
-        places: by name.
-        until: broker time of the newest learned session, in seconds since the Unix epoch.
+        until: broker time of the newest learned session, in Unix seconds.
         look_ups: by tool and kind of failure.
         needs: by tool, and by argument, field and value of a mark.
     """
@@ -273,13 +272,13 @@ class CallModel:
         return self._tools.get(tool, 0) >= LEAST_CALLS
 
     def old_value(self, tool: str, parts: Iterable[str]) -> OldValue | None:
-        """Return the record of the part of a replacement that worked least since, or None if any of them is unknown."""
+        """Return the record of the part that worked least since, or None if any is unknown."""
         found = [self._old_values.get(old_value_key(tool, part)) for part in parts]
         known = [each for each in found if each is not None]
         return min(known, key=lambda each: each.works, default=None) if len(known) == len(found) else None
 
     def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
-        """Return the surest reason in the marks why such a call fails."""
+        """Return the surest reason why such a call fails."""
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
@@ -295,7 +294,7 @@ class CallModel:
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()
     ) -> Expected:
-        """Return the likely failure of the call. `own`: this session's failures with names, the newest last."""
+        """`own`: this session's failures with names, the newest last."""
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
             if mine.names and held.issuperset(mine.names):
@@ -341,19 +340,14 @@ class CallModel:
 
 
 class KindScores:
-    """Chances of the kinds of failure, from one table with separate hashed weights for each kind.
-
-    Attributes:
-        weights: float32 (2 ** 16,).
-        counts: how often each kind was met.
-    """
+    """Chances of the kinds of failure. `weights`: float32 (2 ** 16,). `counts`: how often each kind was met."""
 
     def __init__(self, weights: Weights, counts: Iterable[int]) -> None:
         self.weights = weights
         self._prior = 0.3 * np.log(np.array(list(counts), np.float32) + 1.0)
 
     def chances(self, found: Features) -> Weights:
-        """Return the softmax over the kinds: float32 (kinds,)."""
+        """Return float32 (kinds,)."""
         cells = kind_cells(found, len(self._prior))
         scores: Weights = found.values[: found.of_kind] @ self.weights[cells] + self._prior
         powers: Weights = np.exp(scores - scores.max(initial=-np.inf))
@@ -362,13 +356,13 @@ class KindScores:
 
 
 def kind_cells(found: Features, kinds: int) -> Ids:
-    """Return cells of the kinds' table: uint32 (features, kinds)."""
+    """Return uint32 (features, kinds)."""
     numbers = np.arange(1, kinds + 1, dtype=np.uint32) * _KIND
     return mixed(found.ids[: found.of_kind, None] + numbers[None, :], _KIND_SALT) & _KIND_MASK
 
 
 def call_cells(found: Features) -> Ids:
-    """Return cells of the calls' table: uint32 (features,)."""
+    """Return uint32 (features,)."""
     return found.ids & _CALL_MASK
 
 

@@ -1,7 +1,4 @@
-"""Remember places (a database, a repository, a host, an account): their names, and how calls with these ended.
-
-It also chooses the names that a session most likely needs next.
-"""
+"""Remember places (a database, a repository, a host, an account): their names, and how calls with these ended."""
 
 from __future__ import annotations
 
@@ -29,22 +26,20 @@ QUERY_WORDS = KEYWORDS.union(
     unique update using values view when
     """.split()  # noqa: SIM905
 )
-# A place is recognised if its log-evidence (natural logarithm) exceeds the next place's by `_SURE`, and with this share
-# of all evidence. The goal alone then gives most places, and hardly ever a wrong one.
+# A place is recognised if its log-evidence exceeds the next place's by `_SURE`, and with this share of all evidence.
+# The goal alone then gives most places, and hardly ever a wrong one.
 _SURE = 3.0
 _SURE_SHARE = 0.5
 # A word of more than this share of the places is ignored.
 _COMMON = 1 / 3
 _LEAST_WORD = 3
-# Members shown of an owner, and owners read from a call.
 _MOST_MEMBERS, _MOST_OWNERS = 16, 8
 # An owner with fewer known members mostly has more than are known.
 _LEAST_MEMBERS = 2
 # Lengths from which names that differ in one letter, and in two, are alike.
 _LONG_ENOUGH, _LONG = 6, 9
-# Weights of name parts in the goal, and in the failed call.
 _IN_GOAL, _IN_CALL = 0.75, 0.5
-# Word forms share their beginning: `countries` and `country`.
+# `countries` and `country`.
 _STEM = 5
 _LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b(?!\s*[(.\[])")
@@ -55,7 +50,7 @@ _OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|jo
 
 
 class Ended(NamedTuple):
-    """Numbers of sessions in which a call with a name worked, and in which one failed for the name."""
+    """Numbers of sessions in which a call with a name worked, and failed for the name."""
 
     worked: int
     failed: int
@@ -65,13 +60,8 @@ _NEVER = Ended(0, 0)
 
 
 class PlaceNames:
-    """Knowledge of one place.
-
-    Attributes:
-        names: lower-case, with how calls with them ended.
-        spelled: original spelling of names not in lower case.
-        words: of goals there.
-        members: of each name, in original spelling.
+    """Knowledge of one place. `names`: lower-case, with how calls ended. `spelled`: original spelling of other names.
+    `words`: of goals there. `members`: of each name, in original spelling.
     """
 
     def __init__(
@@ -99,7 +89,7 @@ class PlaceNames:
         return failed >= worked
 
     def counts(self, names: Iterable[str]) -> tuple[int, int, int, int]:
-        """Count the names that are bad, good, both and unknown here. One that mostly fails is bad too."""
+        """Count bad, good, mixed and unknown names. One that mostly fails is bad too."""
         bad = good = both = unknown = 0
         for name in names:
             worked, failed = self.ended(name)
@@ -127,7 +117,7 @@ class Places(dict[str, PlaceNames]):
         """Return the session's place, or None if it is unsure.
 
         An error names the place, or the words of the goal and of worked calls decide. A place by words is only read:
-        lessons are kept under the place that the session states or that an error named.
+        no lesson is kept under it.
         """
         if context.place is not None:
             return context.place
@@ -153,10 +143,8 @@ class Places(dict[str, PlaceNames]):
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
-    """Return owners at a place with their members, nearest to the goal and the call first.
-
-    Owners that the call names come first. Others are ordered by the parts of words that they share. The lines
-    `owner(member, member)` take at most `most_chars` together.
+    """Return owners at a place with their members. Those that the call names come first, then those nearest to the
+    goal. The lines `owner(member, member)` take at most `most_chars` together.
     """
     in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
 
@@ -222,10 +210,7 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
     """Return names in a call that do not exist at a place with known structure.
 
     Words in quotes, in capitals or before a bracket are no names, nor are those that the call defines (`orders AS o`)
-    or qualifies with (`o.total`).
-
-    Args:
-        named: lower-case names in the error. They come first, and may be any word.
+    or qualifies (`o.total`). `named`: lower-case names in the error. They come first, and may be any word.
     """
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     own = _own(text)
@@ -247,9 +232,7 @@ def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
 
 
 def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
-    """Whether the structure of a place covers the things that a call reads: the place has all of them, or one is itself
-    rejected.
-    """
+    """Whether the place has all things that a call reads, or one of them is itself rejected."""
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
     return not asked.isdisjoint(rejected) or asked <= {owner.lower() for owner in known.members}
@@ -260,7 +243,7 @@ def _own(text: str) -> set[str]:
 
 
 def _distance(one: str, other: str) -> int | None:
-    """Edit distance without a plural's ending."""
+    """Return the edit distance without a plural's ending, or None."""
     (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
     if singular == singular_other or bare == bare_other:
         return 0

@@ -1,8 +1,8 @@
 """Read the batches of a fetch and skip what cannot be decoded.
 
 After an error of its parser or codec, aiokafka fetches the same batch again for ever. So a `Consumer` returns an
-`Unreadable` in its place. Limits count unpacked bytes. A batch with a bad checksum is fetched again, because it may
-have been damaged on the way. A codec without its package is an error of this process, and no record is skipped.
+`Unreadable` in its place. Limits count unpacked bytes. A batch with a bad checksum is fetched again, because it may be
+damaged on the way. A codec without its package is an error of this process: no record is skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 MOST_BATCH_BYTES = 32 * MAX_MESSAGE_BYTES
 # Memory of the records that a partition's fetch returns at once.
 _MOST_FETCHED_BYTES = 8 * MAX_MESSAGE_BYTES
-# Memory of an empty record's objects.
+# Memory of an empty record.
 _RECORD_BYTES = 512
 # The smallest batch of the format before Kafka 0.11.
 _LEAST_BYTES = 26
@@ -45,16 +45,15 @@ _PREFIX = struct.Struct(">qi")
 _MAGIC = 16
 _ATTRIBUTES, _COUNT, _RECORDS = 21, 57, 61
 _CODEC, _CODECS = 0x07, ("", "gzip", "snappy", "lz4", "zstd")
-# Java's Snappy format: a header, then blocks with their lengths.
+# Java's Snappy format.
 _XERIAL_MAGIC, _XERIAL_HEADER = b"\x82SNAPPY\0", 16
 _COMMIT_MARKER = b"\0\0\0\1"
-# Hashes of batches whose checksum failed.
 _corrupt: deque[int] = deque(maxlen=256)
 
 
 class Unreadable(ConsumerRecord):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """Replaces a record, or the last record of a batch, that cannot be decoded. `checksum`: the reason, in a field that
-    aiokafka passes on.
+    """Replaces a record, or the last one of a batch, that cannot be decoded. `checksum`: the reason, because aiokafka
+    passes this field on.
     """
 
     checksum: str
@@ -83,11 +82,11 @@ class _Record(NamedTuple):
 
 
 class _CodecMissing(Exception):
-    """A codec's package is not installed."""
+    pass
 
 
 class _Batches:
-    """The batches of a fetch, in place of aiokafka's `MemoryRecords`."""
+    """Replaces aiokafka's `MemoryRecords`."""
 
     def __init__(self, fetched: bytes) -> None:
         self._fetched, self._start = memoryview(fetched), 0
@@ -113,7 +112,7 @@ class _Batches:
 
 
 class _Batch:
-    """One batch of any bytes. `next_offset` is always above `base_offset`, so a reader advances."""
+    """One batch. `next_offset` is always above `base_offset`, so a reader advances."""
 
     is_control_batch = is_transactional = False
     producer_id: int | None = None
@@ -199,7 +198,7 @@ class _Batch:
         return bytes(header) + _unpack(attributes & _CODEC, bytes(self._data[_RECORDS:]), room)
 
     def _one_by_one(self, records: memoryview, given: int) -> Iterator[_Record]:
-        """Read the records after the first `given`. A bad one can be skipped, because each states its length."""
+        """Read the records after the first `given`. Each states its length, so a bad one can be skipped."""
         (count,) = struct.unpack_from(">i", self._data, _COUNT)
         start, after = 0, self.base_offset
         for number in range(count):
@@ -339,6 +338,4 @@ class _Fetcher(Fetcher):  # type: ignore[misc,unused-ignore]
 
 
 class Consumer(AIOKafkaConsumer):  # type: ignore[misc,unused-ignore]
-    """An aiokafka consumer that returns an `Unreadable` instead of raising for ever."""
-
     start = _with(AIOKafkaConsumer.start, Fetcher=_Fetcher)

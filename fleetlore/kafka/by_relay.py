@@ -1,7 +1,6 @@
 """Replace a Kafka client at an agent that uses a relay: the same calls over HTTP.
 
-Offsets are the log's, so an agent continues after a relay's restart or at another relay. Records of compacted topics
-travel as MessagePack.
+Offsets are the log's, so an agent may continue at another relay.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fleetlore.wire.topics import topic
 
 __all__ = ["LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
 
-# Topics of lore that an agent follows. Those of adapters have a consumer of their own.
+# Topics that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")
 # Below common proxy time-outs.
 _WAIT_SECONDS = 25.0
@@ -118,8 +117,6 @@ def _detail(body: bytes) -> str:
 
 
 class RelayProducer(_RelayClient):
-    """Replaces an `AIOKafkaProducer`. A record is sent once the broker has it."""
-
     async def partitions_for(self, topic: str) -> set[int]:
         return {0}
 
@@ -127,10 +124,8 @@ class RelayProducer(_RelayClient):
         return _Batch()
 
     async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
-        """Send a batch of events. The future resolves, without time-out, once the broker has them.
-
-        The future raises:
-            MessageSizeTooLargeError: the relay refuses an event as too large or invalid.
+        """Send a batch of events. The future resolves once the broker has them. It raises MessageSizeTooLargeError: the
+        relay refuses an event as too large or invalid.
         """
         return asyncio.ensure_future(self._store(b"[%b]" % b",".join(value[1:-1] for value in batch.values)))
 
@@ -165,8 +160,6 @@ class _Batch:
 
 
 class RelayConsumer(_RelayClient):
-    """Replaces an `AIOKafkaConsumer` without a group."""
-
     def __init__(self, relay: Relay, topics: Sequence[str]) -> None:
         super().__init__(relay)
         self._names = {name: name.split(".", 2)[2] for name in topics}

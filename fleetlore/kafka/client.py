@@ -1,6 +1,6 @@
 """Make, start and stop all Kafka clients of the project, without leaving connections open.
 
-Stops are bounded, even while the broker hangs or a failed connection is being closed.
+Stops are bounded, even while the broker hangs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _settings_of: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def backoff() -> Iterator[float]:
-    """Yield seconds between retries: 0.1, 0.2, 0.4, …, at most 2."""
+    """Yield seconds between retries: 0.1, 0.2, 0.4, …, 2."""
     delay = _FIRST_DELAY_SECONDS
     while True:
         yield delay
@@ -47,9 +47,7 @@ def backoff() -> Iterator[float]:
 
 
 def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """Make a consumer of committed transactions, without automatic commits. It starts at the beginning if no offset is
-    committed.
-    """
+    """Make a consumer of committed transactions, without automatic commits, from the commit or the beginning."""
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
     settings = {
@@ -67,8 +65,7 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
     """Make an idempotent producer with acknowledgements of all replicas.
 
-    Otherwise a timed-out request could be appended after its own retry, and an older value become the newest of its
-    key.
+    Otherwise a timed-out request could be appended after its own retry, and an older value win its key.
     """
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
@@ -106,7 +103,7 @@ def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
 
 
 def check_place(client: Any, bootstrap: Bootstrap) -> None:
-    """Check that a folder's stack still has the client's address. Raises ConnectionRefused."""
+    """Raise ConnectionRefused if a folder's stack has another address than the client."""
     if isinstance(bootstrap, StackFolder):
         address = str(_found(bootstrap).address)
         if address not in _settings_of[client]["bootstrap_servers"]:
@@ -123,8 +120,6 @@ def _found(bootstrap: Bootstrap) -> Cluster:
 
 
 class ConnectionRefused(KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
-    """A broker refuses the connection. `why`: the reason given by the broker or TLS."""
-
     def __init__(self, tried: object, why: str) -> None:
         super().__init__(f"{tried}: {why}")
         self.why = why
@@ -162,9 +157,8 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client completely, even if the caller is cancelled.
-
-    A cancelled `stop` of aiokafka leaks connections and tasks, or swallows the cancellation.
+    """Stop a client completely, even if the caller is cancelled. A cancelled `stop` of aiokafka leaks connections and
+    tasks, or swallows the cancellation.
     """
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
@@ -179,7 +173,6 @@ async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
 
 @asynccontextmanager
 async def connected(client: _Client) -> AsyncIterator[_Client]:
-    """Yield the started client."""
     await connect(client)
     try:
         yield client
@@ -204,7 +197,7 @@ def _close_first_connection(trace: TracebackType | None) -> None:
 
 
 async def _refusal(settings: Mapping[str, Any]) -> str | None:
-    """Return why a secured cluster refuses a connection. aiokafka only logs it."""
+    """Return why a secured cluster refuses a connection, which aiokafka only logs."""
     if settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
         return None
     host, port, _ = collect_hosts(settings["bootstrap_servers"])[0]
@@ -262,7 +255,7 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
 
 
 def _quiet_client_logs() -> None:
-    """Silence aiokafka, which logs several errors a second in an outage."""
+    """aiokafka logs several errors a second in an outage."""
     client = logging.getLogger("aiokafka")
     if client.level == logging.NOTSET:
         client.setLevel(logging.CRITICAL)

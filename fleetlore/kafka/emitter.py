@@ -1,8 +1,7 @@
 """Send an agent's events to the broker without making the agent wait.
 
-`emit` adds an event to a bounded buffer on any thread. Background tasks mask secrets and send it. A partition has one
-batch in flight, so a retry cannot overtake later events. Delivery is at least once, and event ids make duplicates
-harmless.
+`emit` adds an event to a bounded buffer on any thread. A partition has one batch in flight, so a retry cannot overtake
+later events. Delivery is at least once, and event ids make duplicates harmless.
 """
 
 from __future__ import annotations
@@ -35,11 +34,10 @@ log = logging.getLogger(__name__)
 
 _HEADERS = list(BATCH_HEADERS)  # the client requires a list
 
-# One write at the broker, below its default limit of 1 MiB. Masking and packing it stops the event loop for about two
-# milliseconds.
+# Below the broker's default limit of 1 MiB. Masking and packing it stops the event loop for two milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
 _BATCH_EVENTS = 8 * MAX_EVENTS
-# A batch of this many events is sent at once. An embedded broker scans a partition's batches for each new one.
+# Sent at once. An embedded broker scans a partition's batches for each new one.
 _FULL_BATCH = 4 * MAX_EVENTS
 _MAX_WAITING_BYTES = 64 * 2**20
 _LINGER_SECONDS = 0.1  # an event waits this long for its batch to fill
@@ -50,7 +48,7 @@ _Entry = tuple[int, str, Encoded]  # sequence number of `emit`, session, event
 
 
 class _PartitionQueue:
-    """Events for one partition, oldest first. An entry leaves once the broker has acknowledged it."""
+    """Events for one partition, oldest first, until the broker has acknowledged them."""
 
     __slots__ = ("entries", "flush_now", "limit", "not_empty")
 
@@ -61,7 +59,7 @@ class _PartitionQueue:
         self.limit = _BATCH_EVENTS
 
     def next_batch(self) -> tuple[list[Encoded], list[int]]:
-        """Return the oldest events that fit a batch, at least one, and their buffer sizes."""
+        """Return the oldest events that fit a batch, and their sizes."""
         events = [event for _, _, event in islice(self.entries, self.limit)]
         sizes = [event[0] for event in events]
         while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
@@ -126,7 +124,7 @@ class Emitter:
         """Buffer a copy of an event, without blocking.
 
         Returns False if it is dropped: the buffer is full, the emitter closed, or the event cannot be encoded.
-        `at_once`: send without waiting for a full batch. Raises NotOpen if the loop has ended.
+        `at_once`: do not wait for a full batch. Raises NotOpen if the loop has ended.
         """
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
@@ -202,8 +200,8 @@ class Emitter:
         return queue
 
     async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
-        """Wait until all events so far are acknowledged. Return False on time-out. `hurried`: do not wait for full
-        batches.
+        """Wait until all events so far are acknowledged, without waiting for full batches if `hurried`. Return False on
+        time-out.
         """
         self._take_over()
         if self._waiting == 0:
@@ -223,7 +221,7 @@ class Emitter:
         return True
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Flush within the limit, then stop. The rest counts as dropped. Never hangs."""
+        """Flush within the limit, then stop. Never hangs."""
         if self._closed:
             return
         runs = self._task is not None and not self.is_stranded
@@ -359,7 +357,7 @@ class Emitter:
 
 
 def _records(events: list[Encoded]) -> Iterator[tuple[int, bytes]]:
-    """Yield the values of records, each of at most 64 events and 256 KiB, with their event counts."""
+    """Yield records of at most 64 events and 256 KiB, with their event counts."""
     start = 0
     while start < len(events):
         some = events[start : start + MAX_EVENTS]

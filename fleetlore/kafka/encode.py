@@ -1,7 +1,6 @@
 """Encode events as masked JSON that fits a record.
 
-The agent waits only for `encode`, which copies and truncates the data in less than a millisecond. The rest happens once
-for up to 64 events: `mask` and `record`.
+The agent waits only for `encode`, less than a millisecond. The rest happens once for up to 64 events.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of", "record"]
 
-# An encoded event: its maximum size in a record, the id before its number, the fields up to the sequence, number and
-# type, time, and its data as JSON. A plain tuple is the fastest.
+# Maximum size in a record, the id before its number, the fields up to the sequence, number and type, time, and data as
+# JSON. A plain tuple is the fastest.
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
 # Limit by `weight`. The pipeline keeps 2,000 characters of each text.
@@ -60,9 +59,9 @@ def encode(event: Event) -> Encoded:
 
 
 def mask(events: Sequence[Encoded], personal: PersonalData | None = None) -> list[Encoded]:
-    """Mask secrets in data and names, and personal data in the data. A masked tenant makes the event refused."""
+    """Mask secrets in data and names, and personal data in data. A masked tenant makes the event refused."""
     masked = list(events)
-    # Names are masked once a session and with the data: separately they took 45 µs.
+    # Masked once a session and with the data: separately they took 45 µs.
     names = list(dict.fromkeys(event[2] for event in events))
     suspects = may_hold_secret([*(event[-1] for event in events), *names])
     for index in suspects:
@@ -115,7 +114,7 @@ def encode_event(event: Event) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """Return the fields that a session's events share, and an event's maximum size without its data."""
+    """Return an event's maximum size without its data, and the fields that a session's events share."""
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + _SEQUENCE
@@ -130,7 +129,7 @@ def _with_masked_names(event: Encoded) -> Encoded:
 
 
 def _written(times: list[float]) -> list[bytes]:
-    """Format times like `datetime.isoformat`, quoted. All at once costs a third of one by one."""
+    """Format times like `datetime.isoformat`, quoted, in a third of the time."""
     seconds = np.array(times, np.float64)
     whole = np.floor(seconds)
     micros = whole.astype(np.int64) * 1_000_000 + np.rint((seconds - whole) * 1e6).astype(np.int64)
@@ -138,7 +137,7 @@ def _written(times: list[float]) -> list[bytes]:
 
 
 def _bounded(value: Mapping[str, Any]) -> bytes:
-    """Truncate long texts and collections. The structure stays, because the shape identifies a call."""
+    """Truncate long texts and collections. The structure stays: the shape identifies a call."""
     longest = 2 * MAX_CHARACTERS // 3
     while longest > 1:
         if weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS or longest < _LEAST_CUT:

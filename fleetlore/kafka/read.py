@@ -49,7 +49,6 @@ _STALL_SECONDS = 60.0
 async def read_dead_letters(
     bootstrap: Bootstrap, tenant: str, timeout_seconds: float
 ) -> AsyncIterator[DeadLetterRecord | Mark]:
-    """Yield the present dead letters and marks: a mark after its letter."""
     async for record in records_of(bootstrap, topic(tenant, "dead-letters"), stall_seconds=timeout_seconds):
         if (read := read_dead_letter(record)) is not None:
             yield read
@@ -78,7 +77,7 @@ async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncItera
 
 
 async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
-    """Return all partitions of the topics, none for a missing one, which is not created."""
+    """Return all partitions of the topics, without creating a missing topic."""
     # `consumer.partitions_for_topic` knows only assigned topics.
     cluster = await connections(consumer).fetch_all_metadata()
     return [
@@ -91,10 +90,7 @@ async def partitions_of(consumer: Any, *topics: str) -> list[TopicPartition]:
 async def committed_offsets(
     admin: Any, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return a group's commit of each partition; offset -1 without one.
-
-    A partition that the coordinator refuses is missing. Raises KafkaError: the coordinator did not answer.
-    """
+    """Return a group's commit of each partition, or offset -1. Raises KafkaError: the coordinator did not answer."""
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     if partitions:
         found = await admin.list_consumer_group_offsets(group, partitions=list(partitions))
@@ -104,10 +100,9 @@ async def committed_offsets(
 
 
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offset after the last record of each partition, and reassign `consumer`.
+    """Return the offset after the last committed record of each partition, and reassign `consumer`.
 
-    Open transactions end it. It is read from a fetch, because tansu answers with the first offset of the last *batch*
-    plus one.
+    It is read from a fetch: tansu answers with the first offset of the last *batch* plus one.
     """
     wanted = list(partitions)
     if not wanted:
@@ -124,9 +119,9 @@ async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> di
 async def read_until(
     consumer: Any, ends: Mapping[TopicPartition, int], *, most: int | None = None, stall_seconds: float = inf
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Yield fetches of at most `most` records until `consumer` has passed `ends`.
+    """Yield fetches until `consumer` has passed `ends`; the last one may reach beyond.
 
-    The last one may reach beyond. Raises BrokerUnavailable: no record came for `stall_seconds`.
+    Raises BrokerUnavailable: no record came for `stall_seconds`.
     """
     came = time.monotonic()
     # Retention and transactions leave gaps, so compare positions and not counts.
@@ -143,7 +138,7 @@ async def read_until(
 async def records_of(
     bootstrap: Bootstrap, *topics: str, stall_seconds: float = _STALL_SECONDS
 ) -> AsyncIterator[ConsumerRecord]:
-    """Yield the records of topics up to their current end, without holding them in memory."""
+    """Yield the records of topics up to their current end."""
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(None if stall_seconds == inf else stall_seconds):
@@ -188,7 +183,7 @@ async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> C
     return None
 
 
-# A new topic is noticed within this time. Each refresh costs the broker work.
+# A new topic is noticed within this time. A refresh costs the broker work.
 _FOLLOWER_METADATA_AGE_MS = 15_000
 _REQUEST_TIMEOUT_MS = 10_000
 # The broker keeps tombstones for one day more.
@@ -201,11 +196,14 @@ Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 class Follower:
     """Passes the records of `topics` to `take`, from the beginning. Run `run()` as a task, and cancel it to stop.
 
-    `take` gets each fetch at least once, and again if it raises; empty after `poll_ms` without a record. `resumes`:
-    continue at the last position after an outage. `newest`: start this many records before the end. `begin`: called
-    with the ends; returns the offsets to start at. `complete`: awaited after each fetch once the initial content is
-    read. `outdated`: called before a restart from the beginning, when known records may be deleted. `skipped` counts
-    undecodable records or batches.
+    Attributes:
+        take: gets each fetch at least once, and again if it raises; empty after `poll_ms` without a record.
+        resumes: continue at the last position after an outage.
+        newest: start this many records before the end.
+        begin: called with the ends; returns the offsets to start at.
+        complete: awaited after each fetch once the initial content is read.
+        outdated: called before a restart from the beginning, when known records may be deleted.
+        skipped: number of undecodable records or batches.
     """
 
     bootstrap: Bootstrap
@@ -243,7 +241,7 @@ class Follower:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since a broker last answered for the longest waiting partition, or since the start."""
+        """Seconds since a broker last answered for the longest waiting partition."""
         if (consumer := self._consumer) is not None:
             answered = [consumer.last_poll_timestamp(part) for part in consumer.assignment()]
             self._answered = min((ms / 1000 for ms in answered if ms), default=self._answered)
@@ -254,7 +252,7 @@ class Follower:
         self._rewound.add(topic)
 
     async def run(self) -> None:
-        """Follow until cancelled. Each outage or failing `take` is logged once."""
+        """Follow until cancelled. An outage or failing `take` is logged once."""
         delays, reported = backoff(), False
         while True:
             followed_since = inf
@@ -383,7 +381,7 @@ class Follower:
             elif not isinstance(consumer, RelayConsumer) and (
                 self.clock.monotonic() - idle_since > _REQUEST_TIMEOUT_MS / 1000
             ):
-                # The client hides a lost connection. Asking for end offsets fails then, and shows a replaced log.
+                # The client hides a lost connection. End offsets then fail, and show a replaced log.
                 idle_since = self.clock.monotonic()
                 ends = await _ends(consumer)
                 # Tansu returns the first offset of the last batch. The fetch's end is more exact.

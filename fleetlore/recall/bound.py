@@ -14,19 +14,12 @@ from fleetlore.wire.trajectory import Count, Moment
 
 __all__ = ["Bound", "backing_of_item", "backing_of_pattern"]
 
-# Bytes of memory for one byte of JSON with its texts and groups in the index, and for an entry besides. Traced with
-# logged runs.
+# Bytes of memory for a byte of JSON in the index, and for an entry besides. Traced with logged runs.
 _PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
 
 
 class Backing(NamedTuple):
-    """The figures that decide whether an entry is held.
-
-    Attributes:
-        tool: or empty.
-        standing: `fleetlore.wire.lore.standing`.
-        bytes: of memory, estimated.
-    """
+    """The figures that decide whether an entry is held. `bytes`: of memory, estimated."""
 
     tool: str
     standing: float
@@ -48,7 +41,7 @@ class _ItemHead(msgspec.Struct):
     last_seen: Moment = 0.0
 
 
-# Decodes in a fifth of the time of all fields: most of what comes to a full replica is not held.
+# A fifth of the time of all fields: most of what comes to a full replica is not held.
 _pattern_head = json_reader(_PatternHead)
 _item_head = json_reader(_ItemHead)
 
@@ -66,11 +59,8 @@ def backing_of_item(value: bytes) -> Backing:
 
 
 class Bound:
-    """Decides which entries are held.
-
-    Attributes:
-        left_out: number of entries that did not fit since the last reading from the beginning. New versions count
-            again.
+    """Decides which entries are held. `left_out`: entries that did not fit since the last reading from the beginning.
+    New versions count again.
     """
 
     def __init__(self, most_bytes: float) -> None:
@@ -119,7 +109,6 @@ class Bound:
         self._tools_left_out.clear()
 
     def forget_all(self) -> None:
-        """Forget all entries, but not the preferred tools."""
         self.start_over()
         self._held.clear()
         self._weakest.clear()

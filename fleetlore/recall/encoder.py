@@ -1,7 +1,7 @@
 """Encode texts as static vectors, which workers and searching agents compare by meaning.
 
-The 128-d token table is made from all-MiniLM-L6-v2 (Apache-2.0). It comes in the data wheel `fleetlore-encoder`, which
-the extra `[meaning]` installs. Without it the store is searched by words alone. Encoding needs no torch.
+The 128-d token table is made from all-MiniLM-L6-v2 (Apache-2.0) and comes in the wheel `fleetlore-encoder` (the extra
+`[meaning]`). Without it the store is searched by words alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Encodes texts as vectors, which only compare with those of the same name and hash.
-
-    Attributes:
-        sha256: of everything that defines a vector's meaning.
+    """Encodes texts as vectors, which only compare with those of the same name and hash. `sha256`: of everything that
+    defines a vector's meaning.
     """
 
     name: str
@@ -41,17 +39,15 @@ class Encoder(Protocol):
     def sha256(self) -> str: ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return float32 (n, dimensions), rows of length 1; an empty text is a zero row."""
+        """Return float32 (n, dimensions), rows of length 1; an empty text is zero."""
         ...
 
 
 class StaticEncoder:
     """Sum of weighted static token vectors, L2-normalised. A text gives the same bits in any batch.
 
-    Source: model2vec's method on all-MiniLM-L6-v2; `deploy/encoder/make_table.py` makes the table.
-
-    Raises:
-        ModelUnavailable: the extra `[meaning]` is not installed.
+    Source: model2vec's method; `deploy/encoder/make_table.py` makes the table. Raises ModelUnavailable: the extra
+    `[meaning]` is not installed.
     """
 
     name = "minilm-l6-v2-static-128"
@@ -89,7 +85,7 @@ class StaticEncoder:
         clean = text.encode("utf-8", "replace").decode()
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
         vector: Vectors = self._table[ids].astype(np.float32).sum(axis=0)
-        # A text without known tokens stays zero: a NaN would make Milvus refuse its row.
+        # A NaN would make Milvus refuse its row.
         length = np.sqrt(vector @ vector)
         return vector / length if length > 0 else vector
 
@@ -110,7 +106,6 @@ def shared_encoder() -> StaticEncoder:
 
 
 def installed_encoder() -> StaticEncoder | None:
-    """Return the process' encoder, or None without the extra `[meaning]`."""
     return shared_encoder() if importlib.util.find_spec(_PACKAGE) else None
 
 

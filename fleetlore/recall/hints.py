@@ -30,7 +30,7 @@ class Hints:
     """The newest decision about each hint.
 
     Args:
-        distrusted: hashes of distrusted principals. Call `sort` after a change.
+        distrusted: hashes of principals. Call `sort` after a change.
 
     Attributes:
         decisions: by the hint's id, also for revoked ones.
@@ -60,6 +60,6 @@ class Hints:
         self.replaced = frozenset(each.hint.replaces for each in standing.values() if each.hint.replaces)
 
     def of_tools(self, tools: Collection[str]) -> Iterator[Written]:
-        """Yield hints about these tools, the newest of each first, and then hints about any tool."""
+        """Yield hints about these tools, the newest of each first, then those about any tool."""
         for tool in (*dict.fromkeys(tools), ""):
             yield from self._by_tool.get(tool, ())

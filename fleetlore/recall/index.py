@@ -21,9 +21,8 @@ _Derived = TypeVar("_Derived")
 
 # More than an agent is shown, because its own are left out.
 KEPT = 8
-# Results of `LoreIndex.derived`. When full, all are dropped.
 MAX_DERIVED = 4096
-# A pattern is shown until so many of its sessions have ended. Then its sessions must fail more often.
+# From so many ended sessions on, a pattern is shown only if they fail more often than others.
 TRIED_SESSIONS = 8
 _SURE = 1.28
 
@@ -75,9 +74,7 @@ _Role = Literal[
     "changes",
     "strategies",
 ]
-# Role of a group, and its tool, kind of call, pattern or strategy.
 _Key = tuple[_Role, str]
-# Rank of the patterns of a group. Memory items rank by their standing.
 _RANKS: dict[_Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
     "transient of call": _by_failures,
@@ -95,14 +92,10 @@ def _place(item: MemoryItem) -> tuple[object, ...]:
 
 
 def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
-    """Whether an agent should be warned of the pattern before it makes such a call.
+    """Whether an agent should be warned of the pattern before it makes such a call. `tool`: the tool's health row.
 
-    A harmless pattern is not shown. Few sessions prove nothing, so it is shown until `TRIED_SESSIONS` of its sessions
-    have ended. From then on its sessions must fail significantly more often than the tool's others (Newcombe's 80 %
-    interval).
-
-    Args:
-        tool: health row of the pattern's tool.
+    Few sessions prove nothing. From `TRIED_SESSIONS` on its sessions must fail significantly more often than the
+    tool's others (Newcombe's 80 % interval): a harmless pattern is not shown.
     """
     if pattern.transient:
         return False
@@ -112,7 +105,6 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
 
 
 def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
-    """Whether these sessions failed significantly more often than the tool's others (Newcombe's 80 % interval)."""
     others = tool.sessions_ended - ended if tool is not None else 0
     if tool is None or others < TRIED_SESSIONS:
         return failed > 0  # there are no others to compare with
@@ -121,8 +113,6 @@ def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
 
 
 class LoreIndex:
-    """Patterns and memory items by id, what persons wrote (`hints`), and what advice needs."""
-
     def __init__(self) -> None:
         self.patterns: dict[str, Pattern] = {}
         self.items: dict[str, MemoryItem] = {}
@@ -130,10 +120,8 @@ class LoreIndex:
         self._distrusted: set[int] = set()
         self._approved: dict[str, str] = {}
         self.hints = Hints(self._distrusted)
-        # What agents are not shown.
         self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
-        # Changes of patterns, by tool.
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
 
@@ -152,22 +140,22 @@ class LoreIndex:
         return self._best("transient of tool", tool)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
-        """What helped against a class-level pattern, a loop, or a kind of failing call."""
+        """Return what helped against a class-level pattern, a loop, or a kind of failing call."""
         return self._best("recoveries", key)
 
     def changes(self, tool: str, part: str) -> tuple[MemoryItem, ...]:
-        """What worked in place of a part of a call, `name=value` or a word."""
+        """Return what worked in place of `name=value` or a word."""
         return self._best("changes", f"{tool}\x1f{part}")
 
     def recoveries_of_tool(self, tool: str) -> tuple[MemoryItem, ...]:
         return self._best("recoveries of tool", tool)
 
     def strategies(self, id: str) -> tuple[MemoryItem, ...]:
-        """Return what solved a goal, by `fingerprint.strategy_id`."""
+        """Return what solved a goal, by `strategy_id`."""
         return self._best("strategies", id)
 
     def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:
-        """Do `work(self, about, *key)` once and remember it until the lore changes. This is two thirds of an advice.
+        """Do `work(self, about, *key)` once and remember it until the lore changes: two thirds of an advice.
 
         `about`: a tool, if the work reads only patterns of this tool. Other tools' patterns then change nothing, but
         any memory item does.
@@ -226,10 +214,7 @@ class LoreIndex:
         self._weigh_again(id)
 
     def undo_revoke(self, id: str, wording: str = "") -> None:
-        """Show an id again.
-
-        `wording`: the approved words of an item (`MemoryItem.wording`), or "" if nobody approved it.
-        """
+        """Show an id again. `wording`: the approved words of an item, or "" if nobody approved it."""
         self._revoked.discard(id)
         self._approved[id] = wording
         self._weigh_again(id)
@@ -249,13 +234,12 @@ class LoreIndex:
             self._weigh_again(id)
 
     def vouched(self, item: MemoryItem) -> bool | None:
-        """Return True if a person approved these words, False if one still must, and None if none need."""
+        """Return True if a person approved these words, False if one still must."""
         if (approved := self._approved.get(item.id)) and approved == item.wording:
             return True
         return False if item.proposed else None
 
     def hidden_item(self, id: str) -> MemoryItem | None:
-        """Return an item that is revoked, corrected or of distrusted words."""
         found = self._hidden.get(id)
         return found if isinstance(found, MemoryItem) else None
 
@@ -276,9 +260,8 @@ class LoreIndex:
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
-        """Whether agents are not shown a pattern or an item.
-
-        An item goes with the agent whose words it has: the workers publish it again in the words of others.
+        """Whether agents are not shown an entry. An item goes with the agent whose words it has: the workers publish it
+        again in the words of others.
         """
         if entry.id in self._revoked or entry.id in self.hints.replaced:
             return True
@@ -328,7 +311,7 @@ class LoreIndex:
 
 
 def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
-    # A newer version of a pattern is in the same groups, because all of these follow from the id.
+    # All of these follow from the id, so a newer version of a pattern is in the same groups.
     if pattern.level == "exact" and pattern.call is not None:
         if pattern.is_loop:
             return []  # a session's watchdog detects its own loops; those of others predict nothing

@@ -1,11 +1,10 @@
 """Keep a tenant's lore in the agent's memory: follow the topics `patterns`, `items` and `decisions`.
 
-Lore stays during an outage: old advice is better than none. After a week, or if the log was replaced, it is read anew,
-because tombstones of erased lore are gone.
+Lore stays during an outage. After a week, or if the log was replaced, it is read anew, because tombstones of erased
+lore are gone.
 
-An agent begins with the newest records, and reads older ones behind with a second consumer. It is ready before all of
-many are read. A record is ignored if a newer one of its key has come. An older record is shown only once all have been
-read, because a later one may be its tombstone.
+An agent begins with the newest records, and a second consumer reads older ones. If they are many, it is ready before
+all are read. An older record is shown only once all have been read, because a later one may be its tombstone.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ log = logging.getLogger(__name__)
 # Records decoded between two turns of the event loop: 5 ms.
 _BATCH = 100
 
-# Agents of one process share decoded records. As many are kept as a late agent may be behind.
+# Agents of one process share decoded records, as many as a late agent may be behind.
 _DECODED = 1024
 _pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
 _item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
 
-# The first records are shown together, after at most this long.
+# The first records are shown together after this long.
 _GATHER_SECONDS = 10.0
-# An agent that begins to use a tool reads its left-out lore, at most this often.
+# Least time between two readings of left-out lore for a tool that the agent begins to use.
 _AGAIN_SECONDS = 60.0
 
 
@@ -53,15 +52,13 @@ class LoreReplica:
     """Follows from `start()` to `close()`, and survives broker outages.
 
     Args:
-        fetch_wait_ms: how long the broker may hold a fetch open.
         most_bytes: estimated memory of the index, or None for all lore.
         lock: held while the index changes, for readers on other threads.
 
     Attributes:
         newest_records: how far before the ends, over all partitions, it begins.
         awaited_records: older records that are read before it is `loaded`.
-        pause_seconds: between two fetches of older records once it is loaded. They then take at most a quarter of a
-            core.
+        pause_seconds: between two later fetches of older records, which then take at most a quarter of a core.
     """
 
     newest_records = 15_000
@@ -89,9 +86,8 @@ class LoreReplica:
         )
         # A relay serves only this set of topics.
         self._make_reader = partial(follow, self.topics, self._take_older, what="older lore", complete=self._end_older)
-        # Whether the newest records are still to come.
         self._gathers = True
-        # By partition: the offset before which records are older ones.
+        # Offsets before which records are older ones.
         self._older: dict[TopicPartition, int] = {}
         self._awaited = 0
         # Hashes of the keys with a newer record, while older ones are read.
@@ -112,7 +108,7 @@ class LoreReplica:
 
     @property
     def unreadable(self) -> int:
-        """Number of skipped records: damaged, or of another version of fleetlore."""
+        """Number of skipped records."""
         return self._refused + self._follower.skipped
 
     @property
@@ -141,7 +137,7 @@ class LoreReplica:
         return self._follower.age_seconds
 
     async def caught_up(self, timeout_seconds: float) -> bool:
-        """Wait until the replica is `loaded` as of now. Return False on time-out."""
+        """Wait until it is `loaded` as of now. Return False on time-out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 caught_up = await self._follower.caught_up(None)
@@ -153,7 +149,6 @@ class LoreReplica:
 
     @classmethod
     async def snapshot(cls, bootstrap: Bootstrap, tenant: str, *, timeout_seconds: float = 10.0) -> LoreIndex:
-        """Read all lore once, for a command that shows it."""
         replica = cls(bootstrap, tenant)
         for record in await read_to_end(bootstrap, replica.topics, timeout_seconds):
             replica._apply(record.topic, record.key, record.value)
@@ -184,7 +179,6 @@ class LoreReplica:
         if self._bound is not None:
             self._mind_bound(self._bound)
         for part, records in fetched.items():
-            # Only the newest version of a key counts.
             newest = {record.key: record.value for record in records}
             if self._older and part.topic in self.topics[:2]:
                 self._seen.update(map(hash, newest))
@@ -259,7 +253,7 @@ class LoreReplica:
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
     def _mind_bound(self, bound: Bound) -> None:
-        """Warn once that lore was left out. Read it again if the agent has begun to use its tool."""
+        """Warn once that lore was left out. Read it again if the agent begins to use its tool."""
         if self._older or not self.loaded:
             return
         if bound.left_out and not self._warned:

@@ -2,8 +2,7 @@
 
 Milvus weighs words by BM25. If workers and agent have the extra `[meaning]`, items are also searched by the cosine of
 static vectors. Scores are fused here: Milvus Lite and a cluster scale them differently, and rank fusion loses how much
-better the best match is. Found items are then compared by a similarity that also counts unshared words. Similar matches
-are ordered by the number of agents.
+better the best match is. Found items are then compared by a similarity that also counts unshared words.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ _MAX_QUERY_WORDS = 64
 
 
 class TextIndex:
-    """Finds texts by the exact cosine of words weighted by rarity (tf-idf, binary tf).
-
-    A look-up costs the texts that share a word.
-    """
+    """Finds texts by the exact cosine of words weighted by rarity (tf-idf, binary tf)."""
 
     def __init__(self) -> None:
         # Shared words take a quarter of the memory of sets.
@@ -56,7 +52,7 @@ class TextIndex:
             self._holding[word].add(id)
 
     def like(self, query: str, threshold: float, most: int) -> list[tuple[str, float]]:
-        """Return at most `most` pairs (id, cosine in 0..1) at or above the threshold, best first, ties by id."""
+        """Return pairs (id, cosine in 0..1) at or above the threshold, best first, ties by id."""
         if not threshold > 0:
             raise ValueError(f"a threshold is above 0, not {threshold}")
         if not self._words:
@@ -79,7 +75,7 @@ class TextIndex:
         return sorted(found, key=lambda each: (-each[1], each[0]))[:most]
 
     def shares(self, query: str) -> dict[str, float]:
-        """Return the share of the query's word weight that each text holds, 0..1, without zeros."""
+        """Return the share of the query's word weight that each text holds, without zeros."""
         weights = {word: self._weight(word) for word in set(words(query))}
         held: dict[str, float] = defaultdict(float)
         for word, weight in weights.items():
@@ -89,7 +85,7 @@ class TextIndex:
         return {id: weight / total for id, weight in held.items()}
 
     def _weight(self, word: str) -> float:
-        """Squared idf, smoothed so that a word in every text counts a little."""
+        """Return the squared idf, smoothed so that a word in every text counts a little."""
         idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))
         return idf * idf
 
@@ -116,7 +112,6 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
 
 
 def milvus_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of client calls."""
     from grpc import RpcError
     from pymilvus import MilvusException
 
@@ -131,7 +126,6 @@ _Result = TypeVar("_Result")
 
 # Columns of a searched collection.
 TEXT, WORDS, VECTOR = "text", "words", "vector"
-# Property of a collection: its schema, and the encoder of its vectors if any.
 MADE_BY = "fleetlore.made_by"
 
 SEARCH_SECONDS = 5.0
@@ -146,14 +140,12 @@ _SEARCHES_PER_SAMPLE = 1_000
 _MEANING_WEIGHT = 0.5
 # Scores that differ by less are equal.
 ALIKE = 0.02
-# Least tf-idf cosine, or cosine of static vectors. One in 50 pairs of a logged error and an item of other tools has it.
+# Least tf-idf and vector cosines. One in 50 pairs of a logged error and an item of other tools has them.
 _LEAST_LIKENESS = 0.1
 _LEAST_COSINE = 0.35
 
 
 class _Match(NamedTuple):
-    """A row with its score relative to the best match (0..1), and its cosine."""
-
     score: float
     cosine: float
     body: bytes
@@ -175,7 +167,7 @@ class LoreSearch:
         # pymilvus blocks, and a store that hangs must not block other threads.
         self._thread = ThreadPoolExecutor(1, "fleetlore-search")
         self._client: MilvusClient | None = None
-        # By collection: the encoder of its vectors, or None.
+        # The encoder of its vectors, by collection.
         self._checked: dict[str, Encoder | None] = {}
         self._searches: Counter[str] = Counter()
         self._common: dict[str, Mapping[str, int]] = {}
@@ -216,7 +208,7 @@ class LoreSearch:
         least: int = 0,
         timeout_seconds: float = SEARCH_SECONDS,
     ) -> list[tuple[float, Pattern]]:
-        """Return failure patterns of a level that share words with a text, with scores, best first."""
+        """Return failure patterns that share words with a text, with scores, best first."""
         condition = f"level == {quoted(level)}" + ("" if tool is None else f" and tool == {quoted(tool)}")
         matches = await self._within(
             timeout_seconds,
@@ -315,7 +307,7 @@ class LoreSearch:
 
 
 def common_words(texts: Sequence[str]) -> Mapping[str, int]:
-    """Count the texts with each word of at least a tenth of the texts; empty for few texts."""
+    """Count the texts with each common word; empty for few texts."""
     if len(texts) < SAMPLED_TEXTS:
         return {}
     held = Counter(word for text in texts for word in set(WORD.findall(text.lower())))
@@ -323,7 +315,7 @@ def common_words(texts: Sequence[str]) -> Mapping[str, int]:
 
 
 def telling_words(text: str, common: Mapping[str, int]) -> str:
-    """Return a text's words without common ones, except the rarest of these if few others remain."""
+    """Return a text's words without common ones, except the rarest if few others remain."""
     words = WORD.findall(text.lower())
     by_rarity = sorted(set(words), key=lambda word: (common.get(word, 0), word))
     kept = {word for place, word in enumerate(by_rarity) if place < LEAST_WORDS or word not in common}
@@ -347,7 +339,7 @@ def _grade(score: float) -> int:
 
 
 def encoder_mark(encoder: Encoder) -> str:
-    """Return the end of `MADE_BY` for a collection with vectors of this encoder."""
+    """Return the end of `MADE_BY` for vectors of this encoder."""
     return f", encoder {encoder.name} {encoder.sha256}"
 
 
@@ -355,9 +347,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r"})
 
 
 def quoted(text: str) -> str:
-    """Return a string literal of Milvus' filter language. Milvus Lite knows few escapes. A lone surrogate becomes a
-    question mark.
-    """
+    """Return a string literal of Milvus' filter language. Milvus Lite knows few escapes."""
     return f'"{text.encode("utf-8", "replace").decode().translate(_ESCAPES)}"'
 
 

@@ -14,7 +14,7 @@ _PANDAS = ("pandas", "pandas.api", "pandas.api.types")
 
 
 class _Absent(ModuleType):
-    """A module with every name. No value is an instance of its types, and its functions refuse calls."""
+    """A module with every name. No value is an instance of its types."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):

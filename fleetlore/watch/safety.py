@@ -120,7 +120,6 @@ _SQL = (
 
 
 def _sql_dangers(text: str) -> set[str]:
-    """Return the rules that SQL text breaks, outside of strings and comments."""
     statements = _SQL_NOISE.sub("''", text).split(";", _MAX_STATEMENTS)
     return {name for statement in statements for name, pattern in _SQL if pattern.match(statement)}
 
@@ -269,7 +268,7 @@ Kind = Literal["shell", "sql", "python"]
 
 _SEVEREST_FIRST = get_args(_Severity)
 
-# Every danger contains one of these, and most calls none. Parsing a command costs a hundred times more.
+# Every danger contains one of these, and most calls none. Parsing costs a hundred times more.
 _TRIGGERS = (
     "of=", "mkfs", "/dev/", "wipefs", "shred", "git ", "chmod", "chown", "curl", "wget", "fetch", "aria2c",
     "shutdown", "reboot", "halt", "poweroff", "init ", "kill", "systemctl", "iptables", "ufw", "setenforce",
@@ -279,13 +278,11 @@ _TRIGGERS = (
     "api_key", "apikey", "access_key", "accesskey", "private_key", "privatekey", "bearer", "://", "drop", "truncate",
     "delete", "update", "alter", "grant", "rmtree", "(){", "() {",
 )  # fmt: skip
-# Words of a list of arguments, and examined calls of a program.
 _MAX_WORDS = 1024
-# Searched for a secret.
 _MAX_SEARCHED = 2048
 _MAX_CALLS = 64
 _REMOVES = re.compile(r"\brm\b")
-# Other languages: without one of these words no rule is broken.
+# Without one of these words no rule is broken.
 _FIRST_LOOK: dict[str, tuple[str, ...]] = {
     "sql": ("drop", "truncate", "delete", "update", "grant"),
     "python": ("os.system", "os.popen", "subprocess.", "getoutput", ".execute", "rmtree", "os.environ"),
@@ -308,7 +305,7 @@ def cautions(tool: str, arguments: object) -> tuple[Tip, ...]:
 
 
 def dangers(tool: str, arguments: object) -> list[str]:
-    """Return the rules that a call breaks, the severest first, ties by name."""
+    """Return the broken rules, the severest first, ties by name."""
     found: set[str] = set()
     if isinstance(arguments, dict):
         for name, value in arguments.items():

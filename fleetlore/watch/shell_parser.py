@@ -1,7 +1,6 @@
-"""Parse shell text into the commands it would run.
+"""Parse shell text into the commands it would run, without expanding anything.
 
-It expands nothing. It separates words from quoted text, one command from the next, and a command from the one that it
-runs (`sudo`, `bash -c`, `$(…)`). So it tells apart `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`.
+It tells apart `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`, and finds what `sudo`, `bash -c` and `$(…)` run.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from shlex import shlex
 from typing import NamedTuple
 
 MAX_TEXT = 3 * 1024
-# Words and operators of a text. Only generated loops have more.
+# Only generated loops have more words and operators.
 _MAX_TOKENS = 512
 # Characters read in all, with nested commands; each text adds a constant.
 _MAX_READ, _PER_TEXT = 2 * MAX_TEXT, 64
@@ -36,12 +35,8 @@ _WITH_VALUE = {
 
 
 class Command(NamedTuple):
-    """One simple command.
-
-    Attributes:
-        words: program and arguments, unquoted. The program has no folder.
-        into: targets of redirections.
-        reads: program whose output it reads through a pipe or substitution, or "".
+    """One simple command. `words`: program, without its folder, and arguments, unquoted. `into`: targets of
+    redirections. `reads`: program whose output it reads through a pipe or substitution, or "".
     """
 
     words: tuple[str, ...]
@@ -53,7 +48,7 @@ class Command(NamedTuple):
         return self.words[0]
 
     def flags(self) -> set[str]:
-        """Return short options one by one (`-rf` gives `-r` and `-f`), long ones without their value."""
+        """Return short options one by one, long ones without their value."""
         found: set[str] = set()
         for word in self.words[1:]:
             if word == "--":
@@ -69,7 +64,7 @@ class Command(NamedTuple):
 
 
 def commands(text: str) -> list[Command]:
-    """Return the commands in a text, then nested ones. Never raises."""
+    """Return the commands in a text, then nested ones."""
     found: list[Command] = []
     waiting = [text[:MAX_TEXT]]
     left = _MAX_READ

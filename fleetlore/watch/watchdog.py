@@ -1,7 +1,4 @@
-"""Watch a session for a loop, a standstill and a budget that runs out. It warns and never blocks.
-
-Each session has its own, so none can mask another's loop. Time and spending are handed in.
-"""
+"""Watch a session for a loop, a standstill and a budget that runs out. It warns and never blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ STALL_SECONDS = 120.0
 _WARN_SHARE = 0.8
 _LOOP_CAUTION = "guard:loop"
 _FIGURES = re.compile(r"[\d.,%]+")
-# By a part of a loop's template (`fleetlore.fingerprint.loops.LoopPattern`).
+# By a part of a loop's template.
 _OUT_OF_LOOPS = {
     "the same call": "Use that result, or ask something else; to wait for a change, wait longer between the calls.",
     " calls in turn": "Take a step that is not one of them.",
@@ -30,11 +27,7 @@ _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The limits of a session, or None for no limit.
-
-    Attributes:
-        money: in any currency.
-        seconds: from its start.
+    """The limits of a session, or None for no limit. `money`: in any currency. `seconds`: from its start.
 
     Raises ConfigError: a limit is not above 0.
     """
@@ -54,14 +47,8 @@ _UNLIMITED = Budget()
 
 
 class Watchdog:
-    """Times are of one monotonic clock, in seconds.
-
-    Attributes:
-        stall_seconds: silence that counts as a standstill, above 0.
-        loop: the current loop.
-        loops: number of loops so far.
-
-    Raises ConfigError.
+    """Times are of one monotonic clock, in seconds. `stall_seconds`: silence that counts as a standstill. Raises
+    ConfigError: it is not above 0.
     """
 
     def __init__(self, started: float, budget: Budget | None = None, stall_seconds: float = STALL_SECONDS) -> None:
@@ -77,11 +64,10 @@ class Watchdog:
         self.loops = 0
 
     def saw_event(self, now: float) -> None:
-        """Note a sign of life."""
         self._last_event = now
 
     def took_place(self, tool: str, arguments: object, result: object, pattern: str | None) -> None:
-        """Note the end of a call. `pattern`: the class of its failure, None if it worked."""
+        """Note the end of a call. `pattern`: the class of its failure."""
         loop = self._detector.add(tool, arguments, result, pattern)
         if loop is not None and (self.loop is None or loop.id != self.loop.id):
             self.loops += 1
@@ -94,7 +80,7 @@ class Watchdog:
         self._money += money
 
     def cautions(self, now: float) -> tuple[Tip, ...]:
-        """Return the present warnings, the most pressing first."""
+        """Return the present warnings, most pressing first."""
         budget = self._budget
         if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
             return ()
