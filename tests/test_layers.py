@@ -39,7 +39,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "streams.stages",
         "streams.runtime",
         "streams.offline streams.training",
-        "streams.console streams.lore",
+        "streams.console",
         "streams.embedded",
         "streams.commands",
     )

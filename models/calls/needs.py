@@ -1,21 +1,26 @@
-"""Learn what tools need of the objects that they are called with: which state of one makes calls fail.
+"""Learn from the arguments of calls: what tools need of the objects named in them, and which values others replaced.
 
 A fact about a thing (`status` is `pending`) or an earlier call with it is a need if calls of several agents with it
-mostly failed, and calls without it surely failed less often. Sessions count, a few of each agent.
+mostly failed, and calls without it surely failed less often.
+
+For a value that a quorum replaced after it had failed, the principals whose calls worked with it are counted. Earlier
+calls do not count: the tool may have changed since. One principal counts once a side, so it cannot decide for others.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from fleetlore.advice.changes import parts_of
 from fleetlore.calls.context import KnownObjects, Mark
-from fleetlore.calls.document import Need
+from fleetlore.calls.document import Need, OldValue, old_value_key
+from fleetlore.fingerprint.fingerprint import object_of
 from fleetlore.stats import wilson
-from fleetlore.wire.trajectory import Trajectory
-from models.calls.evidence import Endings, Fleet, Who
+from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls.evidence import Endings, Evidence, Fleet, Who
 
-__all__ = ["NeedRecords"]
+__all__ = ["NeedRecords", "OldValues"]
 
 # Lower bound of the share of sessions in which calls failed so.
 _LEAST_RATE = 0.5
@@ -77,3 +82,55 @@ class NeedRecords:
             if not ended.failed.is_enough or least < _LEAST_RATE or wilson(*others)[1] >= least:
                 continue
             yield Need(tool, argument, name, value, ended.kind, failed, held, ended.failed.agents)
+
+
+# Old values kept while learning, and those in a version.
+_KEPT, _MOST = 20_000, 1_024
+# A call that differs in more parts is no second attempt.
+_MAX_REPLACED = 6
+
+
+class OldValues:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        # By its key: principals that replaced it, and those whose calls worked with it since then.
+        self._known: OrderedDict[int, tuple[Evidence, Evidence]] = OrderedDict()
+
+    def learn(self, who: Who, calls: Sequence[Step]) -> None:
+        """Take in the calls of a session, in order and without those that failed for a passing reason."""
+        failed: dict[str, frozenset[int]] = {}
+        replaced: set[int] = set()
+        worked: set[int] = set()
+        for call in calls:
+            if call.failed:
+                failed[call.tool] = _keys(call)
+                continue
+            made = _keys(call)
+            gone = failed.pop(call.tool, frozenset()) - made
+            replaced |= gone if len(gone) <= _MAX_REPLACED else frozenset()
+            worked |= made
+        for key in sorted(replaced):
+            by, _ = self._known.setdefault(key, (Evidence(self._fleet), Evidence(self._fleet)))
+            by.add(who)
+            self._known.move_to_end(key)
+        for key in (worked - replaced) & self._known.keys():
+            by, since = self._known[key]
+            if by.agents >= self._fleet.quorum:
+                since.add(who)
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+    def version(self) -> tuple[OldValue, ...]:
+        """Values that a quorum replaced, those of most principals first."""
+        found = [
+            OldValue(key, by.agents, since.agents)
+            for key, (by, since) in self._known.items()
+            if by.agents >= self._fleet.quorum
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.replaced, each.key))[:_MOST])
+
+
+def _keys(call: Step) -> frozenset[int]:
+    """Names and values of the arguments. A word of a text means something else in another text."""
+    found = parts_of(object_of(call.arguments))
+    return frozenset([old_value_key(call.tool, part) for part, is_argument in found if is_argument])

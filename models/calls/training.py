@@ -28,8 +28,7 @@ from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fleet, Who
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, failures_met
-from models.calls.needs import NeedRecords
-from models.calls.old_values import OldValues
+from models.calls.needs import NeedRecords, OldValues
 from models.calls.places import PlaceRecords
 from models.cases import said_by
 from models.memory.identities import identities

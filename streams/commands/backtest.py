@@ -1,26 +1,46 @@
-"""Run `fleetlore backtest`: learn from some logged sessions and ask for advice in others."""
+"""Run `fleetlore backtest`, `uplift` and `why`: what advice agents would read, whether it helps, and its reasons."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from fleetlore.cli.options import Reader
 
-from fleetlore.cli.shared import Json, command, print_json, print_table
-from streams.commands import effects
+from fleetlore.cli.lore import read_lore
+from fleetlore.cli.shared import (
+    Columns,
+    Json,
+    Limit,
+    Stack,
+    Tenant,
+    Timeout,
+    ask,
+    command,
+    moment,
+    print_json,
+    print_list,
+    print_table,
+    safe,
+)
+from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
+    from models.uplift import Measure, Trial, Uplift
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(backtest)
-    effects.register(app)
+    for each in (backtest, uplift, why):
+        app.command()(each)
 
 
 Share = Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of agents and tasks to hold out.")]
@@ -55,8 +75,7 @@ def backtest(
 
 async def _report(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int) -> dict[str, Any]:
     from models.backtest import advice_rows, known_errors
-    from streams.offline.hear import call_log, hear
-    from streams.offline.memory_pipeline import run_logs
+    from streams.offline.memory_pipeline import call_log, hear, run_logs
 
     say(f"learning from {len(train):,} sessions")
     learned = await run_logs(train, seed=seed, learn=True)
@@ -99,3 +118,143 @@ def cell(figure: float | None) -> str:
     if figure is None:
         return "-"
     return f"{figure:,.0f}" if isinstance(figure, int) or figure >= 100 else f"{figure:.3f}"
+
+
+_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+
+
+def _since(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,5}[mhd]", text, re.ASCII):
+        raise typer.BadParameter(f"{text!r} is no time like 90m, 24h or 7d")
+    return text
+
+
+@command
+def uplift(
+    reader: Reader,
+    by: Annotated[
+        Literal["hint", "source", "tool", "task"] | None, typer.Option("--by", help="Show a row for each of these.")
+    ] = None,
+    since: Annotated[str, typer.Option("--since", help="Sessions that ended in this time.", callback=_since)] = "7d",
+    limit: Limit = 20,
+) -> None:
+    """Show whether hints help.
+
+    It compares calls with a hint and calls from which the hint was withheld at random. A call counts for a hint if it
+    is the session's first one for which the hint was drawn. Intervals (95 %) are of the difference with a hint and
+    without, and take calls of one session as alike. One in 20 rows without any effect will seem to have one.
+    """
+    from models.uplift import uplift as effect
+    from streams.console.sessions import HintNames, seen_sessions, trials_of
+
+    begin = time.time() - int(since[:-1]) * _SECONDS[since[-1]]
+    sessions = [each for each in ask(seen_sessions(reader.settings, reader.tenant)) if each.ended >= begin]
+    names = HintNames(read_lore(reader)) if by == "source" else None
+
+    def group(trial: Trial) -> str:
+        if by is None:
+            return "all"
+        return names.source(trial.hint, trial.tool) or "unknown" if names is not None else str(getattr(trial, by))
+
+    groups: defaultdict[str, list[Trial]] = defaultdict(list)
+    for trial in trials_of(sessions):
+        groups[group(trial)].append(trial)
+    if by is None:
+        groups.setdefault("all", [])
+    rows = [(name, effect(trials, len(sessions))) for name, trials in groups.items()]
+    rows.sort(key=lambda row: (-(row[1].shown + row[1].withheld), row[0]))
+    if by is None and not reader.json:
+        typer.echo(f"{rows[0][1].answer}\n")
+    columns: Columns = {
+        f"~{(by or 'hints').upper()}": lambda row: row[0] or "-",
+        ">SHOWN": lambda row: f"{row[1].shown:,}",
+        ">WITHHELD": lambda row: f"{row[1].withheld:,}",
+        ">FAILED": lambda row: _rates(row[1].failures),
+        ">POINTS, 95 %": lambda row: _interval(row[1].failures),
+        ">SUCCESS": lambda row: _rates(row[1].success),
+        ">POINTS, 95 % ": lambda row: _interval(row[1].success),
+        ">CALLS": lambda row: _rates(row[1].calls, ".1f"),
+        ">95 %": lambda row: _interval(row[1].calls, 1, ".1f"),
+        ">SESSIONS NEEDED": lambda row: f"{row[1].needed:,}" if not row[1].failures.is_found else "-",
+    }
+    print_list(
+        reader,
+        "effects",
+        rows,
+        columns,
+        nothing=f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}.",
+        limit=limit,
+        as_json=lambda row: _document(*row),
+        since=since,
+        sessions=len(sessions),
+    )
+
+
+def _rates(of: Measure, form: str = ".0%") -> str:
+    pair = ["-" if each is None else format(each, form) for each in (of.shown, of.withheld)]
+    return " | ".join(pair)
+
+
+def _interval(of: Measure, scale: float = 100, form: str = ".0f") -> str:
+    if of.low is None or of.high is None:
+        return "-"
+    return f"{of.low * scale:{form}} to {of.high * scale:{form}}"
+
+
+def _document(group: str, of: Uplift) -> dict[str, object]:
+    measures = {name: getattr(of, name)._asdict() for name in ("failures", "success", "calls")}
+    return {"group": group, **of._asdict(), **measures}
+
+
+@command
+def why(
+    stack: Stack,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id or key of the session.")],
+    call: Annotated[
+        int | None, typer.Argument(metavar="[CALL]", help="Only this call, by the number of its event.")
+    ] = None,
+    tenant: Tenant = "default",
+    timeout: Timeout = 10.0,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show why a session was shown its hints.
+
+    These are the hints, their evidence, those withheld at random, and what the agent did next.
+
+    A trace names the session (`fleetlore.session`) and the hints (`fleetlore.advice`, `fleetlore.withheld`).
+    """
+    settings = stack.settings
+    from streams.console.sessions import HintNames, explained
+    from streams.console.sources import Sources
+
+    state = ask(Sources(settings, tenant, ()).session(session))
+    if state is None or state.trajectory is None:
+        raise ConfigError(f"no judged session {session!r} of tenant {tenant} is in the store")
+    of = state.trajectory
+    if call is not None and call not in [step.sequence for step in of.calls]:
+        raise ConfigError(f"the session has no call {call}: its calls are {_numbers([s.sequence for s in of.calls])}")
+    index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant, timeout=timeout))
+    found = [each for each in explained(of, HintNames(index)) if call in (None, each.call)]
+    if json:
+        about = {name: getattr(of, name) for name in ("session", "agent", "task", "started", "ended", "ending")}
+        print_json({"tenant": tenant, **about, "hints": [each._asdict() for each in found]})
+        return
+    typer.echo(
+        f"session {safe(of.session)} of {safe(of.agent)}, {moment(of.started)} to {moment(of.ended)} (UTC), {of.ending}"
+    )
+    if not found:
+        typer.echo("It was shown no hint, and none was withheld.")
+    for each in found:
+        drawn = "withheld at random" if each.withheld else "shown"
+        typer.echo(f"\n{each.call}  {safe(each.tool)}: {drawn}: {safe(each.text)}")
+        typer.echo(
+            f"   {each.source or 'unknown source'}, id {safe(each.id)}; {each.evidence or 'no evidence is kept'}"
+        )
+        if each.sessions:
+            typer.echo(f"   learned in {', '.join(map(safe, each.sessions))}")
+        typer.echo(f"   next: {safe(each.then)}")
+
+
+def _numbers(calls: list[int]) -> str:
+    shown = ", ".join(map(str, calls[:20]))
+    return shown + (", …" if len(calls) > 20 else "") or "none"

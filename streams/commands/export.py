@@ -35,7 +35,7 @@ def export(
     """
     settings = asked.settings
     from models.policy.pairs import preference_pairs, session_row, usable
-    from streams.training.judged_sessions import judged_sessions
+    from streams.training.window import judged_sessions
 
     kept = [each for each in ask(judged_sessions(settings, asked.tenant)) if usable(each)]
     pairs = preference_pairs(kept, settings.quorum)
@@ -62,7 +62,7 @@ def export_sessions(
     `fleetlore erase` takes the same options. Open sessions and sessions that the topics no longer hold are left out.
     """
     from streams.offline.erase_search import Wanted
-    from streams.training.judged_sessions import judged_sessions
+    from streams.training.window import judged_sessions
 
     wanted = Wanted(tenant=asked.tenant, session=session, agent=agent, user=user)
     for judgment in ask(judged_sessions(asked.settings, asked.tenant)):
@@ -89,14 +89,14 @@ def export_lore(
     if form is not None:
         if form[0] != "skills":
             raise typer.BadParameter(f"{form[0]!r} is no form; the form is skills", param_hint="--as")
-        from streams.lore.skills import skills_of, write_skills
+        from streams.offline.skills import skills_of, write_skills
 
         index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant))
         names = write_skills(form[1], skills_of(index, settings, time.time()))
         typer.echo(f"{len(names)} skills in {form[1]}: {', '.join(names) or 'no hint passes the gate yet'}")
         return
     from fleetlore.adapters.signatures import load_signing_key
-    from streams.lore import lore_file
+    from streams.offline import lore_file
 
     async def write() -> None:
         async for line in lore_file.export_lore(settings, tenant, key):
@@ -125,8 +125,8 @@ def import_lore(
     tenant knows. The workers, which must be running, do that. Importing a file again changes nothing.
     """
     settings = stack.settings
-    from streams.lore import lore_file
-    from streams.lore.lore_file import LoreFile
+    from streams.offline import lore_file
+    from streams.offline.lore_file import LoreFile
 
     read = LoreFile(file, tenant, None if unsigned else settings.public_key)
     known = ask(lore_file.known_of(settings, tenant, read))

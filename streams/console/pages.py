@@ -32,10 +32,9 @@ from models.uplift import Uplift
 from streams.console import blocks
 from streams.console.actions import Actions
 from streams.console.hint_pages import HintPages
-from streams.console.hints import HintNames, explained
 from streams.console.people import LIVE, Access, People, who
 from streams.console.requests import ROWS_PER_PAGE, TENANT_COOKIE, Sorts, choice, form, listed
-from streams.console.sessions import SeenSession, agents_of
+from streams.console.sessions import HintNames, SeenSession, agents_of, explained
 from streams.console.sources import EVERY_SECONDS, Snapshot, Sources
 
 __all__ = ["Console"]

@@ -27,8 +27,7 @@ from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.runtime.bad_records import Breaker
 from streams.runtime.delivery import Delivery
-from streams.runtime.lease import SHARE, Lease
-from streams.runtime.ledger import Ledger
+from streams.runtime.ledger import SHARE, Lease, Ledger
 from streams.runtime.pump import Pump
 from streams.runtime.stale_records import mend_stale
 from streams.runtime.topic_watch import refuse_grown, watch_topics

@@ -32,8 +32,7 @@ from sinks.collections import alias_of
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED
 from streams.runtime.bad_records import Breaker, record_of, records_of
-from streams.runtime.lease import Lease
-from streams.runtime.ledger import Ledger
+from streams.runtime.ledger import Lease, Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition
 
 __all__ = ["Delivery"]

@@ -83,7 +83,7 @@ class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
 
 
 class Adopt(msgspec.Struct, frozen=True, gc=False, tag="adopt"):
-    """Asks the owner of a state to merge in a row of an exported file (`streams.lore.lore_file`)."""
+    """Asks the owner of a state to merge in a row of an exported file (`streams.offline.lore_file`)."""
 
     id: str
     body: str

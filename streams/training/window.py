@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from aiokafka import ConsumerRecord
+from msgspec.structs import replace
 
 from fleetlore.adapters.signatures import Manifest
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.client import backoff
-from fleetlore.kafka.read import Fetched, Follower
+from fleetlore.kafka.read import Fetched, Follower, records_of
 from fleetlore.wire.adapter_manifest import DataRange
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
@@ -262,3 +263,29 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
 def horizon_of(settings: Settings) -> int:
     """Records of a partition that a trainer goes back to."""
     return max(1, SESSIONS // settings.partitions)
+
+
+async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
+    """The newest judgment of each session that the log still holds, without what was erased, sorted by id.
+
+    A session that has already left `trajectories` comes from its judgment, with longer texts cut.
+    """
+    erased = Erased()
+    await erased.read(settings.cluster, [tenant])
+    judged: dict[str, Judgment] = {}
+    async for record in records_of(settings.cluster, topic(tenant, "judgments")):
+        for judgment in values_of(record, Judgment):
+            session = judgment.trajectory
+            known = judged.get(session.id)
+            # If two have the same revision the later one counts: the session was judged again.
+            if known is None or session.revision >= known.trajectory.revision:
+                judged[session.id] = judgment
+    for id, session in [(id, each.trajectory) for id, each in judged.items()]:
+        if erased.holds(tenant, session.agent, session.session):
+            del judged[id]
+    async for record in records_of(settings.cluster, topic(tenant, "trajectories")):
+        for whole in values_of(record, Trajectory):
+            digest = judged.get(whole.id)
+            if digest is not None and not whole.is_open and whole.events == digest.trajectory.events:
+                judged[whole.id] = replace(digest, trajectory=whole)
+    return [judged[id] for id in sorted(judged)]

@@ -36,7 +36,7 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState, Subject
 from sinks.collections import MAX_FIELD_BYTES
 from sinks.metrics import Metrics
-from streams.lore.lore_file import LoreFile, written
+from streams.offline.lore_file import LoreFile, written
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Record
 from streams.stages.s2_patterns import PatternsStage

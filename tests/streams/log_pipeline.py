@@ -26,8 +26,7 @@ from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
 from streams.runtime.delivery import Delivery
-from streams.runtime.lease import Lease
-from streams.runtime.ledger import Ledger
+from streams.runtime.ledger import Lease, Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline as all_stages

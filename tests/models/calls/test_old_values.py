@@ -9,7 +9,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.wire.trajectory import Trajectory
 from models.calls import old_values
 from models.calls.evidence import Fleet, Who
-from models.calls.old_values import OldValues
+from models.calls.needs import OldValues
 from models.calls.training import train
 from tests.build import call, trajectory
 

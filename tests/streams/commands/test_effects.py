@@ -21,7 +21,7 @@ from fleetlore.wire.trajectory import Judgment
 from models.judge import SessionState
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.console.hints import HintNames, explained
+from streams.console.sessions import HintNames, explained
 from tests.build import call, judgment, trajectory
 from tests.streams.console.lore import family, form, item, snapshot
 

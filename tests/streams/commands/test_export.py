@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     async def nothing(*_: object) -> list[Judgment]:
         return []
 
-    monkeypatch.setattr("streams.training.judged_sessions.judged_sessions", nothing)
+    monkeypatch.setattr("streams.training.window.judged_sessions", nothing)
     (tmp_path / "file").write_text("")
     done = export("--out", str(tmp_path / "file"))
     assert done.exit_code == 1 and "cannot be written" in done.output

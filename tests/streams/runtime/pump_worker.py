@@ -17,7 +17,7 @@ from faust.app.base import BootStrategy
 
 from fleetlore.config import Settings
 from streams.runtime import pump
-from streams.runtime.lease import Lease
+from streams.runtime.ledger import Lease
 from streams.runtime.pump import Pump
 from streams.stage.base import TopicPartition
 

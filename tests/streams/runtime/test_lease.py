@@ -8,8 +8,7 @@ from fleetlore.errors import LeaseLapsed
 from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
 from streams.runtime.delivery import Delivery
-from streams.runtime.lease import Lease, since_boot
-from streams.runtime.ledger import Ledger
+from streams.runtime.ledger import Lease, Ledger, since_boot
 from tests.streams.runtime.world import World, record
 
 

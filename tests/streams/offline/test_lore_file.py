@@ -19,7 +19,7 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, Hint
 from fleetlore.wire.principals import session_key
 from sinks.collections import COLLECTIONS
-from streams.lore.lore_file import LoreFile, deliver, known_in, rows_of, written
+from streams.offline.lore_file import LoreFile, deliver, known_in, rows_of, written
 from streams.offline.operator_word import known_to
 from streams.stage.operators import ERASURES, Erasure
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story

@@ -10,9 +10,9 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, Hint, MemoryItem
-from streams.lore.skills import skills_of, write_skills
+from streams.offline.skills import skills_of, write_skills
 from tests.streams.log_pipeline import Story
-from tests.streams.lore.test_lore_file import learned
+from tests.streams.offline.test_lore_file import learned
 
 SETTINGS = Settings()
 
