@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from fleetlore.advice.advice import Advice
@@ -95,7 +96,7 @@ class CallLog:
     calls: tuple[Call, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """The calls in order without pseudo-calls, each with what came before it."""
+        """The calls without pseudo-calls, each with what came before it."""
         last, number = None, 0
         for place, call in enumerate(self.calls):
             if not call.pseudo:
@@ -117,7 +118,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Advice shown in a session: at its start, before each call, and after each failed call, by the call's index."""
+    """Advice shown at a session's start, before each call, and after each failed one (by its index)."""
 
     log: CallLog
     start: Told
@@ -152,10 +153,9 @@ L = TypeVar("L", bound=Logged)
 
 
 def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list[L]]:
-    """Hold out `share` of the agents and of the tasks of each source, drawn by hash.
+    """Hold out `share` of the agents and of the tasks of each source, drawn by hash. Raises ConfigError: none is left.
 
-    A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together. Raises
-    ConfigError: nothing is left on one side.
+    A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together.
     """
     held: set[tuple[str, str, str]] = set()
     for source in {each.source for each in sessions}:
@@ -177,8 +177,7 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
 def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
     """Return the slice of each test session, by what its source's training sessions know.
 
-    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: nothing of the source is
-    known. Names are known within their source.
+    A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: a new source.
     """
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}
@@ -216,10 +215,9 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 class WayOut(NamedTuple):
-    """The advice shown after a failure, and the words of the way out that the session had not seen.
+    """Advice after a failure, and the words of the way out that the session had not seen, which nobody could guess.
 
-    A way out is the next call of the same tool that worked. It counts if it has unseen words, which an agent could not
-    guess. The advice holds the way out if it holds all of these.
+    A way out is the next call of the same tool that worked. The advice holds it if it holds all these words.
     """
 
     told: str
@@ -268,11 +266,10 @@ def asked(heard: Sequence[Heard]) -> list[_Asked]:
 
 
 def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
-    """Figures of the advice shown in some sessions, over some of their calls. An undefined figure is None.
+    """Figures of the advice over some calls. An undefined figure is None.
 
-    failed, warned: shares of the calls. fail_warned, fail_unwarned: P(fails) of calls with and without a warning.
-    way_out_said: share of the ways out with advice before or after them. way_out: share of these whose advice holds the
-    way out. chars_call, chars_session: characters before a call, and in a session.
+    fail_warned, fail_unwarned: P(fails) of calls with and without a warning. way_out_said: share of the ways out with
+    advice. way_out: share of these whose advice holds the way out. chars: characters shown.
     """
     failed = [turn.call.failure is not None for turn, _ in calls]
     warned = [told.warned for _, told in calls]
@@ -292,7 +289,7 @@ def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any
 
 
 def known_errors(train: Sequence[CallLog], test: Sequence[CallLog]) -> dict[str, dict[str, float | None]]:
-    """By source and level of the pattern: the share of failed calls whose error another agent met in training."""
+    """By source and level: the share of failed calls whose error another agent met in training."""
     agents: dict[str, set[str]] = defaultdict(set)
     for log in train:
         for failure in _failures(log):
@@ -302,12 +299,9 @@ def known_errors(train: Sequence[CallLog], test: Sequence[CallLog]) -> dict[str,
     def known(logs: Sequence[CallLog], id_of: Callable[[Failure], str]) -> float | None:
         return mean([bool(agents[id_of(failure)] - {log.agent}) for log in logs for failure in _failures(log)])
 
+    levels = {"family": "family", "class": "class_", "exact": "exact"}
     return {
-        source: {
-            "family": known(logs, lambda failure: failure.family),
-            "class": known(logs, lambda failure: failure.class_),
-            "exact": known(logs, lambda failure: failure.exact),
-        }
+        source: {level: known(logs, attrgetter(name)) for level, name in levels.items()}
         for source in sorted({log.source for log in test})
         if (logs := [log for log in test if log.source == source])
     }

@@ -1,8 +1,7 @@
 """Say whether hints help, from the calls for which a hint was drawn to be shown or withheld at random.
 
 The draw is made once for each session and hint, and the first such call counts, because later calls depend on it. Calls
-of one session are alike, so the counts are divided by the design effect of clusters (Kish 1965). The intervals of rates
-are those of Newcombe with these counts.
+of one session are alike, so the counts are divided by the design effect of clusters (Kish 1965).
 """
 
 from __future__ import annotations
@@ -27,14 +26,7 @@ _Z = 1.96
 
 
 class Trial(NamedTuple):
-    """The first call of a session for which a hint was drawn.
-
-    Attributes:
-        hint: id of the hint.
-        shown: whether it was shown; otherwise it was withheld.
-        calls: number of calls of the session.
-        success: whether the session succeeded, or None if that is unknown.
-    """
+    """The first call of a session for which a hint was drawn. `calls`: of the session. `success`: None if unknown."""
 
     session: str
     hint: str
@@ -47,7 +39,7 @@ class Trial(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """A mean with the hint and without, and the 95 % interval of the first less the second. None if unknown."""
+    """A mean with the hint and without, and the 95 % interval of the difference. None if unknown."""
 
     shown: float | None
     withheld: float | None
@@ -60,14 +52,9 @@ class Measure(NamedTuple):
 
 
 class Uplift(NamedTuple):
-    """The effect of some hints.
+    """The effect of some hints on the calls that failed, on the success of sessions, and on their calls.
 
-    Attributes:
-        sessions: number of sessions with a trial.
-        shown, withheld: numbers of trials on each side.
-        failures: rate at which the calls failed. success: rate of the sessions. calls: number of calls of the sessions.
-        needed: further sessions until a difference of 10 points of the failures would be seen.
-        answer: the same in one sentence.
+    `shown`, `withheld`: trials on each side. `needed`: further sessions until a difference of 10 points would be seen.
     """
 
     sessions: int
@@ -84,7 +71,7 @@ _Side = Sequence[tuple[str, float]]  # session and value of each trial
 
 
 def uplift(trials: Sequence[Trial], sessions: int | None = None) -> Uplift:
-    """Compare the trials with a hint to those without. `sessions` includes those without a trial."""
+    """Compare trials with a hint to those without. `sessions`: their number, with those that have no trial."""
     met = len({each.session for each in trials})
     sides = [[each for each in trials if each.shown is side] for side in (True, False)]
     shown, withheld = sides
@@ -155,7 +142,7 @@ def _quantile(freedom: int) -> float:
 
 
 def _sessions_needed(shown: _Side, withheld: _Side, sessions: int) -> int:
-    """Return how many more sessions would show a difference of `_DIFFERENCE` with 80 % power."""
+    """Return how many more sessions would show `_DIFFERENCE` with 80 % power."""
     if not shown:
         return 0
     failed = (sum(value for _, value in (*shown, *withheld)) + 1) / (len(shown) + len(withheld) + 2)

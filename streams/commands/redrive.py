@@ -44,15 +44,10 @@ def redrive(
     settings = asked.settings
     done = ask(
         redrive_(
-            settings.cluster,
-            asked.tenant,
-            send=yes,
-            reasons=reason or (),
-            places=id_ or (),
-            limit=limit,
+            settings.cluster, asked.tenant, send=yes, reasons=reason or (), places=id_ or (), limit=limit,
             self_declared=Principals.of(settings.principal_key) is None,
         )
-    )
+    )  # fmt: skip
     if asked.json:
         print_json(
             {

@@ -182,17 +182,9 @@ async def _up(
             console.print(line, markup=False)
 
     stack = Embedded(
-        data,
-        workers=workers,
-        trainer=trainer,
-        keep_log=True,
-        tenants=tenants,
-        console_port=CONSOLE_PORT if page else None,
-        http=http,
-        policy=policy,
-        broker_port=DEFAULT_PORT,
-        progress=show,
-    )
+        data, workers=workers, trainer=trainer, keep_log=True, tenants=tenants, http=http, policy=policy,
+        console_port=CONSOLE_PORT if page else None, broker_port=DEFAULT_PORT, progress=show,
+    )  # fmt: skip
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, _STOP_SECONDS)
     with status if console.is_terminal else contextlib.nullcontext():

@@ -199,11 +199,15 @@ class _Access:
 def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
     """Return the rights of a fleet: one user for each tenant's agents, reviewers and authors, and for each server role.
 
-    Every topic is named in full: with prefixes, an agent that may read `fleetlore.a` could read the tenant `ab` too.
+    Every topic is named in full: by a prefix, an agent that may read `fleetlore.a` could read the tenant `ab` too.
     """
-    made = [access for tenant in tenants for access in _topics(f"{PREFIX}-agent-{tenant}", AGENT, [tenant])]
-    made += [access for tenant in tenants for access in _topics(f"{PREFIX}-reviewer-{tenant}", _REVIEWER, [tenant])]
-    made += [access for tenant in tenants for access in _topics(f"{PREFIX}-author-{tenant}", _AUTHOR, [tenant])]
+    roles = (("agent", AGENT), ("reviewer", _REVIEWER), ("author", _AUTHOR))
+    made = [
+        each
+        for role, does in roles
+        for tenant in tenants
+        for each in _topics(f"{PREFIX}-{role}-{tenant}", does, [tenant])
+    ]
     worker, trainer, operator = (f"{PREFIX}-{role}" for role in ("worker", "trainer", "operator"))
     made += _topics(worker, _WORKER, tenants)
     made.append(_Access(worker, ("Read",), "group", (group,)))
@@ -216,7 +220,7 @@ def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
 
 
 def as_commands(needed: Iterable[_Access], bootstrap: str) -> str:
-    """Return shell lines for Kafka's own tool. `admin.properties` names the user that grants the rights."""
+    """Return shell lines for Kafka's own tool, run as the user of `admin.properties`."""
     return "\n".join(shlex.join(_command(access, bootstrap)) for access in needed)
 
 

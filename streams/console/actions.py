@@ -48,8 +48,7 @@ _OF_VERSIONS = {
 class Actions:
     """Decides for one tenant.
 
-    Adapter versions need the signing key (`FLEETLORE_SIGNING_KEY` or the stack's). `progress`: state of this page's
-    decisions about agents, by agent; workers need seconds.
+    Adapter versions need the signing key. `progress`: state of this page's decisions about agents, by agent.
     """
 
     def __init__(self, settings: Settings, tenant: str) -> None:
@@ -59,8 +58,7 @@ class Actions:
         self.progress: dict[str, str] = {}
 
     def offered(self, kind: str) -> Mapping[str, str]:
-        """Return the actions on an `item`, a `pattern`, an `agent`, or a version of the named adapter, with their
-        meanings."""
+        """Return the actions on an `item`, a `pattern`, a `hint`, an `agent` or an adapter, with their meanings."""
         lore = _lore(kind)
         if lore is not None:
             return _OF_LORE[lore]

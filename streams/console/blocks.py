@@ -14,11 +14,9 @@ from fleetlore.advice.gate import all_of
 from fleetlore.stats import Window, is_estimated, tools_of, trend, wilson
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.words import count
-from models.uplift import Uplift, uplift
-from streams.console.sessions import trials_of
 from streams.console.sources import Snapshot
 
-__all__ = ["ROWS", "failing", "helped", "hint", "learned", "points", "refused", "versions"]
+__all__ = ["ROWS", "failing", "hint", "learned", "points", "refused", "versions"]
 
 # A failure is rising or cured in these hours, compared with as many before.
 WINDOW = Window("hours", 6)
@@ -32,7 +30,7 @@ _ORDER: dict[_Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
 
 
 class _Failing(NamedTuple):
-    """`example` is its commonest form, and `hint` is that form's advice. `estimated`: both counts are estimates."""
+    """`example`: its commonest form, whose advice `hint` is. `estimated`: both counts are estimates."""
 
     family: Pattern
     example: Pattern
@@ -53,8 +51,7 @@ class Refused:
 
 
 def failing(snapshot: Snapshot) -> list[_Failing]:
-    """Return up to `ROWS` failures: new, then rising, then the others, then cured. The most frequent of each come
-    first, and the newest of those that are equally frequent."""
+    """Return up to `ROWS` failures: new, rising, others, cured. The most frequent and then the newest come first."""
     patterns = snapshot.index.patterns.values()
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = tools_of(rows)
@@ -78,17 +75,10 @@ def failing(snapshot: Snapshot) -> list[_Failing]:
         example = commonest.get(family.id, family)
         found.append(
             _Failing(
-                family,
-                example,
-                change,
-                calls,
-                now[1],
-                low,
-                high,
-                hint(snapshot, example),
+                family, example, change, calls, now[1], low, high, hint(snapshot, example),
                 is_estimated((family, tools[family.tool]), WINDOW),
             )
-        )
+        )  # fmt: skip
 
     def order(each: _Failing) -> tuple[int, int, float, str]:
         return _ORDER[each.change], -each.failures, -each.family.last_seen, each.family.id
@@ -116,10 +106,6 @@ def learned(snapshot: Snapshot) -> list[MemoryItem]:
     since = snapshot.now - _DAY
     found = [each for each in snapshot.index.items.values() if each.first_seen >= since]
     return sorted(found, key=lambda each: (-each.first_seen, each.id))
-
-
-def helped(snapshot: Snapshot) -> Uplift:
-    return uplift(trials_of(snapshot.sessions), len(snapshot.sessions))
 
 
 def points(values: Sequence[float], seconds: float) -> list[tuple[float, str]]:

@@ -28,13 +28,13 @@ from fleetlore.errors import FleetloreError
 from fleetlore.stats import Window, failed_of, figure, health, tools_of
 from fleetlore.wire.lore import MAX_WHY, PATTERN_LEVELS, Decision
 from fleetlore.words import count
-from models.uplift import Uplift
+from models.uplift import Uplift, uplift
 from streams.console import blocks
 from streams.console.actions import Actions
 from streams.console.hint_pages import HintPages
 from streams.console.people import LIVE, Access, People, who
 from streams.console.requests import ROWS_PER_PAGE, TENANT_COOKIE, Sorts, choice, form, listed
-from streams.console.sessions import HintNames, SeenSession, agents_of, explained
+from streams.console.sessions import HintNames, SeenSession, agents_of, explained, trials_of
 from streams.console.sources import EVERY_SECONDS, Snapshot, Sources
 
 __all__ = ["Console"]
@@ -150,7 +150,7 @@ class Console:
         """Computing the effect of 20,000 sessions takes 0.3 s, so it is kept for a second a thousand."""
         sessions, until, effect = self._helped
         if effect is None or (sessions is not snapshot.sessions and snapshot.now >= until):
-            effect = blocks.helped(snapshot)
+            effect = uplift(trials_of(snapshot.sessions), len(snapshot.sessions))
             self._helped = snapshot.sessions, snapshot.now + len(snapshot.sessions) // 1_000, effect
         return effect
 
@@ -335,7 +335,7 @@ class Console:
 
 
 def _moment(seconds: float) -> str:
-    """Return a time in UTC, as an element that the page's script puts into the reader's time zone."""
+    """Return a time in UTC. The page's script puts it into the reader's time zone."""
     shown = moment(seconds)
     if shown == "-":
         return shown

@@ -1,8 +1,7 @@
 """Decide who may see the page and who may act on it: behind a proxy that authenticates, by token, or on loopback.
 
-A viewer may look, and an operator may act. The proxy or the token names the person, never the form. On loopback without
-proxies every local user is an operator. An action must also come from the page itself, so that another page in the same
-browser cannot send it.
+The proxy or the token names the person, never the form. On loopback without either, every local user is an operator. An
+action must come from the page itself, so that another page in the same browser cannot send it.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def who() -> Identity:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Known persons. `local`: every user of this machine, if the page is on loopback and no proxy or token is set."""
+    """Known persons. `local`: every user of this machine, on loopback without proxies and tokens."""
 
     tokens: tuple[tuple[str, Identity], ...] = ()
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -72,11 +71,7 @@ class People:
 
     @classmethod
     def of(cls, settings: Settings, host: str, made: str) -> People:
-        """Read the settings for a page that is served on `host`. `made`: a viewer's token, if no setting has one.
-
-        Raises:
-            ConfigError: a token or an address is malformed.
-        """
+        """Read the settings for a page on `host`. `made`: a viewer's token, if none is set. Raises ConfigError."""
         try:
             proxies = tuple(ip_network(each) for each in settings.console_proxies)
         except ValueError as error:
@@ -123,7 +118,7 @@ class Access:
         self._people = people
 
     async def __call__(self, request: Request, answer: _Handler) -> Response:
-        """Middleware that refuses requests without access and sets `who` for the others."""
+        """Refuse requests without access, and set `who` for the others."""
         _WHO.set(_NOBODY)
         response = self._refusal(request) or await answer(request)
         response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})

@@ -20,10 +20,7 @@ Sorts = Mapping[str, tuple[str, Callable[[Any], Any] | None]]
 
 
 async def form(request: Request, tenant: str) -> dict[str, list[str]]:
-    """Return the values of each field.
-
-    Raises HTTPException: it is too long (413), malformed (400), or of another tenant's page in an older tab (409).
-    """
+    """Return the values of each field. Raises HTTPException: 413 too long, 400 malformed, 409 of another tenant."""
     body = b""
     async for part in request.stream():
         body += part

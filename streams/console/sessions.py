@@ -48,8 +48,8 @@ _MAX_GOAL = 200
 
 
 class SeenSession(NamedTuple):
-    """One judged session. `trials`: the first call for each hint that was drawn. `key`: see `session_key`. `met`:
-    class-level ids of its failures. `worked`: ids of persons' hints that it was shown for calls that worked."""
+    """A judged session. `trials`: the first call for each drawn hint. `met`: class ids of its failures. `worked`:
+    persons' hints that were shown for calls that worked."""
 
     id: str
     agent: str
@@ -68,13 +68,8 @@ class SeenSession(NamedTuple):
     @property
     def size(self) -> int:
         texts = [each for trial in self.trials for each in (trial.hint, trial.tool)]
-        return (
-            600
-            + 300 * len(self.trials)
-            + 8 * len(self.met)
-            + 90 * len(self.worked)
-            + sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
-        )
+        texts = sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
+        return 600 + 300 * len(self.trials) + 8 * len(self.met) + 90 * len(self.worked) + texts
 
     @property
     def hints(self) -> int:
@@ -118,8 +113,7 @@ class SeenSessions:
             self._bytes -= known.size
 
     def newest(self, erasures: int, is_erased: Callable[[SeenSession], bool]) -> tuple[SeenSession, ...]:
-        """Return those that are not erased, the newest first. With a new number of `erasures` they are asked for
-        again."""
+        """Return those that are not erased, the newest first. A new number of `erasures` asks for them again."""
         state = self._taken, erasures
         if self._sorted[0] != state:
             known = [each for each in self._sessions.values() if not is_erased(each)]
@@ -194,13 +188,7 @@ _WORDS = {
 
 
 class Explained(NamedTuple):
-    """A hint at a call.
-
-    Attributes:
-        call: the number of its event.
-        path: its page in the console, or "".
-        then: what the agent did next.
-    """
+    """A hint at a call. `call`: the number of its event. `path`: its page, or "". `then`: what the agent did next."""
 
     call: int
     tool: str
@@ -220,7 +208,6 @@ class HintNames:
         self.written = index.hints.decisions
 
     def source(self, id: str, tool: str) -> str:
-        """Return the kind of an item, `pattern`, `person`, or the source of another hint; "" if it is unknown."""
         if id in self.written:
             return PERSON
         entry = self.entry(id)

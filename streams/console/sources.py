@@ -10,11 +10,12 @@ import contextlib
 import urllib.request
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from aiokafka import ConsumerRecord
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
@@ -59,7 +60,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class _Sample(NamedTuple):
-    """All values of all endpoints at one moment. Values with equal names and labels are added up."""
+    """All values of all endpoints at one moment. Equal names and labels are added up."""
 
     at: float
     values: Mapping[str, Mapping[_Labels, float]]
@@ -110,7 +111,7 @@ class Scraper:
 
 
 def read_metrics(texts: Iterable[str]) -> dict[str, dict[_Labels, float]]:
-    """Return values by name (without `fleetlore_`) and labels. Skip endpoints with other content."""
+    """Return values by name (without `fleetlore_`) and labels. Other content is skipped."""
     values: dict[str, dict[_Labels, float]] = {}
     for text in texts:
         try:
@@ -221,10 +222,7 @@ class Judged(NamedTuple):
 
 
 class Sources:
-    """Follows all sources while its context is open, across outages of broker and endpoints.
-
-    `metrics`: URLs of the metrics endpoints of workers and trainer, without `/metrics`.
-    """
+    """Follows all sources while its context is open, across outages. `metrics`: URLs of the metrics endpoints."""
 
     def __init__(self, settings: Settings, tenant: str, metrics: Sequence[str]) -> None:
         self._settings = settings
@@ -260,14 +258,8 @@ class Sources:
         settings = self._settings
         await self._replica.start()
         erasures = self._erased.follow(settings.cluster, [self._tenant], self._clock, settings.fetch_wait_ms)
-        followed = (
-            self._dead_letters.run(),
-            self._decided.run(),
-            self._judgments.run(),
-            self._recorded.run(),
-            erasures,
-        )
-        running = (self._scraper.run(), *followed, self._watch_adapters())
+        followers = (self._dead_letters, self._decided, self._judgments, self._recorded)
+        running = (self._scraper.run(), *(each.run() for each in followers), erasures, self._watch_adapters())
         self._tasks = [asyncio.create_task(each) for each in running]
         return self
 
@@ -310,7 +302,7 @@ class Sources:
     def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         try:
             if self._store is None:
-                import fleetlore.recall.without_pandas  # noqa: F401  # here, because few people look at a session
+                import fleetlore.recall.without_pandas  # noqa: F401  # here: few people look at a session
 
                 self._store = connect(self._settings.milvus, self._settings.milvus_token, _STORE_SECONDS)
             found = self._store.query(
@@ -321,19 +313,17 @@ class Sources:
             raise StoreUnavailable(f"Milvus at {self._settings.milvus}: {message_of(error)}") from error
 
     async def _take_letters(self, fetched: Fetched) -> None:
-        for records in fetched.values():
-            for record in records:
-                letter = read_dead_letter(record)
-                if isinstance(letter, DeadLetterRecord):
-                    self._letters.append(replace(letter, key=None, value=b"", headers=()))  # the page lists reasons
+        for record in _records(fetched):
+            letter = read_dead_letter(record)
+            if isinstance(letter, DeadLetterRecord):
+                self._letters.append(replace(letter, key=None, value=b"", headers=()))  # the page lists reasons
 
     async def _take_judgments(self, fetched: Fetched) -> None:
-        for records in fetched.values():
-            for record in records:
-                self._sessions.take(record.value or b"")
+        for record in _records(fetched):
+            self._sessions.take(record.value or b"")
 
     async def _take_decisions(self, fetched: Fetched) -> None:
-        for record in (each for records in fetched.values() for each in records):
+        for record in _records(fetched):
             with contextlib.suppress(ValueError):  # another release's format
                 taken = Decision.from_json(record.value or b"")
                 self._decisions[taken.key] = taken
@@ -341,7 +331,7 @@ class Sources:
                 self._decisions.pop((record.key or b"").decode("utf-8", "replace"), None)
 
     async def _take_history(self, fetched: Fetched) -> None:
-        for record in (each for records in fetched.values() for each in records):
+        for record in _records(fetched):
             with contextlib.suppress(InvalidEvent):
                 for part in split(record.value or b""):
                     with contextlib.suppress(ValueError):
@@ -352,3 +342,7 @@ class Sources:
             with contextlib.suppress(BrokerUnavailable):
                 self._adapters = await read_adapters(self._settings.cluster, self._tenant)
             await asyncio.sleep(_ADAPTERS_SECONDS)
+
+
+def _records(fetched: Fetched) -> Iterator[ConsumerRecord]:
+    return (each for records in fetched.values() for each in records)

@@ -1,15 +1,15 @@
 """Write and merge the file of `fleetlore export lore`: a header, one JSON object a line, and a closing last line.
 
 The last line holds the number of lines and their SHA-256, signed by the tenant's key if there is one, so a cut or
-changed file is refused as a whole. A line of a pattern or an item has its public form (`body`) for people, and its
-state. An import reads the state alone and computes the counts from the sessions in it. It asks the owners of the states
-(`Adopt`), so it merges with the tenant's own lore, may be repeated, and runs beside live workers.
+changed file is refused as a whole. The `body` of a pattern or item is for people: an import reads its `state` alone and
+computes the counts from the sessions in it. It asks the owners of the states (`Adopt`), so it merges with the tenant's
+own lore, may be repeated, and runs beside live workers.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -49,6 +49,7 @@ _FORMAT = "fleetlore.lore/1"
 _MAX_LINE_BYTES = 4 * MAX_FIELD_BYTES
 # The topics of contributions, whose readers own the states.
 _OWNERS = {"patterns": "observations", "items": "candidates"}
+_COLLECTION_OF = {contributions: name for name, contributions in _OWNERS.items()}
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
 
 _Number = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -136,15 +137,9 @@ async def written(
 class LoreFile:
     """A file that was read and checked to its end.
 
-    Args:
-        trusted: public keys, as in `FLEETLORE_PUBLIC_KEY`, or None to believe the file without a signature.
-
-    Attributes:
-        counts: numbers of lines by kind.
-        signer: id of the key that signed it, or "".
-
-    Raises:
-        ConfigError: it cannot be read, is no such file, is incomplete, or no trusted key signed it.
+    `trusted`: public keys, or None to believe a file without a signature. `counts`: numbers of lines by kind. `signer`:
+    id of the key that signed it, or "". Raises ConfigError: it cannot be read, is incomplete, or no trusted key signed
+    it.
     """
 
     def __init__(self, path: Path, tenant: str, trusted: str | None) -> None:
@@ -261,8 +256,7 @@ def _adopt(id: str, body: bytes, state: str) -> Adopt:
 async def export_lore(settings: Settings, tenant: str, key: SigningKey | None) -> AsyncIterator[bytes]:
     """Yield the lines of a file of the tenant's patterns, items, decisions and erasures.
 
-    Raises:
-        StoreUnavailable, BrokerUnavailable: the file is incomplete, which an import tells from its last line.
+    Raises StoreUnavailable, BrokerUnavailable: the file is incomplete, which an import tells from its last line.
     """
     records = await _records(settings, tenant)
     async with MilvusStore.from_settings(settings) as store:
@@ -284,9 +278,7 @@ async def rows_of(
 async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_seconds: float) -> None:
     """Merge a file into the tenant's lore, and wait until the workers have stored and published it.
 
-    Raises:
-        StoreUnavailable, BrokerUnavailable: run it again; nothing is merged twice.
-        StackError: the workers did not finish in time; run it again.
+    Raises StoreUnavailable, BrokerUnavailable, StackError (time-out): run it again, and nothing is merged twice.
     """
     known = {(kind, record.key): record.time for kind, record in await _records(settings, tenant)}
     async with beside_workers(settings, tenant, timeout_seconds) as (_, producer):
@@ -319,18 +311,18 @@ async def known_of(settings: Settings, tenant: str, file: LoreFile) -> Counter[s
 
 
 async def known_in(store: Store, tenant: str, file: LoreFile) -> Counter[str]:
-    found = Counter[str]()
-    waiting: dict[str, list[str]] = {"observations": [], "candidates": []}
-    names = dict(zip(waiting, _COLLECTIONS, strict=True))
+    found, waiting = Counter[str](), defaultdict[str, list[str]](list)
+
+    async def count(name: str) -> None:
+        found[name] += len(await store.get(name, waiting.pop(name), "id"))
+
     for value in file.values():
-        if value.topic in waiting:
-            waiting[value.topic].append(row_id(tenant, value.key))
-        for name, ids in waiting.items():
-            if len(ids) == _CHUNK:
-                found[names[name]] += len(await store.get(names[name], ids, "id"))
-                ids.clear()
-    for name, ids in waiting.items():
-        found[names[name]] += len(await store.get(names[name], ids, "id")) if ids else 0
+        if (name := _COLLECTION_OF.get(value.topic)) is not None:
+            waiting[name].append(row_id(tenant, value.key))
+            if len(waiting[name]) == _CHUNK:
+                await count(name)
+    for name in list(waiting):
+        await count(name)
     return found
 
 

@@ -1,6 +1,6 @@
-"""Write hints as skills: folders with a `SKILL.md`, as coding agents read them.
+"""Write hints as skills: folders with a `SKILL.md`, as coding agents read them, one for each tool or task.
 
-A skill holds all hints about one tool or one task. It includes a hint that the gate would show to a new agent.
+A skill includes a hint that the gate would show to a new agent.
 """
 
 from __future__ import annotations

@@ -59,11 +59,7 @@ By = Annotated[
 
 
 def author(settings: Settings, by: str) -> str:
-    """Return the login that the broker proves, or else `by` or the name of this user.
-
-    Raises:
-        BadParameter: `by` is not the login, or this user has no name.
-    """
+    """Return the login that the broker proves, or else `by` or the name of this user. Raises BadParameter."""
     if login := settings.kafka_sasl_username:
         if by not in ("", login):
             raise typer.BadParameter(f"the broker knows you as {login}: leave --by out")
@@ -75,7 +71,7 @@ def author(settings: Settings, by: str) -> str:
 
 
 def whole(beginning: str, known: Iterable[str], what: str) -> str:
-    """Return the id that begins so. Raises ConfigError if none or several do."""
+    """Return the only id that begins so. Raises ConfigError."""
     known = list(known)
     found = [beginning] if beginning in known else [id for id in known if id.startswith(beginning)]
     if len(found) != 1:
@@ -185,15 +181,12 @@ def edit(
 
     Agents are shown your text in its place from then on.
     """
-    given: dict[str, Any] = {
-        "text": text,
-        "after": after,
-        "tool": tool,
-        "place": place,
-        "task": task,
+    given: dict[str, Any] = {"text": text, "after": after, "tool": tool, "place": place, "task": task}
+    given |= {
         "start": start or None,
+        "before": before and tuple(before),
+        "until": None if until is None else _moment(until),
     }
-    given |= {"before": before and tuple(before), "until": None if until is None else _moment(until)}
     changes = {name: value for name, value in given.items() if value is not None}
 
     from fleetlore.advice.decide import draft_of, write
