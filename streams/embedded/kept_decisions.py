@@ -1,4 +1,4 @@
-"""Keep operators' decisions and erasures in the stack's folder, because the in-memory broker loses them."""
+"""Keep operators' decisions and erasures in the stack's folder: the in-memory broker loses them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES = (ERASURES, DECISIONS, HISTORY)
 
 
 class KeptDecisions:
-    """The newest record of each key of these topics and each decision of the history, in one file."""
+    """The newest record of each key, and each decision of the history, in one file."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
@@ -28,26 +28,19 @@ class KeptDecisions:
         self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
 
     async def restore(self) -> None:
-        """Fill the topics of a fresh broker. Raises BrokerUnavailable."""
+        """Fill the topics of a fresh broker."""
         async with BatchProducer(self._settings.cluster) as producer:
-            await producer.deliver(
-                [
-                    Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())
-                    for name in self._topics
-                    for key, value in self._known.get(name, {}).items()
-                ]
-            )
+            values = [
+                Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())
+                for name in self._topics
+                for key, value in self._known.get(name, {}).items()
+            ]
+            await producer.deliver(values)
 
     async def follow(self) -> None:
-        settings = self._settings
-        await Follower(
-            settings.cluster,
-            self._topics,
-            self._take,
-            what="what operators said",
-            fetch_wait_ms=settings.fetch_wait_ms,
-            clock=SystemClock(),
-        ).run()
+        cluster, wait_ms = self._settings.cluster, self._settings.fetch_wait_ms
+        what, clock = "what operators said", SystemClock()
+        await Follower(cluster, self._topics, self._take, what=what, fetch_wait_ms=wait_ms, clock=clock).run()
 
     @property
     def _topics(self) -> list[str]:

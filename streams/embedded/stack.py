@@ -1,8 +1,8 @@
 """Run the embedded stack in one folder: broker, Milvus Lite, workers and trainer as child processes.
 
-With `keep_log` the broker is Apache Kafka, and its log persists. Otherwise it is `tansu`, which keeps topics in memory.
-A restart refills its durable topics (patterns, items, adapters, decisions) from the folder. The rest of the log is
-processed by then, because the stack stops its workers first and the broker last.
+With `keep_log` the broker is Apache Kafka. Otherwise it is `tansu`, which keeps topics in memory: a restart refills the
+durable ones (patterns, items, adapters, decisions) from the folder. The rest of the log is processed by then, because
+the stack stops its workers first and the broker last.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ log = logging.getLogger(__name__)
 
 # Holds `_collections_digest` of the folder's last ready stack.
 _SEEN_FILE = "collections.sha256"
-# A dead process is noticed at once. A slow start on a busy machine may take this long.
+# A slow start on a busy machine may take this long.
 _READY_SECONDS = 180.0
-# A broker without its port ends within seconds, after another server on that port has refused a client.
+# A broker without its port ends within seconds.
 _END_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _LOCK_TRIES = 10
@@ -70,20 +70,16 @@ class Stack:
     """A running stack; an async context manager.
 
     Args:
-        data: folder for all durable data, created if missing. It serves one stack.
+        data: folder of one stack, created if missing.
         keep_log: whether the event log survives a restart, if Kafka can run (a warning says why not).
-        partitions: of each topic, by default one a worker. More cost time, because the embedded broker scans a
-            partition's batches at each fetch.
-        console_port: preferred port of the console, or None for no console.
+        partitions: of each topic, by default one a worker. The embedded broker scans them at each fetch.
+        console_port, broker_port: preferred ports. Without the first there is no console.
         http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
-        policy: language model for which the trainer learns a LoRA (`fleetlore trainer --policy`), or "".
-        broker_port: preferred port of the broker, so that agents find it after a restart.
-        progress: called while Kafka is fetched, see `streams.embedded.broker.java_command`.
+        policy: language model for which the trainer learns a LoRA, or "".
 
     Attributes:
-        settings: settings for agents and commands, as in `stack.json`.
+        settings: for agents and commands, as in `stack.json`.
         metrics: URLs of the metrics endpoints by role.
-        console: URL of the console, or "".
         children: running processes in the order of their start.
     """
 
@@ -172,7 +168,7 @@ class Stack:
         await self._launch_store(broker, restarts=_STORE_RESTARTS if self._keep_log else 0)
         await self._launch_store(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
-        # Create topics before any request: automatic creation gives other partitions and no compaction.
+        # Before any request: automatic creation gives other partitions and no compaction.
         await ensure_topics(self.settings)
         decisions = KeptDecisions(self.data / "orders.json", self.settings)
         restored = self.data / "kafka" / "restored"
@@ -183,8 +179,7 @@ class Stack:
         if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
             await self._answering(milvus)
             await self._migrate(logs)
-        # Workers start together with Milvus, because imports take seconds. The trainer has the slowest imports and no
-        # judgments yet, so it starts last.
+        # Workers start together with Milvus, because imports take seconds. The trainer, which is slowest, starts last.
         workers = [f"worker-{number}" for number in range(self._workers)]
         for name in workers:
             await self._launch_measured(name, logs)
@@ -226,10 +221,8 @@ class Stack:
         if self._keep_log:
             try:
                 command = kafka_command(folder, self._ports["broker"], free_port(), self._progress)
-                # Kafka answers as soon as there is data. The in-memory broker's short waits would cost a tenth of a
-                # core.
-                wait_ms = Settings.from_env().fetch_wait_ms
-                self.settings = self.settings.with_(fetch_wait_ms=wait_ms)
+                # Kafka answers at once. The in-memory broker's short waits would cost a tenth of a core.
+                self.settings = self.settings.with_(fetch_wait_ms=Settings.from_env().fetch_wait_ms)
                 return command
             except KafkaMissing as missing:
                 if folder.exists():  # without that log, new events would be lost to it
@@ -303,7 +296,7 @@ class Stack:
                 self._fail(failure)
                 return
             restarts -= 1
-            final = (DiskFull,)  # a process that was killed may hold its port for a moment
+            final = (DiskFull,)  # a killed process may hold its port for a moment
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
             # Without a pause, a role could use up its restarts before its dependency is back.
             await asyncio.sleep(_RESTART_SECONDS)
@@ -382,7 +375,7 @@ class Stack:
 
 
 def _collections_digest(data: Path) -> str:
-    """While the digest is unchanged, the migration is skipped."""
+    """While it is unchanged, the migration is skipped."""
     files = [data / "milvus" / "aliases.json", *sorted((data / "milvus" / "collections").glob("*/schema.json"))]
     for module in ("sinks.collections", "fleetlore_encoder"):
         spec = importlib.util.find_spec(module)

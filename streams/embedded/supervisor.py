@@ -1,7 +1,7 @@
 """Run one command and stop it when the parent dies: `python -m streams.embedded.supervisor COMMAND…`.
 
-The parent holds the other end of standard input. The pipe closes even on `kill -9`, so no child outlives the stack.
-Only the standard library is imported, so the start takes milliseconds.
+The parent holds the other end of standard input, which closes even on `kill -9`. Only the standard library is imported,
+so the start takes milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GRACE_SECONDS = 30.0
 
 
 def main(command: list[str]) -> int:
-    """Return the command's exit code, or 128 + signal number if a signal ended it."""
+    """Return the command's exit code, or 128 + the signal that ended it."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 

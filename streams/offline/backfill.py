@@ -1,10 +1,10 @@
 """Process all events again with today's code into new collections, which then go live.
 
 A backfill has its own group and passes values between stages in memory, so live offsets and topics are untouched. The
-switch loses no event and gives each row a single writer: (1) The version catches up with `events` and decisions, and
-its position is committed. (2) The aliases move; live workers follow within `RESOLVE_SECONDS` and a batch. (3) Events
-since step 1 may be in the old collections only, so the first stage processes them again. (4) The compacted topics are
-updated from the new collections. After an interruption, the same command completes the rest.
+switch loses no event and gives each row a single writer: (1) The version catches up with the events and decisions. (2)
+The aliases move; live workers follow within `RESOLVE_SECONDS` and a batch. (3) The first stage processes the events
+since step 1 again, because they may be in the old collections only. (4) The compacted topics are updated. After an
+interruption, the same command completes the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillReport:
-    """`event_seconds`: event time from the oldest to the newest event."""
+    """`event_seconds`: from the oldest to the newest event."""
 
     name: str
     events: int
@@ -64,21 +64,18 @@ class BackfillReport:
     event_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        rates = {
-            "events_per_second": round(self.events / self.seconds, 1) if self.seconds else 0.0,
-            "times_real_time": round(self.event_seconds / self.seconds, 1) if self.seconds else 0.0,
-        }
-        return asdict(self) | rates
+        seconds = self.seconds or inf
+        rates = {"events_per_second": self.events / seconds, "times_real_time": self.event_seconds / seconds}
+        return asdict(self) | {name: round(rate, 1) for name, rate in rates.items()}
 
 
 async def run_backfill(
     settings: Settings, name: str, *, time: float | None = None, offset: int | None = None
 ) -> BackfillReport:
-    """Fill collection version `name` up to the end of the events, from where its last run ended, or from `time` or
-    `offset`.
+    """Fill collection version `name` up to the end of the events, from its last run's end, or from `time` or `offset`.
 
-    Raises ConfigError: the version is live, or has begun and a start is given. Raises StoreUnavailable,
-    BrokerUnavailable: run it again to continue.
+    Raises ConfigError: the version is live, or has begun and a start is given. After StoreUnavailable or
+    BrokerUnavailable, run it again to continue.
     """
     async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
@@ -112,10 +109,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
 
 
 class Backfill:
-    """A collection version and its source events; an async context manager.
-
-    `tenants`: all with events on the broker and `others`, because a version holds every tenant.
-    """
+    """A collection version and its source events; an async context manager. `tenants`: all, as a version holds all."""
 
     def __init__(self, settings: Settings, name: str, others: Iterable[str] = ()) -> None:
         if not _NAME.match(name) or name == FIRST_VERSION:
@@ -156,19 +150,15 @@ class Backfill:
         await self._opened.aclose()
 
     async def is_live(self) -> bool:
-        """Live workers write to a live version."""
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
     async def begin(self, time: float | None = None, offset: int | None = None) -> None:
-        """Create missing collections and seek the committed offsets, or the start of a new version.
-
-        Raises ConfigError: the version has begun, and a start is given.
-        """
+        """Create missing collections and seek the committed offsets or a new start. Raises ConfigError."""
         created = await self.store.open()
         self._reader.assign(self._partitions)
         commits = await self._committed()
         committed = {partition: at.offset for partition, at in commits.items()}
-        # Commits of an earlier version of this name do not apply to new collections.
+        # Commits of an earlier version of this name do not count.
         if created or all(each < 0 for each in committed.values()):
             committed = dict(await self._start_offsets(time, offset))
             await self._commit(committed)
@@ -194,13 +184,13 @@ class Backfill:
         await self._chain.settle()
 
     async def fill(self, progress: Callable[[int], object] = lambda events: None) -> BackfillReport:
-        """Process all events up to the topics' current end. `progress` gets each batch's number of events."""
+        """Process all events up to the topics' current end. `progress` gets the number of events."""
         clock = SystemClock()
         started, events, dead_letters, oldest, newest = clock.monotonic(), 0, 0, inf, 0.0
         done: _Offsets = {}
         async for batch in self._batches():
             effects = await self._chain.run(batch)
-            # The previous batch is acknowledged; this batch's rows are still being written.
+            # The previous batch is acknowledged; this one's rows are still being written.
             await self._commit(done)
             done = await self._committable()
             events += effects.processed
@@ -209,12 +199,9 @@ class Backfill:
             oldest, newest = min(oldest, effects.oldest), max(newest, effects.newest)
         await self._chain.settle()
         await self._commit(done)
+        seconds, spanned = round(clock.monotonic() - started, 3), round(max(0.0, newest - oldest), 3)
         return BackfillReport(
-            name=self.name,
-            events=events,
-            dead_letters=dead_letters,
-            seconds=round(clock.monotonic() - started, 3),
-            event_seconds=round(max(0.0, newest - oldest), 3),
+            name=self.name, events=events, dead_letters=dead_letters, seconds=seconds, event_seconds=spanned
         )
 
     async def heed(self) -> None:
@@ -227,8 +214,7 @@ class Backfill:
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
 
     async def check_loss(self) -> None:
-        """Raise ConfigError: a collection has fewer than half of the live rows, or the broker lost the oldest
-        events."""
+        """Raise ConfigError: a collection has fewer than half of the live rows, or the oldest events are lost."""
         new = await self.store.on_client(lambda client: row_counts(client, self.name))
         live = await self.store.on_client(row_counts)
         first = await self._watcher.beginning_offsets(self._partitions)
@@ -249,7 +235,7 @@ class Backfill:
             await each.read(self._settings.cluster, self.tenants)
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
-        """Yield the records up to the topics' current end, and empty batches while a session is open."""
+        """Yield records up to the topics' current end, and empty batches while a session is open."""
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=_BATCH_RECORDS):
             yield [Record.of(each) for each in records]
@@ -262,7 +248,7 @@ class Backfill:
         if time is not None:
             moment = int(time * 1000)
             found = await self._watcher.offsets_for_times(dict.fromkeys(self._partitions, moment))
-            # Start at the end if no record is that recent. Kafka returns None then, and tansu a timestamp of -1.
+            # Without so recent a record Kafka returns None, and tansu a timestamp of -1.
             return {
                 each: at.offset if (at := found.get(each)) and at.timestamp >= 0 else ends[each]
                 for each in self._partitions
@@ -294,7 +280,7 @@ class Backfill:
 
 
 def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:
-    """Describe what a switch from `live` to `new` rows loses, or return ""."""
+    """Return what a switch from `live` to `new` rows loses, or ""."""
     found = [f"it has {new[each]:,} {each}, the live one {live[each]:,}" for each in live if 2 * new[each] < live[each]]
     if any(first_offsets):
         found.append("the oldest events are no longer on the broker")

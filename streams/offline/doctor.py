@@ -49,7 +49,7 @@ _QUORUM = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`state`: `ok`; `look`: it works but needs attention; `broken`: it does not work. `todo`: what to do, or ""."""
+    """`look`: it works but needs attention. `todo`: what to do, or ""."""
 
     check: str
     state: _State
@@ -57,21 +57,20 @@ class Finding:
     todo: str = ""
 
 
+_Check = Callable[[Settings], Awaitable[Finding]]
+
+
 async def examine(
     settings: Settings, clock: Clock | None = None, roles: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Run all checks in order. A check that fails is a finding too. `roles`: URLs of the roles' endpoints by name."""
-    of_host = partial(_clock, clock or SystemClock())
+    """Run all checks in order. `roles`: URLs of the roles' endpoints by name."""
     found = [await _safely("broker", _broker, settings)]
-    if found[0].state != "broken":
-        for name, check in (
-            ("topics", _topics),
-            ("replicas", _replicas),
-            ("clock", of_host),
-            ("lag", _lag),
-            ("log", _log),
-        ):
-            found.append(await _safely(name, check, settings))
+    own_clock = partial(_clock, clock or SystemClock())
+    checks: dict[str, _Check] = {
+        "topics": _topics, "replicas": _replicas, "clock": own_clock, "lag": _lag, "log": _log,
+    }  # fmt: skip
+    for name, check in checks.items() if found[0].state != "broken" else ():
+        found.append(await _safely(name, check, settings))
     found.append(await _safely("milvus", _milvus, settings))
     found.append(await _safely("keys", _keys, settings))
     found.append(_agents(settings))
@@ -80,7 +79,7 @@ async def examine(
     return found
 
 
-async def _safely(name: str, check: Callable[[Settings], Awaitable[Finding]], settings: Settings) -> Finding:
+async def _safely(name: str, check: _Check, settings: Settings) -> Finding:
     for left in reversed(range(_TRIES)):
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
@@ -160,7 +159,7 @@ async def _replicas(settings: Settings) -> Finding:
 
 
 async def _clock(clock: Clock, settings: Settings) -> Finding:
-    """Report a broker clock ahead of ours, seen in the newest events. A clock behind ours shows only by writing."""
+    """Report a broker clock ahead of ours, seen in the newest events."""
     newest = 0.0
     async with observer(settings.cluster) as consumer:
         ends = await end_offsets(
@@ -194,7 +193,7 @@ async def _lag(settings: Settings) -> Finding:
 
 
 async def _log(settings: Settings) -> Finding:
-    """Report what the log could not make again before it is lost."""
+    """Report what the log cannot make again, before it is lost."""
     async with observer(settings.cluster) as consumer:
         partitions = await partitions_of(consumer, *(topic(tenant, "events") for tenant in settings.tenants))
         expired = sum((await consumer.beginning_offsets(partitions)).values())

@@ -1,8 +1,7 @@
 """Wait until the pipeline has processed everything that was sent.
 
-Topics are checked in the order of the flow. A stage commits after its values are acknowledged on later topics, so once
-it has committed its topic, all its values are there. Opinions of a language model, which may come much later, are not
-awaited.
+Topics are checked in the order of the flow: a stage commits after its values are acknowledged on later topics. Opinions
+of a language model, which may come much later, are not awaited.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ __all__ = ["BEHIND", "wait_drained"]
 # Without the first stage, whose commits wait for open sessions.
 BEHIND = FLOW[1:]
 _POLL_SECONDS = 0.05
-# The remaining offsets may be transaction markers and aborted records, which no stage commits. Check for them once a
-# commit has not moved for this many seconds.
+# What is left may be transaction markers and aborted records, which no stage commits. Check for them once a commit has
+# not moved for this many seconds.
 _STILL_SECONDS = 1.0
 
 _Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and the time of its last move or check
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
-    """Wait until the workers have committed all records on the tenant's topics, and all that follow from them."""
+    """Wait until the workers have committed all records of the tenant, and all that follow from them."""
     name, left = "", 0
     moves: _Moves = {}
     async with observer(settings.cluster, settings.group) as consumer:
@@ -55,7 +54,7 @@ async def remaining(consumer: Any, name: str) -> int:
 
 
 async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: _Moves | None) -> int:
-    """Remove finished partitions and count the rest. `consumer` is assigned to them. Without `moves`, do not wait."""
+    """Remove finished partitions and count the rest. Without `moves`, do not wait."""
     left = 0
     for partition, end in list(ends.items()):
         committed = await consumer.committed(partition) or 0

@@ -1,10 +1,9 @@
 """Erase what a session, an agent, a user or a tenant has left, step by step, while the fleet goes on.
 
-(1) The topic `erasures` makes every stage drop the erased events, in a backfill too. (2) The owners of states forget
-the sessions (`streams.offline.operator_word`). (3) Rows of judgments and of empty states are deleted, and Milvus
-compacts. (4) The same is done in collection versions that are not live. (5) Adapter versions that have learned of it
-are revoked and deleted. Records on the log age out, and the report says when. Run the command again to continue a
-stopped run.
+(1) The topic `erasures` makes every stage drop the erased events. (2) The owners of states forget the sessions. (3)
+Rows of judgments and of empty states are deleted, and Milvus compacts. (4) The same is done in collection versions that
+are not live. (5) Adapter versions that have learned of it are revoked and deleted. Records on the log age out, and the
+report says when. Run the command again to continue a stopped run.
 """
 
 from __future__ import annotations
@@ -52,11 +51,10 @@ class Erasing:
     """The result of an erasure, or the forecast of a dry run.
 
     Attributes:
-        records: number of records in the log that name an erased session, by topic. Stages never read these again.
-        until: when the last of these has left the log, by topic, in seconds since the Unix epoch.
-        rows: number of rows in Milvus by collection: judgments deleted, patterns and items changed or deleted. `hints`
-            counts the hints that the agent's name has written.
-        versions: adapter versions that have learned of it and are revoked and deleted.
+        records: records in the log that name an erased session, by topic. Stages never read these again.
+        until: Unix time at which the last of these has left the log, by topic.
+        rows: rows in Milvus, deleted or changed, by collection; and `hints` that the agent's name has written.
+        versions: adapter versions that have learned of it.
         remains: bytes without a known date of deletion: where they are, and for how long.
     """
 
@@ -74,7 +72,7 @@ class Erasing:
 
 
 async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
-    """The workers must be running. A dry run only looks."""
+    """The workers must be running."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         found = await find(settings, store, wanted)
@@ -86,7 +84,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         elif found.by_session or wanted.agent:
             erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session]
             if wanted.agent and not wanted.session:
-                # Events that no stage has read yet are dropped, too.
+                # Drop events that no stage has read yet, too.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
             await producer.deliver([Outgoing(tenant, DECISIONS, each.key, None) for each in hints])
@@ -165,7 +163,7 @@ async def _forget(
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
 ) -> bool:
-    """Ask the owners until no state knows what is meant, and delete its rows; return what `MilvusStore.purge` does."""
+    """Ask the owners until no state knows what is meant, and delete its rows; return as `MilvusStore.purge`."""
     for _ in range(_ROUNDS):
         await settle()
         # These were judged before their worker knew of the erasure.
@@ -189,10 +187,7 @@ async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
 def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = (), hints: int = 0) -> dict[str, str]:
     """Return where bytes remain and until when.
 
-    Args:
-        compacting: a cluster still holds deleted rows.
-        other: collection versions that another release made.
-        hints: number of hints that the erased person wrote.
+    `compacting`: a cluster holds deleted rows. `other`: versions of another release. `hints`: of the erased person.
     """
     left = {
         "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
@@ -218,11 +213,7 @@ def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()
 async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
     """Return the versions that have learned of it, the newest first. With `erase` they are revoked and deleted.
 
-    The list is empty without a signing key, because only its holder can revoke. The trainer reads the erasure too, and
-    learns new versions without the erased sessions.
-
-    Raises:
-        BrokerUnavailable: the broker does not answer; run it again.
+    Only the holder of the signing key can revoke. The trainer learns new versions without the erased sessions.
     """
     if not settings.signing_key or not found.by_session:
         return []
@@ -230,11 +221,11 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
     for kind in ADAPTERS:
         async with AdapterPublisher.from_settings(kind, settings) as publisher:
             registry = await publisher.published(tenant)
-            # Revoked versions are still there too: the topics keep the newest record of a key for ever.
+            # Topics keep revoked versions too.
             mine = [each for each in registry.kept.values() if has_learned(each, found)]
             mine.sort(key=lambda each: -each.ordinal)
             learned += [f"{kind.name}/{each.version}" for each in mine]
-            # The newest last: until then no other one that has learned of it takes its place.
+            # The newest last: no other one that has learned of it may take its place.
             for each in reversed(mine) if erase else ():
                 if not registry.revoked(each.version):
                     await publisher.revoke(tenant, each.version, "it learned from what was erased")
@@ -245,8 +236,8 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
 def has_learned(version: AdapterManifest, found: Found) -> bool:
     """Return whether a version has learned from an erased session, as far as is known.
 
-    A version of the call model states the records that it learned from. A LoRA of a language model states its sessions.
-    If the records of a session have left the log, every newer version counts as one that learned from it.
+    A version of the call model states its records, and a LoRA its sessions. If the records of a session have left the
+    log, every newer version counts.
     """
     placed: set[int] = set()
     if isinstance(version, LanguageModelManifest):

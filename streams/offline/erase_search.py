@@ -33,10 +33,10 @@ _BY_TIME = {
 }
 # The suffix of a session's further parts (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
-# Label of rows of earlier releases among the judgments. They hold hashes of sessions, so they are deleted.
+# Label of rows of earlier releases, which hold hashes of sessions and are deleted.
 _OF_JUDGES = "judge"
 
-# Tells by id, agent, user and the time of its end whether an erasure means a session.
+# Tells by id, agent, user and end whether an erasure means a session.
 Means = Callable[[str, str, str, float], bool]
 _Session = tuple[str, str]  # principal and id
 
@@ -45,8 +45,8 @@ _Session = tuple[str, str]  # principal and id
 class Wanted:
     """The scope of an erasure: one session, agent or user, or everything of the tenant.
 
-    A session with an agent is the session of that agent's principal; without, the sessions of all under its id. Raises
-    ConfigError: the scope is empty, or names two things.
+    A session with an agent is that principal's; without, those of all under its id. Raises ConfigError: the scope is
+    empty, or names two things.
     """
 
     tenant: str
@@ -64,7 +64,7 @@ class Wanted:
             raise ConfigError(f"{self.scope!r} is not valid Unicode, so nothing is stored under that name") from None
 
     def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
-        """Return whether a session is meant, or continues one that is (`resume=True`), at whatever time it ended."""
+        """Return whether a session is meant, or continues one that is (`resume=True`)."""
         if self.session:
             if self.agent and principal_of(agent) != principal_of(self.agent):
                 return False
@@ -82,7 +82,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class OnTopic:
-    """Records of a topic that name erased sessions (hashes): where they are, and the Unix time when all are gone."""
+    """Records of a topic that name erased sessions (hashes). `until`: Unix time when all are gone."""
 
     records: int = 0
     places: set[tuple[int, int]] = field(default_factory=set)
@@ -113,7 +113,7 @@ class Found:
 
     @property
     def by_session(self) -> list[tuple[int, ...]]:
-        """The hashes of each id, and of the keys of each session, its parts and the feedback on it."""
+        """The hashes of each id, and of the keys of each session, its parts and feedback."""
         found: list[tuple[int, ...]] = [(stable_hash(id),) for id in sorted(self.ids)]
         for session, parts in sorted(self.parts.items()):
             keys = [session_key(*session, part) for part in range(parts)]
@@ -188,7 +188,7 @@ async def look_at_rows(store: ListedStore, tenant: str, means: Means, found: Fou
 
 
 def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[tuple[int, int]]:
-    """Yield the hashes by which a record may name a session: of its id, and of its key or of the feedback on it."""
+    """Yield the hashes by which a record may name a session: of its id, and of its key or feedback."""
     if name in ("events", "feedback"):
         for event in _events(record):
             yield _hashes_of(event.session, "" if event.type == FEEDBACK else event.agent)
@@ -212,5 +212,5 @@ def _hashes_of(session: str, agent: str) -> tuple[int, int]:
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:
-    # Workers refuse future events, but those lie on the log all the same.
+    # Workers refuse future events, which lie on the log all the same.
     return read_events(Record.of(record)._replace(time=inf), Effects())

@@ -1,7 +1,8 @@
-"""Run the pipeline's stages in one process without topics; for backtests also without Milvus and real time.
+"""Run the pipeline's stages in one process without topics, and ask for advice as agents of logged sessions would.
 
 A backfill runs a `Chain` over Milvus, because topics would mix its values with the live workers'. A `MemoryPipeline`
-adds a store and a clock in memory, with the real sessions and advice. `run_logs` learns from logged sessions.
+adds a store and a clock in memory, with real sessions and advice. `run_logs` learns from logged sessions. `hear`
+replays others call by call through a real agent's session.
 """
 
 from __future__ import annotations
@@ -48,10 +49,7 @@ BATCH_SESSIONS = 128
 
 
 class Chain:
-    """Runs stages in the order of the flow: each stage's values are the next one's batch.
-
-    It drops values for compacted topics and dead letters, which the live workers publish.
-    """
+    """Runs stages in the order of the flow. Values for compacted topics and dead letters are left to live workers."""
 
     def __init__(self, stages: Sequence[Stage], store: Store) -> None:
         self._stages = stages
@@ -60,7 +58,7 @@ class Chain:
         self._writes: list[asyncio.Task[None]] = []
 
     async def run(self, batch: Sequence[Record]) -> Effects:
-        """Process a batch of events and feedback. Return the first stage's effects, with the counts of both."""
+        """Process a batch of events and feedback. Return the first stage's effects, with both counts."""
         first, *later = self._stages
         came = dict(self.first_of(batch))
         waiting = {stage.reads: records for stage, records in came.items() if stage is not first}
@@ -82,7 +80,7 @@ class Chain:
         return effects
 
     async def deliver(self, values: Sequence[Outgoing]) -> None:
-        """Process values as if they came from topics, and wait until their rows are acknowledged."""
+        """Process values as if they came from topics, and wait for their rows."""
         waiting: dict[str, list[Record]] = {}
         self._hand_on(values, waiting)
         await self.run([record for records in waiting.values() for record in records])
@@ -125,12 +123,7 @@ class Chain:
 
 
 class MemoryStore:
-    """An in-memory `streams.stage.base.Store`, which `tests/contract/test_store.py` compares with Milvus.
-
-    Attributes:
-        collections: rows by collection and id.
-        written: (collection, id) of rows written since the last clear, in order of their first write.
-    """
+    """An in-memory `Store`. `written`: (collection, id) of rows since the last clear, in order of their first write."""
 
     def __init__(self) -> None:
         self.collections: dict[str, dict[str, dict[str, Any]]] = {}
@@ -172,7 +165,7 @@ def _fields_of(row: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 
 
 class EventClock:
-    """The run's own time: an event takes one second, on any machine."""
+    """An event takes one second, on any machine."""
 
     def __init__(self, now: float = _START_SECONDS) -> None:
         self._now = now
@@ -188,12 +181,7 @@ class EventClock:
 
 
 class MemoryPipeline:
-    """The stages of one tenant, their lore, and agents that read it.
-
-    Attributes:
-        learn: run all stages; otherwise only the first.
-        call_model: every agent's call model, or None.
-    """
+    """The stages of one tenant (only the first unless `learn`), their lore, and agents that read it."""
 
     def __init__(self, started: float = _START_SECONDS, *, learn: bool = True) -> None:
         self.clock = EventClock(started)
@@ -205,14 +193,14 @@ class MemoryPipeline:
         self._offset = 0
 
     def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event], *, place: str = "") -> Session:
-        """Make a session that appends its events to `emitted`. Pass them to `take` when it has ended."""
+        """Make a session that appends its events to `emitted`, for `take`."""
         fleet = _Fleet(agent, self)
         fleet.emitter = fleet.reviews = _Emitter(emitted, self.clock)
         fleet.replica = _Replica(self.index)
         return fleet.session(goal, task, id, place=place)
 
     async def take(self, events: Sequence[Event]) -> list[Trajectory]:
-        """Process events and return the sessions that they close. Agents know the new lore afterwards."""
+        """Process events and return the sessions that they close."""
         closed = await self.run(events)
         await self._chain.settle()
         index = self.index
@@ -228,7 +216,7 @@ class MemoryPipeline:
         return closed
 
     async def run(self, events: Iterable[Event]) -> list[Trajectory]:
-        """Process events with secrets masked, as an agent masks them. Return the sessions that they close."""
+        """Process events with secrets masked. Return the sessions that they close."""
         values: dict[str, list[bytes]] = {"events": [], "feedback": []}
         for event in events:
             values["feedback" if event.kind == "feedback" else "events"].append(encode_event(event))
@@ -276,13 +264,9 @@ class _Replica(LoreReplica):
 
 @dataclass(frozen=True, slots=True)
 class OfflineRun:
-    """The result of `run_logs`.
+    """The result of `run_logs`: sessions in the order of the stream, and the final lore, empty unless the run learned.
 
-    Attributes:
-        trajectories: in the order of the stream, with the log's endings and rewards.
-        patterns, items, calls: the final lore; `calls` is the serialised call model (`CallModel.from_bytes`). Empty
-            unless the run learned.
-        ended: event time of the last event, in seconds since the epoch.
+    `calls`: for `CallModel.from_bytes`. `ended`: event time of the last event.
     """
 
     trajectories: list[Trajectory]
@@ -295,7 +279,7 @@ class OfflineRun:
 async def run_logs(
     sessions: Sequence[LoggedSession], *, seed: int, learn: bool, started: float = _START_SECONDS
 ) -> OfflineRun:
-    """Process logged sessions in an order drawn from `seed`. Run all stages, or only the first if not `learn`."""
+    """Process logged sessions in an order drawn from `seed`, by all stages or only the first."""
     order = sorted(sessions, key=lambda each: each.session)
     Random(seed).shuffle(order)
     memory = MemoryPipeline(started, learn=learn)
@@ -321,7 +305,6 @@ _FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "un
 
 
 def call_log(logged: LoggedSession) -> CallLog:
-    """Return the calls of a logged session, each with the preceding messages."""
     calls: list[Call] = []
     messages: list[str] = []
     for kind, data in logged.events:

@@ -1,8 +1,7 @@
-"""Rebuild an embedded stack's collections that another release filled.
+"""Rebuild an embedded stack's collections that another release filled, while no worker runs.
 
-A backfill fills a new version next to the live one, because rows of another schema or encoder are not converted.
-Sessions that are no longer on the log come back from the digests in their judgments. The aliases move last, and the
-next start continues an interrupted migration. No worker runs meanwhile.
+A backfill fills a new version, because rows of another schema or encoder are not converted. Sessions that are no longer
+on the log come back from the digests in their judgments. The aliases move last.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Digests:
-    """Sessions of the live version that the new one lacks, by tenant and key."""
+    """Sessions that the new version lacks, by tenant and key."""
 
     sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
     unreadable: int = 0
@@ -51,7 +50,7 @@ class _Digests:
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
-    """Rebuild the live collections if another release made them or one is missing. Return whether it was needed."""
+    """Rebuild the live collections if another release made them or one is missing. Return whether that was so."""
     async with MilvusStore.from_settings(settings) as live:
         found = await live.on_client(lambda client: look_at_collections(client, installed_encoder()))
         if not found.other and not found.missing:

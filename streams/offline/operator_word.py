@@ -1,6 +1,6 @@
 """Write an operator's decision, and ask the owners of affected states to forget sessions or publish again.
 
-The console rarely needs the store, whose client costs 25 MB, so the functions that need it import it.
+The store's client costs 25 MB, so the functions that need it import it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
 @dataclass(slots=True)
 class States:
-    """The affected states: the hashes of the affected sessions by state id. `empty`: ids of rows without content."""
+    """Hashes of the affected sessions by state id. `empty`: ids of rows without content."""
 
     patterns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     items: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ async def ask_owners(
     request: _Request,
     gone: Collection[int] = (),
 ) -> None:
-    """Send a request to each state's owner, then the log's contributions to its items without `gone` sessions."""
+    """Send a request to each state's owner, then the log's contributions to its items without `gone`."""
     await deliver(requests(tenant, found, request))
     chunk: list[Outgoing] = []
     async for record in records_of(settings.cluster, topic(tenant, "candidates")):
@@ -125,7 +125,7 @@ _read = msgspec.json.Decoder(_Contribution).decode
 
 
 def contributed(tenant: str, value: bytes, items: Collection[str], gone: Collection[int]) -> Iterator[Outgoing]:
-    """Yield the contributions to `items` in a record of `candidates`, except those of `gone` sessions (hashes)."""
+    """Yield the contributions to `items` in a record, except those of `gone` sessions (hashes)."""
     with suppress(InvalidEvent):
         for part in split(value):
             with suppress(msgspec.DecodeError):
@@ -139,14 +139,13 @@ def _id(row: str) -> str:
 
 
 async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
-    """Raises BrokerUnavailable: the broker does not accept it."""
     async with BatchProducer(settings.cluster) as producer:
         for name, key in decided.records:
             await producer.deliver([Outgoing(tenant, name, key, decided.to_json())])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
-    """Write a decision about an agent, wait until the affected states are published again, and return them."""
+    """Write a decision about an agent, and return the affected states once they are published again."""
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):
@@ -166,10 +165,7 @@ async def publish_again(
 async def read_decisions(
     settings: Settings, tenant: str, timeout_seconds: float, name: str = DECISIONS
 ) -> list[Decision]:
-    """Return the newest decision about each thing, or every one of the topic `HISTORY`, oldest first.
-
-    Raises BrokerUnavailable: the broker does not answer in time.
-    """
+    """Return the newest decision about each thing, or all of `HISTORY`, oldest first. Raises BrokerUnavailable."""
     newest: dict[bytes, Decision] = {}
     for number, record in enumerate(await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds)):
         with suppress(InvalidEvent):
@@ -195,6 +191,5 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
 
 
 async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
-    """Raises StoreUnavailable."""
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)

@@ -18,12 +18,10 @@ __all__ = ["fill_empty"]
 
 _CHUNK = 1_000
 _LORE = ("patterns", "items")
-# Passes over the rows while workers write. A worker may publish a newer row between our read and our send, and a second
-# pass repairs what the first overwrote.
+# A worker may publish a newer row between our read and our send: a second pass repairs what the first overwrote.
 _PASSES = 3
 _PASS_SECONDS = 1.0
 _OPEN_SECONDS = 20.0
-# Seconds for the store's answer if it is asked in addition.
 _STORE_SECONDS = 5.0
 
 _Place = tuple[str, str, str]  # tenant, topic, key
@@ -41,7 +39,6 @@ async def _restore_topics(settings: Settings) -> int:
 
 
 async def fill_empty(settings: Settings) -> int:
-    """Return the number of records."""
     async with observer(settings.cluster) as consumer:
         names = {topic(tenant, name): tenant for tenant in settings.tenants for name in _LORE}
         partitions = await partitions_of(consumer, *names)
@@ -57,8 +54,7 @@ async def fill_empty(settings: Settings) -> int:
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
-    """Publish patterns and items whose topics differ from their rows, delete those without a row, and count the
-    records."""
+    """Publish lore whose topics differ from the rows, delete what has no row, and count the records."""
     total = 0
     async with BatchProducer(settings.cluster) as producer:
         known = await _on_topics(settings)
