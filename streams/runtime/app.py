@@ -79,16 +79,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
         breaker = Breaker(settings.breaker_run_records)
         self._delivery = Delivery(
-            self._store,
-            self._batch_producer,
-            metrics,
-            SystemClock(),
-            self._ledger,
-            breaker=breaker,
-            lease=self._lease,
-            write_seconds=write_seconds,
-            tenants=len(settings.tenants),
-        )
+            self._store, self._batch_producer, metrics, SystemClock(), self._ledger, breaker=breaker, lease=self._lease,
+            write_seconds=write_seconds, tenants=len(settings.tenants),
+        )  # fmt: skip
         self._model = language_model(settings, metrics)
         self._operators = Operators()
         self._stages = self._made_stages()
@@ -232,13 +225,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     def on_expired(self, tp: TopicPartition, records: int) -> None:
         self._metrics.expired_records(tp.topic).inc(records)
-        log.critical(
+        message = (
             "%s[%d]: retention has deleted %d records that no worker had come to. Their events are lost; keep the "
-            "topic for longer than an outage may last",
-            tp.topic,
-            tp.partition,
-            records,
+            "topic for longer than an outage may last"
         )
+        log.critical(message, *tp, records)
 
     async def _flush_often(self) -> None:
         while not self.should_stop:
@@ -286,16 +277,14 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
                 await self._end("the Kafka client", error)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
-        """Read partitions from the beginning: the broker lost acknowledged records. Records read twice count once."""
+        """Read partitions from the beginning: the broker lost acknowledged records."""
         for tp, records in lost.items():
             self._metrics.truncated_records(tp.topic).inc(records)
-            log.critical(
+            message = (
                 "%s[%d]: the broker has lost %d records or more that it had acknowledged (a replica that was not in "
-                "sync was elected, or the topic was made anew). What is there now is read from its beginning",
-                tp.topic,
-                tp.partition,
-                records,
+                "sync was elected, or the topic was made anew). What is there now is read from its beginning"
             )
+            log.critical(message, *tp, records)
         await self._drain(self._settings.session_timeout_seconds * _REBALANCE_SHARE)
         await self._pump.read_anew(lost)
 
@@ -304,14 +293,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await asyncio.gather(*(each.follow(*place) for each in self._operators.topics))
 
     async def _mend_stale(self) -> None:
-        settings = self._settings
-        await mend_stale(
-            settings.cluster,
-            settings.tenants,
-            self._batch_producer,
-            lambda tp: self._open and tp in self._assigned,
-            settings.fetch_wait_ms,
-        )
+        def owned(tp: TopicPartition) -> bool:
+            return self._open and tp in self._assigned
+
+        settings, producer = self._settings, self._batch_producer
+        await mend_stale(settings.cluster, settings.tenants, producer, owned, settings.fetch_wait_ms)
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

@@ -5,11 +5,9 @@ rows of a stage are a stream of their own, `TOPIC/COLLECTION`.
 
 A record is lost if none of its events is usable, and one good event ends a run. The breaker trips on a run of
 `run_records` lost records that spans `RUN_SECONDS` of broker time and has more than one sender: the signing principal
-or the named agent. Anonymous junk counts as one sender. Only workers write later topics, so there each record is a
-separate sender.
+or the named agent. Anonymous junk counts as one sender. On later topics, which only workers write, each record is one.
 
-Counts are in memory. While a run may still trip the breaker, `streams.runtime.delivery` holds back its commit, so a
-restart finds the run again.
+While a run may still trip the breaker, `streams.runtime.delivery` holds back its commit, so a restart finds it again.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
 __all__ = ["Breaker", "record_of", "records_of"]
 
-# Broker time. A broken deployment lasts longer than a burst of junk or of retries.
+# Broker time: a broken deployment lasts longer than a burst of junk or of retries.
 RUN_SECONDS = 120.0
 # A run of this length is suspect. Before the first good record of the stream, one lost record is enough.
 SUSPECT_RECORDS = 10
 # These reasons blame the record's session and not the schema, so the record is not lost.
 NOT_LOST = frozenset({"missing_start", "after_end", "reused_session"})
 _OF_AGENTS = (".events", ".feedback")
-# The emitter's limit of events a record. A record with more bad events becomes one dead letter, not half a million.
+# The emitter's limit. A record with more bad events becomes one dead letter, not half a million.
 _MAX_PER_RECORD = 64
 
 
@@ -115,9 +113,9 @@ class Breaker:
         return 0 if run is None or len(run.senders) < 2 else run.records
 
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
-        """Return the run's first offset on each partition, if its commit is to be held back.
+        """Return the first offset of a run on each partition, if its commit is to be held back.
 
-        A run of one sender never trips the breaker and could grow without end, so it holds nothing back.
+        A run of one sender never trips the breaker and could grow without end.
         """
         run = self._runs.get(name)
         if run is None or len(run.senders) < 2:
@@ -125,7 +123,7 @@ class Breaker:
         return run.starts if run.records >= SUSPECT_RECORDS or not self._good[name] else {}
 
     def forget(self) -> None:
-        """Drop all counts after a rebalance: uncommitted records are read again."""
+        """Drop all counts after a rebalance."""
         self._runs.clear()
         self._good.clear()
 
@@ -144,7 +142,7 @@ class Breaker:
 
 
 def sender_of(record: Record, principals: Principals | None) -> str:
-    """Return the sender of a lost record, or "". With `principals` only a signature counts: a name may be forged."""
+    """Return the sender of a lost record, or "". With `principals` only a signature counts."""
     if not record.topic.endswith(_OF_AGENTS):
         return f"{record.partition}@{record.offset}"
     value = record.value or b""
@@ -166,9 +164,7 @@ def sender_of(record: Record, principals: Principals | None) -> str:
 
 
 def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
-    """Return whether no event of a record is usable. It decodes the record, so call it only for records with dead
-    letters.
-    """
+    """Return whether no event of a record with dead letters is usable."""
     value = record.value or b""
     if any(letter.value == value for letter in dead_letters):
         return True
@@ -211,7 +207,7 @@ def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
 
 
 def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes | None]:
-    """A signature is copied only for a signed record, because each part is signed anew."""
+    """Each part of a signed record is signed anew."""
     record, value = letter.record, letter.record.value or b""
     if letter.value == value:
         return record.headers

@@ -1,7 +1,7 @@
 """Process a batch, have its effects acknowledged, and only then allow its offsets to be committed.
 
 Delivery is at least once and every effect is idempotent. Bad events and refused rows become dead letters. An outage is
-retried in place with backoff; if it lasts, the worker ends without a commit and the next start repeats the batch.
+retried with backoff; if it lasts, the worker ends without a commit and the next start repeats the batch.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class _Producer(Protocol):
 class SecondWrites:
     """Repeats the first writes of each stage after an assignment.
 
-    A write of the previous owner can land after them, and neither Milvus nor Kafka refuses it. Milvus drops writes
-    after their deadline (`seconds`), so the new owner writes again once that has passed.
+    A write of the previous owner can land after them, and neither Milvus nor Kafka refuses it. Milvus drops it after
+    its deadline (`seconds`), so the new owner writes again then.
     """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self._seconds = seconds
         self._clock = clock
         self._until = 0.0
-        # By stage: the newest row of each id, and the newest value of each key.
+        # By stage: the newest row of each id and value of each key.
         self._rows: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         self._values: dict[str, dict[tuple[str, str, str], Outgoing]] = {}
 
@@ -94,10 +94,8 @@ class SecondWrites:
 class Delivery:
     """Runs the batches of each stage one after the other.
 
-    Attributes:
-        lease: None for a single worker.
-        write_seconds: longest time in which a former owner's write may land.
-        stopped: topics that are not processed until the next start; `run` raises when all tenants have stopped.
+    `lease`: None for a single worker. `write_seconds`: longest time in which a former owner's write may land.
+    `stopped`: topics that are not processed until the next start; `run` raises when all tenants have stopped.
     """
 
     def __init__(
@@ -126,15 +124,14 @@ class Delivery:
         self.stopped: set[str] = set()
         self._last: dict[tuple[str, str], Record] = {}
         self._readers: dict[str, str] = {}
-        self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: the write that its next batches do not wait for
+        self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: its next batches do not wait for this write
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
         """Process a batch, have its effects acknowledged, and then allow its offsets to be committed.
 
-        Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all.
-
-        Raises StoreUnavailable, BrokerUnavailable: an outage exceeded the retry budget. Raises BreakerTripped: topics
-        of all tenants are refused. Then no offset may be committed. Raises ConfigError: two stages read one topic.
+        Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all. Raises
+        StoreUnavailable, BrokerUnavailable (beyond the retry budget), BreakerTripped (of all tenants), and ConfigError
+        (two stages read one topic). Then no offset may be committed.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
@@ -156,7 +153,7 @@ class Delivery:
             sinks.append(self._write(stage, effects))
         await asyncio.gather(*sinks)
         if effects.acknowledged is not None:
-            # Keep writes in order. A slow store slows the stage down.
+            # Keep writes in order.
             await self._written(stage)
             self._writes[stage.name] = asyncio.create_task(self._write(stage, effects))
         if not batch:
@@ -165,14 +162,14 @@ class Delivery:
         self._count(stage, batch, effects, self._clock.monotonic() - started)
 
     def begin(self) -> None:
-        """Expect late writes of the previous owner after an assignment."""
+        """Expect late writes of the previous owner."""
         self._second_writes.begin()
 
     def owes(self, stage: Stage) -> bool:
         return self._second_writes.owes(stage.name)
 
     def forget(self) -> None:
-        """Drop all state after a rebalance, so that a running write allows no commit."""
+        """Drop all state after a rebalance. A running write then allows no commit."""
         for write in self._writes.values():
             write.cancel()
         self._writes.clear()
@@ -216,7 +213,7 @@ class Delivery:
         # Hold back without limit: the worker still commits other topics.
         self._hold_back(tripped, inf)
         self._stop(tripped)
-        # Drop these dead letters: each start would send them again.
+        # Each start would send these dead letters again.
         effects.dead_letters = [each for each in effects.dead_letters if each.record.topic not in tripped]
 
     def _stop(self, tripped: Mapping[str, BreakerTripped]) -> None:
@@ -244,7 +241,7 @@ class Delivery:
         letters: list[RawRecord] = []
         for tenant, mine in by_tenant.items():
             bad = [row for row in mine if row["id"] in refused]
-            # A row combines many records, so its dead letter names the tenant's last record.
+            # A row combines many records: its dead letter names the tenant's last one.
             last = self._last[stage.name, tenant]
             if self._weigh_rows(last, collection, len(mine) - len(bad), bad) and bad:
                 self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))

@@ -42,9 +42,7 @@ class Ledger:
         return dict(self._positions)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Count processed but uncommitted records, which a restart reads again. Before the first commit, count the
-        first batch.
-        """
+        """Count processed but uncommitted records, which a restart reads again. Before a commit, the first batch's."""
         return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 
     def take(self) -> dict[TopicPartition, int]:
@@ -60,11 +58,11 @@ class Ledger:
         return moved
 
     def settle(self, offsets: dict[TopicPartition, int]) -> None:
-        """Record a commit of the broker. A forgotten partition may return at another offset."""
+        """Record a commit. A forgotten partition may return at another offset."""
         self._committed.update({tp: offset for tp, offset in offsets.items() if tp in self._positions})
 
     def put_back(self, offsets: dict[TopicPartition, int]) -> None:
-        """Restore offsets whose commit failed, unless a newer offset is allowed."""
+        """Restore offsets whose commit failed, unless newer ones are allowed."""
         self._pending = {tp: offset for tp, offset in offsets.items() if tp in self._positions} | self._pending
 
     def forget(self) -> None:
@@ -75,14 +73,14 @@ class Ledger:
         self._held.clear()
 
 
-# Share of the session timeout. The margin covers the coordinator's later clock and the write itself.
+# The margin covers the coordinator's later clock and the write itself.
 SHARE = 0.8
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot() -> float:
-    """Return seconds since boot, including suspended time."""
+    """Return seconds since boot, with suspended time."""
     return time.clock_gettime(_CLOCK)
 
 

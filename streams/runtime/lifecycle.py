@@ -1,7 +1,6 @@
 """Shut a process down cleanly at the first signal, and at once at the second or on time-out.
 
-At SIGTERM or SIGINT a role stops being ready, stops fetching, finishes its work within `Settings.drain_seconds`,
-commits, leaves its group and exits with 0.
+At SIGTERM or SIGINT a role stops fetching, finishes its work within `Settings.drain_seconds`, commits and leaves.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NoReturn
 
 __all__ = ["at_first_signal", "leave"]
 
-# Seconds beyond the drain time to commit, leave and close. A broker that hangs would block these for ever.
+# Seconds to commit, leave and close. A broker that hangs would block these for ever.
 LEAVE_SECONDS = 5.0
 _GIVEN_UP = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -39,7 +38,7 @@ def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
 
 
 def leave(code: int) -> NoReturn:
-    """Exit now. The interpreter's own exit would wait for threads, which cannot be ended."""
+    """Exit now. The interpreter's own exit would wait for threads."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,7 @@
 """Fetch records with aiokafka and pass them to Faust's agents in whole batches.
 
-Faust's own consumer makes an event of each record, which costs more than the stage's work. Each stage has a feed of
-fetched records, bounded in bytes: a full feed pauses its partitions until it is two fifths full.
+Faust's own consumer makes an event of each record, which costs more than the stage's work. Each stage has a feed,
+bounded in bytes: a full one pauses its partitions until it is two fifths full.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ log = logging.getLogger(__name__)
 # A record takes at least one of the feed's 1,024 places, so a feed holds 16 MiB or 1,024 small records.
 _PLACE_BYTES, _FEED_PLACES, _BATCH_PLACES, _RESUME_PLACES = 16 * 1024, 1024, 512, 400
 _MAX_FETCH_BYTES = 4 * 1024 * 1024
-# Wait time for a record, in milliseconds. All fetched records are taken, because the client discards those of a paused
-# partition.
+# Milliseconds. All fetched records are taken, because the client discards those of a paused partition.
 _POLL_MS = 1000
-# A partition that is resumed, or assigned by a rebalance, is fetched only after the fetch that waits for the others.
+# A partition that is resumed or assigned is fetched only after the fetch that waits for the others.
 _FETCH_WAIT_MS = 1_500
-# Seconds to send the leave request. Without it, the next owner waits for this session's timeout.
+# Without the leave request, the next owner waits for this session's timeout.
 _LEAVE_SECONDS = 3.0
 
 
 class Batch(NamedTuple):
-    """Records of one stage, in order within a partition. Agents drop a batch of an older generation."""
+    """Records of one stage, in order within a partition."""
 
     generation: int
     records: list[Record]
@@ -77,13 +76,9 @@ class Feed:
 
 
 class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """A member of the workers' group that fills the feeds.
+    """A member of the workers' group that fills the feeds and reports to `owner` (`on_assigned`, `on_revoked`, …).
 
-    It waits for `on_assigned`, `on_revoked`, `on_expired` and `on_truncated` of `owner`.
-
-    Attributes:
-        fetching: False stops reading only.
-        generation: grows at each assignment or revocation.
+    `fetching`: False stops reading only. `generation`: grows at each assignment or revocation.
     """
 
     def __init__(self, settings: Settings, owner: Any, lease: Lease) -> None:
@@ -96,7 +91,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self._stopped: frozenset[str] = frozenset()
         self._consumer: Any = None
         self._failure: BaseException | None = None
-        # By partition: the committed offset (or the beginning), and the offset after the last fetched record.
+        # By partition: the committed offset (or the beginning), and the one after the last fetched record.
         self._committed: dict[TopicPartition, int] = {}
         self._fetched: dict[TopicPartition, int] = {}
         self._partitions: dict[str, int] = {}  # of each topic
@@ -104,11 +99,11 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self._asked = float("-inf")
         # Kafka's default of 3 s, or a sixth of a short session timeout.
         self._heartbeat_seconds = min(3.0, settings.session_timeout_seconds / 6)
-        # A join request is answered when the last member has joined: after a session timeout at the latest.
+        # A join request is answered when the last member has joined.
         self._request_seconds = settings.session_timeout_seconds + ANSWER_SECONDS
 
     def feed(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> Feed:
-        """Create the feed of a Faust channel. Its first record waits at most `linger_seconds`."""
+        """Create a feed. Its first record waits at most `linger_seconds`."""
         feed = Feed(channel, topics, linger_seconds)
         self._feeds |= dict.fromkeys(feed.topics, feed)
         return feed
@@ -137,7 +132,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             await disconnect(self._consumer, _LEAVE_SECONDS)
 
     async def run(self) -> None:
-        """Fill the feeds and pass batches on until cancelled. Raise the client's fatal error."""
+        """Fill the feeds and pass batches on until cancelled."""
         await asyncio.gather(self._fill(), *(self._hand_over(feed) for feed in set(self._feeds.values())))
 
     async def _fill(self) -> None:
@@ -228,10 +223,9 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             await self._owner.on_assigned(self._committed.keys())
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit offsets of the partitions that are still assigned.
+        """Commit offsets of assigned partitions. Return False if the group has rebalanced.
 
-        Return False if the group has rebalanced. The coordinator's answer renews the lease, so the last commit is
-        repeated after a heartbeat's time without one.
+        The answer renews the lease, so the last commit is repeated after a heartbeat's time without one.
         """
         async with self._committing:
             if not self._member:
@@ -256,7 +250,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             return True
 
     async def _out_of_range(self, asked: Mapping[Any, int]) -> None:
-        """Skip records that retention deleted. Report a partition that ends before the last read offset."""
+        """Skip records that retention deleted. Report a partition that ends before what was read."""
         try:
             begins = await self._consumer.beginning_offsets(list(asked))
             ends = await self._consumer.end_offsets(list(asked))
@@ -272,7 +266,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 await self._owner.on_truncated({TopicPartition(*tp): max(0, offset - ends[tp])})
 
     async def read_anew(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit the beginning of partitions for any next owner, and have the group rebalance."""
+        """Commit the beginning of partitions, and have the group rebalance."""
         try:
             await self.commit(await self._consumer.beginning_offsets([Asked(*tp) for tp in partitions]))
         finally:  # after a failure, the offset is out of range again
@@ -286,10 +280,9 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         return sum(tp.topic not in self._stopped for tp in self._consumer.paused())
 
     async def lags(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Count the unprocessed records of each assigned partition.
+        """Count the unprocessed records of each assigned partition. Raises BrokerUnavailable: the client is stuck.
 
         Each fetch returns the partition's end. Without a fetch, another client asks. Transaction markers do not count.
-        Raises BrokerUnavailable: a task of the client has died.
         """
         consumer, found = self._consumer, dict[TopicPartition, int]()
         if self._begun != self.generation:

@@ -2,9 +2,9 @@
 
 A worker that loses its network keeps writing into its sockets. The broker receives those bytes minutes later, and no
 lease or deadline can stop them. So each record of a compacted topic carries the position up to which its writer had
-read the source topic (`POSITION`). A record behind an earlier position may be stale: its key is sent to the source
-topic and the owner publishes it again. Such a request lies behind all earlier positions, so requests end. The position
-is an offset because group generations can restart, and the embedded broker has no transactions.
+read the source topic (`POSITION`). For a record behind an earlier position, its key is sent to the source topic and the
+owner publishes it again. Such a request lies behind all earlier positions, so requests end. Group generations would not
+do, as they can restart, and the embedded broker has no transactions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["mend_stale"]
 
 log = logging.getLogger(__name__)
 
-# The source topic of each compacted topic. A key has the same partition in both.
+# The source of each compacted topic. A key has the same partition in both.
 SOURCES = {"patterns": "observations", "items": "candidates"}
 # Records of each partition that are read from before the start, to cover time without an owner.
 _LOOK_BACK = 1_000
@@ -38,15 +38,12 @@ _MAX_DIGITS = 19
 
 
 class StaleRecords:
-    """Finds stale records of compacted topics.
-
-    `see` must get them in order. `owned`: whether this worker owns a partition of a source.
-    """
+    """`see` must get the records in order. `owned`: whether this worker owns a partition of a source."""
 
     def __init__(self, owned: Callable[[TopicPartition], bool], clock: Clock | None = None) -> None:
         self._owned = owned
         self._clock = clock or SystemClock()
-        # By source partition: the greatest position, and the keys to request with the time they were found.
+        # By source partition: the greatest position, and when each key to request was found.
         self._greatest: dict[TopicPartition, int] = {}
         self._found: dict[TopicPartition, dict[str, float]] = {}
 
@@ -75,11 +72,8 @@ class StaleRecords:
                 self._found.pop(source, None)
 
     async def ask(self, deliver: Callable[[Sequence[Outgoing]], Awaitable[None]]) -> None:
-        """Request the keys of owned partitions. Other keys wait for their owner.
-
-        Keys are dropped only after `deliver` returns: no later fetch brings them again. Raises BrokerUnavailable: the
-        next call repeats them.
-        """
+        """Request the keys of owned partitions. They are dropped only after `deliver` returns: no later fetch brings
+        them again. Raises BrokerUnavailable."""
         owned = [source for source in self._found if self._owned(source)]
         asked = [
             Outgoing(tenant_of(source.topic), source.topic.rpartition(".")[2], key, Forget(key, ()).to_json())

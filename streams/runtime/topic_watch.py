@@ -1,7 +1,7 @@
-"""Detect topics that were grown or made anew, before or during a worker's run.
+"""Detect topics that were grown or made anew, before or during a worker's run, which can mend neither.
 
-More partitions move keys, and an automatically created topic is not compacted. A running worker can mend neither. Each
-commit records the topic's partition count for the next start.
+More partitions move keys, and an automatically created topic is not compacted. Each commit records the topic's
+partition count for the next start.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ class Shape(NamedTuple):
 
 
 async def refuse_grown(settings: Settings) -> None:
-    """Raise TopicsChanged if a keyed topic has grown since the group's last commit.
-
-    Its states would have two writers for as long as an old partition holds their records.
-    """
+    """Raise TopicsChanged if a keyed topic has grown since the last commit: its states would have two writers."""
     async with TopicAdmin(settings).connected() as admin:
         grown = await admin.grown()
     for name, (before, now) in sorted(grown.items()):

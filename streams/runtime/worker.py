@@ -26,7 +26,7 @@ _MAX_TENANTS = 200
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
-    """A Faust worker that obeys a second signal and does not wait for ever for a broker that hangs."""
+    """Obeys a second signal and does not wait for ever for a broker that hangs."""
 
     drain_seconds = 0.0
     stopping: asyncio.Task[None] | None = None
@@ -66,8 +66,7 @@ def run_worker(settings: Settings) -> NoReturn:
     app = FleetApp(settings, metrics, health)
     # Full collections of these 130,000 lasting objects would stop the stream for 0.1 s each.
     gc.freeze()
-    # A batch makes tens of thousands of short-lived objects, hardly a cycle. Python's threshold of 700 would walk the
-    # long-lived states three times as often.
+    # A batch makes tens of thousands of short-lived objects. A threshold of 700 would walk the long-lived states often.
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
