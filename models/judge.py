@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from fleetlore.stats import drawn
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.trajectory import Feedback, Source, Trajectory, Verdict, encode
+from fleetlore.wire.trajectory import Feedback, JsonStruct, Source, Trajectory, Verdict, encode
 from models.memory.candidate import Candidate, origin
 
 __all__ = ["JudgeChain", "Opinion", "SessionState"]
@@ -28,7 +28,7 @@ __all__ = ["JudgeChain", "Opinion", "SessionState"]
 MAX_TAUGHT = 64
 
 
-class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"):
+class Opinion(JsonStruct, frozen=True, kw_only=True, gc=False, tag="opinion"):
     """A model's verdict.
 
     Attributes:
@@ -39,9 +39,6 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="opinion"
     session: str
     events: int
     verdict: Verdict
-
-    def to_json(self) -> bytes:
-        return encode(self)
 
 
 class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

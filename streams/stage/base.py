@@ -41,12 +41,9 @@ class TopicPartition(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A Kafka record.
+    """A Kafka record. `time`: of `LogAppendTime`, in seconds, or infinity if no broker has the record.
 
-    Attributes:
-        headers: a value may be None; the last header of a name counts.
-        time: broker append time (`LogAppendTime`) in seconds since the epoch, or infinity if no broker has the record.
-        unreadable: why the record cannot be read, or "". No stage gets unreadable records.
+    The last header of a name counts. No stage gets a record that is `unreadable`, which says why.
     """
 
     topic: str
@@ -72,8 +69,8 @@ class Record(NamedTuple):
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A value for a topic.
 
-    On a compacted topic it is a record with the key `key`; None deletes the key. Elsewhere `key` only picks the
-    partition, and a record holds a JSON array of values.
+    On a compacted topic `key` is the record's key, and None deletes it. Elsewhere `key` only picks the partition, and a
+    record holds a JSON array of values.
     """
 
     tenant: str
@@ -95,7 +92,7 @@ _reported: set[tuple[str, int | None]] = set()
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
     """Make the dead letter of a record, or of one `value` in it, from the error raised on reading.
 
-    Errors other than `InvalidEvent` are defects of the reader, logged once for each line of code.
+    Errors other than `InvalidEvent` are our own defects, logged once for each line of code.
     """
     if not isinstance(error, InvalidEvent):
         raised = traceback.extract_tb(error.__traceback__)[-1]
@@ -109,12 +106,12 @@ def dead_letter(record: Record, error: Exception, value: bytes | None = None) ->
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of a batch. All are idempotent.
+    """The idempotent effects of a batch.
 
     Attributes:
         rows: by collection, as `Store.resolve` named it before the stage read.
         processed: number of good events or values.
-        newest, oldest: event times in seconds since the epoch; `oldest` from the first stage only.
+        newest, oldest: event times; `oldest` from the first stage only.
         acknowledged: called once the rows are; later batches do not wait for them.
     """
 
@@ -128,7 +125,7 @@ class Effects:
 
 
 class Store(Protocol):
-    """Rows by id. It cannot list its rows: a stage that did so would block for minutes."""
+    """Rows by id. It lists no rows: a stage that did so would block for minutes."""
 
     async def resolve(self, collection: str) -> str: ...
 
@@ -146,10 +143,8 @@ class ListedStore(Store, Protocol):
 class Stage(Protocol):
     """One step of the pipeline.
 
-    Attributes:
-        reads: its topic, which has no other reader, because it has one committed offset.
-        linger_seconds: how long a record may wait for its batch.
-        principals: keys that may sign its records, or None.
+    `reads`: its topic, which has no other reader, because it has one committed offset. `linger_seconds`: how long a
+    record may wait for its batch. `principals`: keys that may sign its records, or None.
     """
 
     name: str
@@ -159,14 +154,13 @@ class Stage(Protocol):
 
     @property
     def holds(self) -> bool:
-        """Return whether effects of earlier batches wait. An empty batch flushes them."""
+        """Whether effects of earlier batches wait. An empty batch flushes them."""
         return False
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         """Return the effects of a batch, which may be empty if the stage `holds` effects.
 
-        Bad data becomes a dead letter and never raises. A second call after `StoreUnavailable` returns the same
-        effects.
+        Bad data becomes a dead letter. A second call after `StoreUnavailable` returns the same effects.
         """
         ...
 
@@ -180,10 +174,7 @@ class Stage(Protocol):
 
 
 class Values(Generic[T]):
-    """Decodes the values of the pipeline's own topics: a record holds one JSON value or an array.
-
-    `rare`: the type tried second, because msgspec has no union of array and object.
-    """
+    """Decodes the values of our own topics. `rare`: tried second, as msgspec has no union of array and object."""
 
     def __init__(self, type: Any, rare: Any = None) -> None:
         self._read_all = json_reader(list[type])
@@ -232,7 +223,7 @@ _split = json_reader(list[msgspec.Raw])
 
 
 def split(value: bytes) -> list[bytes]:
-    """Return the bytes of each value of an array, or the value itself. Raises InvalidEvent: `empty` or `not_json`."""
+    """Return the bytes of each value of an array, or the value itself. Raises InvalidEvent."""
     if not value:
         raise InvalidEvent("empty", "a record without a value")
     if value.lstrip()[:1] != b"[":
@@ -244,7 +235,7 @@ def split(value: bytes) -> list[bytes]:
 
 
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:
-    """Let the event loop run every `YIELD_EVERY` values: judging a batch takes 50 to 100 ms."""
+    """Let the event loop run every `YIELD_EVERY` values: a batch takes 50 to 100 ms."""
     for number, value in enumerate(values, 1):
         yield value
         if number % YIELD_EVERY == 0:

@@ -33,15 +33,9 @@ _SLICE_SECONDS = 0.01
 class MergingStage(Stage, Generic[_State, _Value]):
     """A stage of states that many sessions contribute to.
 
-    Args:
-        values: decodes contributions and the requests `Forget`, `Reconsider` and `Adopt`.
-        restore: makes a state from its row.
-        operators: contributions of erased sessions are dropped; those of distrusted agents are kept but not published.
-
-    Attributes:
-        write_seconds: longest wait of a change for its write, while batches come.
-        most_waiting: limit of waiting changes. A replay's batch that exceeds it is written at once.
-        most_bytes: approximate limit of the states in memory.
+    `values` decodes contributions and the requests `Forget`, `Reconsider` and `Adopt`. `restore` makes a state from its
+    row. `write_seconds`: longest wait of a change, while batches come. `most_waiting`: changes beyond, as in a replay,
+    are written at once. `most_bytes`: limit of the states in memory.
     """
 
     write_seconds = 5.0
@@ -69,31 +63,31 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     @abstractmethod
     def id_of(self, value: _Value) -> str:
-        """Return the id of the state that the value belongs to."""
+        """The id of the state that the value belongs to."""
 
     @abstractmethod
     def session_of(self, value: _Value) -> int:
-        """Return the hash of the value's session."""
+        """The hash of the value's session."""
 
     @abstractmethod
     def weigh(self, state: _State) -> int:
-        """Return the approximate size of the state in bytes."""
+        """The approximate size of the state in bytes."""
 
     @abstractmethod
     def discard(self, state: _State, sessions: Collection[int]) -> bool:
-        """Remove sessions from a state; return whether any was present. Without `sessions` it is only published."""
+        """Remove sessions; return whether any was there. Without `sessions` the state is only published."""
 
     @abstractmethod
     def join(self, state: _State, other: _State) -> None:
-        """Merge another state of the same id into a state."""
+        """Merge another state of the same id in."""
 
     @abstractmethod
     def merge(
         self, tenant: str, state: _State | None, values: Sequence[_Value], effects: Effects
     ) -> tuple[_State, bool, bool]:
-        """Merge values into their state. Return the state, whether it changed, and whether it is urgent.
+        """Merge values, if any, into their state. Return it, whether it changed, and whether it is urgent.
 
-        `values` is empty if sessions were only removed or a state was adopted. Change only the counters of `effects`.
+        Change only the counters of `effects`.
         """
 
     @abstractmethod
@@ -142,12 +136,12 @@ class MergingStage(Stage, Generic[_State, _Value]):
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
             others = adopted.get(key, ())
             if known is None and (unreadable := self._states.unreadable.get(key)) is not None:
-                # The row stays as it is: a new state in its place would lose what it counted.
+                # A new state in place of this row would lose what it counted.
                 asked = [*values, *others, *([Forget(key[1], forgets[key])] if forgets.get(key) else [])]
                 effects.dead_letters += [dead_letter(self._records[key], unreadable, encode(each)) for each in asked]
                 continue
             if known is None and not values and not others:
-                # The state is empty. Delete a record that arrived late.
+                # Delete a record that arrived late.
                 effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
                 continue
             # Forget first: later values may replace what is forgotten.
@@ -183,9 +177,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def _tried(
         self, make: Callable[[Key, _State, Effects], _Made], key: Key, state: _State, effects: Effects
     ) -> _Made | None:
-        """A state of which no public part or row can be made must not stop the worker: it stays as it is stored, and a
-        dead letter names the record that changed it.
-        """
+        """A state of which no public part or row can be made stays as it is stored, and becomes a dead letter."""
         outgoing = len(effects.outgoing)
         try:
             return make(key, state, effects)
@@ -198,7 +190,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return self._changes.committable(tp, next_offset)
 
     def _joined(self, tenant: str, known: _State | None, others: Sequence[Adopt]) -> _State:
-        """Sessions that this tenant has erased are left out."""
+        """Leave out sessions that this tenant has erased."""
         for each in others:
             other = self._restore({"body": each.body, "state": each.state})
             if erased := self._erased.sessions(tenant):
@@ -211,7 +203,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return known
 
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
-        """Make rows of a started write for one time slice, or all if `whole`. Urgent rows are made at once."""
+        """Make the urgent rows of a started write and those of one time slice, or all if `whole`."""
         changes = self._changes
         if not changes.left:
             return
@@ -229,13 +221,9 @@ class MergingStage(Stage, Generic[_State, _Value]):
 class StateCache(Generic[_State]):
     """LRU cache of one collection's states, by tenant and id.
 
-    It asks the store for missing ids once a batch: listing a million rows would take minutes. A state is weighed
-    whenever it is put. Only `load` evicts, so no state in use is evicted. The cache is dropped when partitions or the
-    collection's alias move.
-
-    Attributes:
-        source: the alias' collection at the last `load`.
-        unreadable: why rows of the last `load` could not be restored, by key.
+    It asks the store for missing ids once a batch: listing a million rows would take minutes. Only `load` evicts, so no
+    state in use is evicted. The cache is dropped when the collection's alias moves. `unreadable`: why rows of the last
+    `load` could not be restored.
     """
 
     def __init__(
@@ -250,14 +238,14 @@ class StateCache(Generic[_State]):
         self._collection = collection
         self._restore = restore
         self._weigh, self._most_bytes = weigh, most_bytes
-        # By row, the most recently used last: the state and its approximate bytes.
+        # By row, the most recently used last: the state and its bytes.
         self._states: OrderedDict[str, tuple[_State, int]] = OrderedDict()
         self._bytes = 0
         self.source = ""
         self.unreadable: dict[Key, InvalidEvent] = {}
 
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
-        """Return the states that exist in the store or in memory. Raises StoreUnavailable: no state has changed."""
+        """Return the states that exist. Raises StoreUnavailable: none has changed."""
         rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
         source = await self._store.resolve(self._collection)
         if source != self.source:
@@ -296,14 +284,9 @@ class StateCache(Generic[_State]):
 
 
 class WriteBuffer(Generic[_State]):
-    """Changes that are written together.
+    """Changes that are written together. Commits stop before the first record with an unacknowledged change.
 
-    Commits stop before the first record with an unacknowledged change, so a busy state costs one write an interval.
-
-    Attributes:
-        seconds, most: see `MergingStage`.
-        waiting: states by tenant and id.
-        left: states of the started write without a row; `rows`: their finished rows.
+    `waiting`: states by tenant and id. `left`: those of the started write without a row; `rows`: their finished rows.
     """
 
     def __init__(self, clock: Clock, seconds: float, most: int) -> None:
@@ -311,7 +294,7 @@ class WriteBuffer(Generic[_State]):
         self._seconds = seconds
         self._most = most
         self._written = clock.monotonic()
-        # The first offset of each partition with a waiting change, and of each running write with its states.
+        # First offsets of each partition, of the waiting changes, and of each running write with its states.
         self._first: dict[TopicPartition, int] = {}
         self._begun: tuple[dict[Key, _State], dict[TopicPartition, int]] = {}, {}
         self.left: dict[Key, _State] = {}
@@ -323,7 +306,7 @@ class WriteBuffer(Generic[_State]):
         return bool(self.waiting or self.left or self._under_way)
 
     def newest(self, key: Key) -> _State | None:
-        """Return the waiting or unwritten state, which is newer than the store's."""
+        """Return the state that is newer than the store's, if any."""
         return next((states[key] for states in (self.waiting, *self._written_states()) if key in states), None)
 
     def drop(self) -> None:
@@ -334,7 +317,7 @@ class WriteBuffer(Generic[_State]):
         self.left, self.rows, self._begun = {}, {}, ({}, {})
 
     def due(self, batch: Sequence[Record]) -> bool:
-        """Return whether to write all waiting changes. Call once a batch."""
+        """Return whether to write all waiting changes. Call it once a batch."""
         if not self.waiting:
             self._first.clear()  # the batch changed nothing
             return False
@@ -352,7 +335,7 @@ class WriteBuffer(Generic[_State]):
         self._written = self._clock.monotonic()
 
     def write(self) -> Callable[[], None]:
-        """Hand over the rows. They hold back the commit until the returned function is called."""
+        """Hand over the rows, which hold back the commit until the returned function is called."""
         write, self._begun = self._begun, ({}, {})
         self._under_way.append(write)
         self.left, self.rows = {}, {}

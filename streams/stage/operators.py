@@ -1,8 +1,8 @@
 """Track operators' decisions: erased sessions and distrusted agents.
 
 All stages of a process share one `Operators`. Erased sessions are dropped wherever they appear again: on the log, from
-a returning agent, in a backfill. Events of a distrusted agent are kept for an undo, but do not contribute. Compacted
-topics carry the decisions. `Forget` and `Reconsider` go to the owner of each affected state.
+a returning agent, in a backfill. Events of a distrusted agent are kept for an undo. Compacted topics carry the
+decisions. `Forget`, `Reconsider` and `Adopt` go to the owner of each state.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import msgspec
-
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import Fetched, Follower, read_to_end
@@ -24,7 +22,7 @@ from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.topics import tenant_of, topic
-from fleetlore.wire.trajectory import encode
+from fleetlore.wire.trajectory import JsonStruct
 
 __all__ = ["ERASURES", "Adopt", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
 
@@ -32,16 +30,13 @@ ERASURES = "erasures"
 _READ_SECONDS = 30.0
 
 
-class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A record of the compacted topic `erasures`: an erased session, or an agent's events before a moment.
-
-    It holds hashes (`stable_hash`) and no names, and it never expires.
+class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record of the compacted topic `erasures`. It holds hashes (`stable_hash`) and no names, and never expires.
 
     Attributes:
-        time: time of the request, in seconds since the epoch.
-        sessions: hashes of the keys of the session and its parts (`session_key`), or nothing if `agent` is set. The
-            hash of its id is added if all sessions of that id are erased.
-        agent: hash of the agent's name, whose events before `before` (seconds since the epoch) are dropped.
+        time: of the request, in Unix seconds.
+        sessions: keys of a session and its parts (`session_key`), and its id if all sessions of that id are erased.
+        agent: name of an agent whose events before `before` are dropped, instead.
     """
 
     time: float
@@ -53,44 +48,30 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def key(self) -> str:
         return f"session/{self.sessions[0]:x}" if self.sessions else f"agent/{self.agent or 0:x}"
 
-    def to_json(self) -> bytes:
-        return msgspec.json.encode(self)
 
-
-class Forget(msgspec.Struct, frozen=True, gc=False, tag="forget"):
-    """Asks the owner of a state, on the topic of its contributions, to forget sessions.
-
-    Attributes:
-        id: of the pattern or item. Earlier releases sent "" on `trajectories`.
-        sessions: hashes of their ids.
-    """
+class _Request(JsonStruct, frozen=True, gc=False, tag=str.lower):
+    """Asks the owner of the state `id`, on the topic of its contributions."""
 
     id: str
+
+
+class Forget(_Request, frozen=True, gc=False):
+    """Asks to forget sessions (hashes of their ids)."""
+
     sessions: tuple[int, ...]
 
-    def to_json(self) -> bytes:
-        return encode(self)
 
+class Reconsider(_Request, frozen=True, gc=False):
+    """Asks to publish the state again after a change of trust."""
 
-class Reconsider(msgspec.Struct, frozen=True, gc=False, tag="reconsider"):
-    """Asks the owner of a state to publish it again after a change of trust."""
-
-    id: str
     decision: Decision
 
-    def to_json(self) -> bytes:
-        return encode(self)
 
+class Adopt(_Request, frozen=True, gc=False):
+    """Asks to merge in a row of an exported file."""
 
-class Adopt(msgspec.Struct, frozen=True, gc=False, tag="adopt"):
-    """Asks the owner of a state to merge in a row of an exported file (`streams.offline.lore_file`)."""
-
-    id: str
     body: str
     state: str
-
-    def to_json(self) -> bytes:
-        return encode(self)
 
 
 class _OperatorTopic(ABC):
@@ -129,7 +110,7 @@ class _OperatorTopic(ABC):
 
 
 class Erased(_OperatorTopic):
-    """Erased sessions and agents, by tenant. With a `count` of 0, callers skip every check."""
+    """With a `count` of 0, callers skip every check."""
 
     topic = ERASURES
 
@@ -154,7 +135,7 @@ class Erased(_OperatorTopic):
         return tenant in self._sessions or tenant in self._agents
 
     def holds(self, tenant: str, agent: str, session: str) -> bool:
-        """Return whether a session is erased: as its agent's, or with all sessions of that id."""
+        """Whether a session is erased: as its agent's, or with all sessions of that id."""
         return self.has(tenant, cached_hash(session_key(agent, session))) or self.has(tenant, cached_hash(session))
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
@@ -169,7 +150,7 @@ class Erased(_OperatorTopic):
 
 
 class Distrusted(_OperatorTopic):
-    """Distrusted agents, by tenant. A decision about a principal covers all its agents."""
+    """A decision about a principal covers all its agents."""
 
     topic = DECISIONS
 
