@@ -1,7 +1,6 @@
 """List the pipeline's stages in the order of an event, with the stage of feedback, which keeps no state.
 
-The worker runs them on Faust (`streams.runtime.app`); backfill and backtest run them in memory (`streams.offline`).
-Judges and models are imported only if the settings name them.
+The worker runs them on Faust; backfill and backtest run them in memory. Models are imported only if settings name them.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ __all__ = ["FLOW", "language_model", "pipeline"]
 class FeedbackStage(Stage):
     """Reads corrections from a topic with its own ACL.
 
-    Its writers may correct any session, even against the environment's reward. Corrections among agents' events are
-    only claims (`streams.stages.s1_sessions.stage`).
+    Its writers may correct any session, even against the environment's reward. Among agents' events they only claim.
     """
 
     name = "feedback"
@@ -60,7 +58,7 @@ class FeedbackStage(Stage):
         return effects
 
 
-# Topics that the stages read, in order. Each stage writes only to later topics.
+# Topics that the stages read, in order. Each stage writes only to later ones.
 FLOW = tuple(stage.reads for stage in (SessionsStage, FeedbackStage, PatternsStage, JudgmentsStage, ItemsStage))
 
 

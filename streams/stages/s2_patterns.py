@@ -21,9 +21,9 @@ from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
 from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
-# Upper bounds in bytes: of a state without its sessions, and of one session in each sample.
+# Upper bounds in bytes of a state, and of one session in each sample.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
-# The most-called tools have their own time series. All others share `other`.
+# The most-called tools have their own time series. Others share `other`.
 _MOST_TOOLS, _OTHERS = 100, "other"
 
 
@@ -41,8 +41,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             operators,
         )
         self._metrics = metrics
-        # By tenant and id: a tool and its hours, the newest first. Then the tenants whose hours changed since the last
-        # update.
+        # By tenant and id: a tool and its hours, the newest first.
         self._hours: defaultdict[str, dict[str, tuple[str, tuple[Period, ...]]]] = defaultdict(dict)
         self._shown: defaultdict[str, set[str]] = defaultdict(set)  # tools that have series, by tenant
         self._changed_tenants: set[str] = set()
@@ -78,7 +77,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return state, changed, new
 
     def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes | None:
-        """Publish the pattern, or a tombstone (None) if no trusted agent saw it."""
+        """Publish the pattern, or a tombstone if no trusted agent saw it."""
         pattern = state.without(self._distrusted.agents(key[0])).to_pattern(key[0])
         body = pattern.to_json() if pattern.sessions else None
         effects.outgoing.append(Outgoing(key[0], "patterns", key[1], body))

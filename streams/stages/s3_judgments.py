@@ -1,16 +1,15 @@
 """Judge trajectories, and send each session's contributions to memory items (stage 3).
 
-Contributions (`candidates`) are keyed by item, so one writer merges them. Everything else is keyed by session, and each
-session has one row. Longer trajectories and corrections are merged into it in any order, and contributions that no
-longer hold are withdrawn. Feedback names an id alone, so it counts for all principals' sessions under that id. A
-separate row keeps it for later sessions.
+Contributions (`candidates`) are keyed by item, so one writer merges them. Each session has one row: longer trajectories
+and corrections are merged into it in any order, and contributions that no longer hold are withdrawn. Feedback names an
+id alone, so it counts for all principals' sessions under that id, and a separate row keeps it for later ones.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
@@ -36,7 +35,6 @@ __all__ = ["JudgmentsStage"]
 _Value = Trajectory | Feedback | Opinion
 _VALUES: Values[_Value | Forget] = Values(_Value, Forget)
 
-# Label of a session that is still open.
 _PENDING = "pending"
 
 _Key = tuple[str, str]  # tenant and id of the judgment
@@ -53,7 +51,7 @@ class _PendingJudgment(NamedTuple):
 class JudgmentsStage(Stage):
     name = "judgments"
     reads = "trajectories"
-    # A batch costs a query, a Milvus write and a broker request. Stage 2 serves the urgent hints.
+    # A batch costs a query, a write and a request. Stage 2 serves the urgent hints.
     linger_seconds = 0.2
 
     def __init__(
@@ -176,7 +174,7 @@ class JudgmentsStage(Stage):
         return _PendingJudgment(tenant, state, state.trajectory, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
-        """Merge the stored opinion of a model, so that a replay does not ask again."""
+        """Merge the stored opinion of a model, which a replay need not ask for again."""
         if self._model is None:
             return
         verdict = self._judge.conclude(trajectory, state.votes)
@@ -186,16 +184,8 @@ class JudgmentsStage(Stage):
                 state.merge(opinion)
 
     def _keep(self, tenant: str, id: str, session: str, state: SessionState, effects: Effects) -> None:
-        effects.rows.setdefault(self._collection, []).append(
-            {
-                "id": row_id(tenant, id),
-                "tenant": tenant,
-                "session": session,
-                "label": _PENDING,
-                "body": "",
-                "state": state.to_json().decode(),
-            }
-        )
+        row = {"id": row_id(tenant, id), "tenant": tenant, "session": session, "label": _PENDING, "body": ""}
+        effects.rows.setdefault(self._collection, []).append(row | {"state": state.to_json().decode()})
 
     def _judge_session(self, session: _PendingJudgment, effects: Effects) -> None:
         state, trajectory, tenant = session.state, session.trajectory, session.tenant
@@ -203,7 +193,7 @@ class JudgmentsStage(Stage):
         verdict = self._judge.conclude(trajectory, state.said)
         digest, encoded = trajectory.digested()
         state.trajectory = digest
-        # Send a model's opinion on only if it decides. Otherwise stage 5 would read its own answer and ask again.
+        # Send a model's opinion on only if it decides: stage 5 would read its own answer and ask again.
         if not trajectory.is_open and (not session.only_model or verdict.source == "llm"):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
@@ -217,12 +207,7 @@ class JudgmentsStage(Stage):
             self._keep(tenant, trajectory.id, trajectory.session, state, effects)
             return
         self._metrics.judgments(verdict.label, verdict.source).inc()
-        outline: dict[str, Any] = {
-            "session": trajectory.session,
-            "part": trajectory.part,
-            "events": trajectory.events,
-            **asdict(verdict),
-        }
+        outline = {"session": trajectory.session, "part": trajectory.part, "events": trajectory.events}
         effects.rows.setdefault(self._collection, []).append(
             {
                 "id": row_id(tenant, trajectory.id),
@@ -232,7 +217,7 @@ class JudgmentsStage(Stage):
                 "agent": trajectory.agent,
                 "label": verdict.label,
                 "source": verdict.source,
-                "body": encode(outline).decode(),
+                "body": encode(outline | asdict(verdict)).decode(),
                 "state": state.to_json(encoded).decode(),
             }
         )
@@ -245,7 +230,7 @@ def _key_of(value: _Value) -> str:
 
 
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Refuse other sessions of the principal under the same id. The one that began first counts."""
+    """Refuse other sessions of the principal under the same id, except the one that began first."""
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:

@@ -23,7 +23,7 @@ __all__ = ["ItemsStage"]
 
 # Seconds after an assignment in which records may be read twice: a former owner commits every few seconds.
 READ_AGAIN_SECONDS = 60.0
-# Upper bounds in bytes: of a state, of an example, and of a session that contributed or tried the item.
+# Upper bounds in bytes: of a state, an example, and a session that contributed.
 STATE_BYTES, EXAMPLE_BYTES, SESSION_BYTES = 2_500, 8_000, 640
 
 
@@ -78,7 +78,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         was_item = state.state.is_item
         if sessions and not state.state.discard(sessions):
             return False
-        # A request to publish again means that agents may have it.
+        # Agents may have what is requested to be published again.
         state.public |= was_item or not sessions
         state.published = False
         return True
@@ -111,7 +111,6 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             effects.outgoing.append(Outgoing(key[0], "items", key[1], item.to_json()))
             self._metrics.items(item.kind).inc()
         elif state.public:
-            # Its evidence was corrected or outweighed.
             effects.outgoing.append(Outgoing(key[0], "items", key[1], None))
         state.public = item is not None
         return item
@@ -131,7 +130,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
 
     @property
     def _reads_again(self) -> bool:
-        """Return whether a former owner may have published a form that no row holds, between two of its batches."""
+        """Whether a former owner may have published a form that no row holds."""
         return self._clock.monotonic() - self._began < READ_AGAIN_SECONDS
 
     def _worth_recalling(self, state: ItemState) -> MemoryItem | None:

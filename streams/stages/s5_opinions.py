@@ -1,12 +1,9 @@
 """Ask a model about judgments (stage 5, optional). Opinions go to `trajectories`, lessons to `candidates`.
 
 The model judges sessions on which all other judges abstained, and a sample of the others to count its errors (metric
-`judge_cases`). A hash of the session draws the sample, so all workers agree. It is asked for lessons about sessions
-that got past a failure.
-
-A model takes seconds, so no other stage waits for it. An opinion merges like feedback whenever it comes, and a lesson
-like any candidate. The commit waits for the answer: a lost one is requested again, and a second one changes nothing.
-After a refusal, a time-out or a spent budget, the session keeps its judgment.
+`judge_cases`), drawn by a hash so that all workers agree. It is asked for lessons about sessions that got past a
+failure. No other stage waits for it: an opinion merges like feedback whenever it comes, and a lesson like any
+candidate. The commit waits for the answer: a lost one is requested again, and a second one changes nothing.
 """
 
 from __future__ import annotations

@@ -31,16 +31,14 @@ from streams.stages.s1_sessions.steps import (
 
 __all__ = ["PART_EVENTS"]
 
-# A long session is closed in parts of this many events. A part follows from an event's sequence alone, so the parts are
-# the same wherever processing starts again.
+# A long session is closed in parts of this many events, which follow from the events' sequences alone.
 PART_EVENTS = 512
-# Upper bounds in bytes: of an event without its texts, and of a session without its events. Sessions of 1, 8 and 64
-# calls take 39 to 75 % of the estimate (tracemalloc).
+# Upper bounds in bytes: of an event without its texts, and of a session without its events.
 _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
-# Each way out hands on the whole session so far, so a session hands on only its first ones.
+# Each way out hands on the whole session so far.
 _MOST_WAYS_OUT = 8
-# Failed calls that are compared with later ones: those whose marks a stored session keeps.
+# Failed calls that are compared with later ones.
 _MOST_UNCHANGED = 7
 
 
@@ -53,24 +51,20 @@ class OpenSession(msgspec.Struct):
     """One part of one session. (msgspec copies an empty default for every object.)
 
     Attributes:
-        first_offset: offset of the first record that holds one of its events. No commit may pass it.
-        last_time: newest event time, by which a silent session is found.
-        arrived: broker time of its newest event, in seconds since the Unix epoch. Its sender cannot choose that.
+        first_offset: offset of the first record with one of its events. No commit may pass it.
+        arrived: broker time of its newest event, which its sender cannot choose.
         has_new_failure: whether a call has failed or looped since the last observations, which is urgent news.
         has_way_out: whether a call got past a failure since the session was last handed on.
         sequences: event time by sequence, or None if only the store knows the event.
         ended_at: sequence of its end. Events after it never belong to the trajectory, in any order of arrival.
-        out_of_order: dead letters, by sequence, of events before their predecessor, for the case that its end lies
-            between.
-        size: estimate of its bytes in memory.
+        out_of_order: dead letters of events before their predecessor, for the case that its end lies between.
         left_out: calls that are known by their counts alone, because a stored digest has no steps of them.
         persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
-        loops: number of its calls in each loop, by pattern.
         _failed_tools: tools that failed for a lasting reason, and whether a call of each has worked, without a result.
-        _ways_out: how often the session was handed on for a way out. It is `_MOST_WAYS_OUT` after it was closed.
+        _ways_out: how often it was handed on for a way out. It is `_MOST_WAYS_OUT` after it was closed.
         _next: the first sequence that has not arrived. Calls before it were checked for loops.
-        _unchanged: steps of calls that failed since one worked, by tool and key of the arguments, and when they ended.
-        _waiting: calls after `_next`, by sequence, with the second of their end and their arguments.
+        _unchanged: calls that failed since one worked, by tool and key of the arguments, and when they ended.
+        _waiting: calls after `_next`, with the second of their end and their arguments.
     """
 
     tenant: str
@@ -114,12 +108,12 @@ class OpenSession(msgspec.Struct):
 
     @property
     def first(self) -> int:
-        """Sequence of the part's first event. The part is open once that has arrived."""
+        """Sequence of the part's first event."""
         return self.part * PART_EVENTS
 
     @property
     def complete(self) -> bool:
-        """Whether no more events can come: it has ended and none is missing, or the part is full."""
+        """Whether no more events can come."""
         return len(self.sequences) == PART_EVENTS or (self.ended_at is not None and self.missing == 0)
 
     @property
@@ -128,14 +122,14 @@ class OpenSession(msgspec.Struct):
         return last + 1 - self.first - sum(map(last.__ge__, self.sequences))
 
     def is_another(self, sequence: int, time: float) -> bool:
-        """Whether an event of a known sequence is of another session under the same id, and not sent again."""
+        """Whether an event of a known sequence is of another session under the same id."""
         known = self.sequences[sequence]
         if known is not None:
             return time != known
         return not (self.sequences[self.first] or 0.0) <= time <= self.last_time
 
     def add(self, event: Incoming, time: float) -> None:
-        """Add a cleaned event (see `streams.stages.s1_sessions.parse`) that is not known yet."""
+        """Add a cleaned event that is not known yet."""
         sequence, kind, data = event.sequence, event.type, event.data
         self.sequences[sequence] = time
         if time > self.last_time:
@@ -166,7 +160,7 @@ class OpenSession(msgspec.Struct):
         tool, arguments, result = data.tool or "", data.arguments, data.result
         error_type, message = data.error_type, data.error_message
         if data.guard:
-            # A guarded call failed, whatever it returned: one that counted as working would be recommended.
+            # A call that broke a rule failed, whatever it returned: one that works would be recommended.
             error_type, message = ev.guarded(data.guard)
         shape = argument_shape(arguments)
         call, subjects = recognise_call(tool, shape)
@@ -179,7 +173,7 @@ class OpenSession(msgspec.Struct):
         self._look_for_way_out(tool, failure, shown=bool(result))
         self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
-            # The step is cut, and calls that differ after the cut are not equal. Workers must agree on the hash.
+            # Calls that differ after the cut are not equal. Workers must agree on the hash.
             whole = stable_hash(f"{arguments}\x1f{result}")
             arguments = f"{arguments[:MAX_TEXT]}\x1f{whole:013x}"
         if sequence == self._next:
@@ -188,7 +182,7 @@ class OpenSession(msgspec.Struct):
             self._waiting[sequence] = int(time), arguments
 
     def _look_for_way_out(self, tool: str, failure: Failure | None, *, shown: bool) -> None:
-        """Note that a call got past a failure. One without a result is known to have worked once another follows."""
+        """Note that a call got past a failure. One without a result has worked once another follows."""
         if not self._failed_tools and failure is None:
             return
         past = [each for each, worked in self._failed_tools.items() if worked]
@@ -245,7 +239,7 @@ class OpenSession(msgspec.Struct):
         return before
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
-        """Count a loop as a separate pattern, because its failed calls are already counted."""
+        """Count a loop as a separate pattern: its failed calls are counted already."""
         step = self.steps[sequence]
         if (loop := self._detector.take(arguments, step)) is not None:
             pattern = loop.pattern
@@ -255,7 +249,7 @@ class OpenSession(msgspec.Struct):
                 self.has_new_failure = True
 
     def take_observations(self) -> list[Observation]:
-        """Return the counts that have changed since the last call, or all if it became known how the session ended."""
+        """Return the counts that have changed, or all if it became known how the session ended."""
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session, principal = stable_hash(self.id), principal_of(self.agent)
@@ -273,8 +267,7 @@ class OpenSession(msgspec.Struct):
     def covered_by(self, known: Trajectory) -> int | None:
         """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session.
 
-        If the stored session has ended but misses events, any event may be a missing one. The judgment then covers
-        none.
+        If the stored session has ended but misses events, any event may be a missing one, so it covers none.
         """
         if known.is_open:
             return None  # the log has more of an open session
@@ -283,7 +276,7 @@ class OpenSession(msgspec.Struct):
         return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """Make the trajectory, and the dead letters of events that came out of order and follow its end."""
+        """Make the trajectory, and the dead letters of events that follow its end."""
         self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return self._trajectory(last), [
@@ -291,7 +284,7 @@ class OpenSession(msgspec.Struct):
         ]
 
     def way_out(self) -> Trajectory | None:
-        """Return the session so far if it got past a failure, is whole, and was not closed before."""
+        """Return the session so far if it got past a failure and is whole."""
         if not self.has_way_out or self.missing:
             return None
         self.has_way_out = False
@@ -345,8 +338,7 @@ class OpenSession(msgspec.Struct):
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
         """Restore the session behind a stored judgment, so that it can go on.
 
-        Texts cut by the digest stay cut, and calls left out are known by their number alone. Calls that are compared
-        with later ones have marks in place of their texts.
+        Cut texts stay cut, and calls left out are known by their number. Calls to compare have marks in place of texts.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended, known.came)
         session._ways_out = _MOST_WAYS_OUT
@@ -370,7 +362,7 @@ class OpenSession(msgspec.Struct):
             session.loops[LoopPattern(*pattern)] = calls
             session._count(subjects_of_loop(LoopPattern(*pattern)), known.ended, failed=False, calls=calls)
         for counts in session._counts.values():
-            # Times that change nothing where they are merged with the right ones.
+            # Times that change nothing when merged with the right ones.
             counts.last, counts.reported = known.started, True
         while session._next in session.sequences:
             session._next += 1

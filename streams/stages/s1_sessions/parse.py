@@ -1,9 +1,8 @@
 """Read events: the bytes of a record become checked structs in one pass, with cleaned texts.
 
 msgspec decodes a wholly good record, as nearly all are, at once. Another one is read event by event, so that each bad
-event gets its reason and the good ones are kept. Then secrets are masked and recalled advice is cut from the texts,
-because a foreign client may not have done so: no secret is stored, and advice that comes back is never evidence
-(`fleetlore.advice.provenance`).
+event gets its reason. Then secrets are masked and recalled advice is cut from the texts, because a foreign client may
+not have done so: no secret is stored, and advice that comes back is never evidence.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ __all__ = ["bytes_of", "clean_records", "feedback_of", "read_events"]
 
 _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
-# Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000. The rest only tells two calls
-# apart.
+# Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000.
 _MAX_READ = 8192
-# Characters checked for secrets in one record, among its texts that seem to hold one, at a microsecond a character. If
-# there are more, each text is checked up to its share and the rest is dropped, so a replay masks the same.
+# Characters checked for secrets in one record, at a microsecond each, among its texts that seem to hold one. Beyond,
+# each text is checked up to its share and the rest is dropped.
 _MAX_SUSPECTED = 24 * 1024
 # Characters dropped at the end of a cut text, because a secret may be cut in two there.
 _NOT_KEPT = 96
@@ -56,8 +54,7 @@ _OF_OTHERS = ("content", "goal", "task")
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
     """Return the good events of a record. Bad ones, and unsigned ones if there are `principals`, become dead letters.
 
-    Events later than the record's broker time are refused. No worker's clock is asked, so each replay takes the same
-    ones.
+    Events later than the record's broker time are refused: no worker's clock is asked, so replays agree.
     """
     value, tenant, principal = record.value or b"", tenant_of(record.topic), ANYONE
     if principals is not None:
@@ -115,7 +112,7 @@ def _read_carefully(record: Record, tenant: str, principal: str, effects: Effect
 
 
 def _parts(record: Record) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Bytes of each event; and the event itself where its attributes lie in the headers."""
+    """Bytes of each event, and its attributes if they lie in the headers."""
     value = record.value or b""
     if record.headers.get("ce_specversion"):
         yield value, {**_attributes(record.headers), "data": _json(value)}
@@ -148,7 +145,7 @@ def _json(value: bytes) -> Any:
 
 
 def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Read the attributes of CloudEvents' binary mode from `ce_` headers."""
+    """Read CloudEvents' binary mode from `ce_` headers."""
     given = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}
     return of_headers({name: raw.decode("utf-8", "replace") for name, raw in given.items()})
 
@@ -156,7 +153,7 @@ def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
 def clean_records(
     read: Sequence[tuple[Record, list[Incoming]]], effects: Effects, principals: Principals | None = None
 ) -> None:
-    """Clean what `read_events` has read. A record that cannot be cleaned becomes a dead letter."""
+    """Clean what `read_events` has read, or make a dead letter of it."""
     try:
         clean(*[events for _, events in read])
         return
@@ -248,7 +245,7 @@ def _look(text: str, longest: int) -> str:
 
 
 def _names_of(events: Sequence[Incoming]) -> set[str]:
-    """A secret in one of these short, mostly repeated texts would reach every row that holds the name."""
+    """A secret in one of these repeated texts would reach every row that holds the name."""
     found: set[str | None] = set()
     for event in events:
         found.update((event.agent, event.session), _names(event.data))

@@ -1,8 +1,7 @@
 """Keep the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
 
-A tail waits. After a restart it belongs to a session that was closed before the commit, and the store knows it
-(`OpenSession.restored`). Otherwise its beginning was overtaken or is lost. Tails hold the commit back as open sessions
-do, because they are stored nowhere else.
+After a restart, a tail belongs to a session that was closed before the commit, and the store knows it. Otherwise its
+beginning was overtaken or is lost. Tails hold the commit back as open sessions do: they are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from streams.stages.s1_sessions.open_session import OpenSession
 
 __all__ = ["Key", "Partition", "Tail"]
 
-# Seconds that a session may hold a commit back before the store is asked about it; the pause doubles each time.
+# Seconds until the store is asked about what holds a commit back; the pause doubles each time.
 FIRST_CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 60.0
 # Closed sessions in memory, by which late events are recognised without the store.
@@ -26,7 +25,7 @@ Key = tuple[str, str, int]  # principal, session, part
 
 
 class _StoreCheck:
-    """When to ask the store about what holds a partition back: with exponential backoff."""
+    """When to ask the store about what holds a partition back."""
 
     def __init__(self) -> None:
         self._first_offset: int | None = None
@@ -34,7 +33,7 @@ class _StoreCheck:
         self._next = 0.0
 
     def observe(self, first_offset: int | None, now: float) -> None:
-        """Note which offset holds the commit back, if any, at a time of `Clock.monotonic`."""
+        """Note which offset holds the commit back, if any."""
         if first_offset != self._first_offset:
             self._first_offset, self._pause, self._next = first_offset, FIRST_CHECK_SECONDS, now + FIRST_CHECK_SECONDS
 
@@ -50,9 +49,7 @@ class _StoreCheck:
 class Tail:
     """Events whose session's first has not arrived, each with its dead letter for the case it never does.
 
-    Attributes:
-        arrived: when the first of them did (`Clock.monotonic`).
-        size: approximate bytes in memory: a letter holds the whole record that it came in.
+    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes; a letter holds its whole record.
     """
 
     first_offset: int
@@ -76,11 +73,9 @@ class Tail:
 class Partition:
     """The sessions of one partition.
 
-    Attributes:
-        open: those whose first event has arrived, oldest first.
-        incomplete: ended ones of `open` that miss events, with the arrival of their last event.
-        news: with a call in this batch that failed or got past a failure.
-        newest_time: the largest event time, which is the partition's own clock.
+    `open`: those whose first event has arrived, oldest first. `incomplete`: ended ones of these that miss events, with
+    the arrival of their last. `news`: with a call in this batch that failed or got past a failure. `newest_time`: the
+    partition's own clock.
     """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
@@ -111,7 +106,7 @@ class Partition:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def begin(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
-        """Open a session; return its events that came before the first, in order."""
+        """Open a session; return its events that came before the first."""
         self.open[key] = session
         self.size += session.size
         if key not in self.tails:
@@ -122,7 +117,7 @@ class Partition:
         return sorted(tail.events, key=lambda each: each[0].sequence)
 
     def reopen(self, key: Key, offset: int) -> None:
-        """Reopen a closed session. Its earlier events were acknowledged when it was closed."""
+        """Its earlier events were acknowledged when it was closed."""
         session = self.closed.pop(key)
         session.first_offset = offset
         self.open[key] = session
@@ -139,7 +134,7 @@ class Partition:
             self.forget_closed()
 
     def restore(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
-        """Remember a closed session that the store knows; return the events that waited for it, in order."""
+        """Remember a closed session; return the events that waited for it, in order."""
         self.closed[key] = session
         self.size += session.size
         return sorted(self.drop_tail(key).events, key=lambda each: each[0].sequence)
@@ -150,7 +145,7 @@ class Partition:
         return tail
 
     def forget_closed(self) -> None:
-        """Forget the session that was closed first: the store knows it too."""
+        """Forget the session that was closed first."""
         self.size -= self.closed.popitem(last=False)[1].size
 
     def forget(self, keys: list[Key]) -> None:

@@ -6,10 +6,8 @@ bound how much that is.
 
 Three waits depend on the clock, and none changes the final result. A session whose end overtook other events waits for
 them. A tail waits for the judgment of its session. If a session holds the commit back for seconds, the store is asked
-whether it was redelivered.
-
-Late events have the same effect whether this worker remembers the session or reads it from the store. A session closed
-for its silence goes on, and events after an end are dead letters (`after_end`).
+whether it was redelivered. A session closed for its silence goes on with a late event, whether this worker remembers it
+or reads it from the store. Events after an end are dead letters.
 """
 
 from __future__ import annotations
@@ -35,17 +33,17 @@ from streams.stages.s1_sessions.partition import Key, Partition, Tail
 
 __all__ = ["SessionsStage"]
 
-# A session that begins further back is closed as continued, which bounds what a restart reads again.
+# Beyond, a session is closed as continued, which bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
 # Kafka's default limit of a batch is 1 MiB, and a long session may have six times that.
 _MAX_TRAJECTORY_BYTES = 900_000
-# Seconds that an ended session waits for a missing event. Clients send in order, so a later one was lost or refused.
+# Wait of an ended session for a missing event. Clients send in order, so a later one was lost or refused.
 GAP_SECONDS = 2.0
-# Least wait of a tail for the judgment of its session: after an outage, event time runs ahead of the judges.
+# Least wait of a tail for the judgment of its session: after an outage, event time runs ahead.
 TAIL_SECONDS = 60.0
-# Bytes of all sessions of a worker. Sessions beyond are closed early and go on from the store.
+# Bytes of a worker's sessions. Those beyond are closed early and go on from the store.
 MAX_BYTES = 96 * 2**20
-# Bytes of all tails, which are stored nowhere else. Events beyond become dead letters.
+# Bytes of all tails. Events beyond become dead letters.
 MAX_TAIL_BYTES = 32 * 2**20
 # Oldest sessions of a partition that the store is asked about at once.
 _MOST_CHECKED = 256
@@ -122,7 +120,7 @@ class SessionsStage(Stage):
         return next_offset if first_offset is None else min(first_offset, next_offset)
 
     def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
-        """Add an event. A session's first event brings in those that came before it. Raises InvalidEvent."""
+        """Add an event. A session's first event brings in those that came before it."""
         if self._is_erased(event, tenant):
             return
         if event.type == FEEDBACK:
@@ -214,7 +212,7 @@ class SessionsStage(Stage):
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
 
     def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
-        """Send feedback on as a claim: what outranks a reward comes on the topic `feedback`."""
+        """Send feedback on as a claim, which outranks no reward."""
         feedback = feedback_of(event, claimed=True)
         if feedback is not None:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
@@ -229,7 +227,7 @@ class SessionsStage(Stage):
             effects.outgoing.append(Outgoing(session.tenant, "observations", seen.subject.id, encode(seen)))
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
-        """Hand a session on, again if it was closed before and another of its events has arrived."""
+        """Hand a session on, again if another of its events has arrived since it was closed."""
         self._report(session, effects)
         partition.close(key, session)
         trajectory, left_out = session.close()
@@ -240,13 +238,13 @@ class SessionsStage(Stage):
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
         if late:
-            # A stored judgment may cover the gap, if a restart read a redelivered beginning from the middle on.
+            # A stored judgment may cover the gap, if a restart read a redelivered beginning.
             await self._find_persisted([partition.open[key] for key in late])
         for key in late:
             self._close(partition, key, partition.open[key], effects)
 
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
-        """Merged into the stored judgment that covers them, the sessions change nothing."""
+        """Close sessions that a stored judgment covers: merged into it, they change nothing."""
         now = self._clock.monotonic()
         partition.redelivery.observe(partition.first_open, now)
         if not partition.redelivery.due(now):
@@ -260,7 +258,7 @@ class SessionsStage(Stage):
         partition.redelivery.observe(partition.first_open, now)
 
     async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
-        """Let tails go on from the sessions that the store knows. Others wait as long as a session may be silent."""
+        """Let tails go on from the sessions that the store knows. Others wait as long as silence may last."""
         now = self._clock.monotonic()
         partition.unknown.observe(partition.first_tail, now)
         every = partition.unknown.due(now)
@@ -288,7 +286,7 @@ class SessionsStage(Stage):
         partition.unknown.observe(partition.first_tail, now)
 
     async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
-        """Look up which sessions a stored judgment covers, wholly or in part: no event after it is out of order."""
+        """Look up which sessions a stored judgment covers, wholly or in part."""
         try:
             known = await self._stored([(each.tenant, each.id) for each in sessions])
         except StoreUnavailable:
@@ -323,7 +321,7 @@ class SessionsStage(Stage):
                     self._close(partition, key, session, effects)
 
     def _bound(self, partition: Partition, effects: Effects) -> None:
-        """Keep a partition within its share of the worker's memory. Sessions that the store knows go first."""
+        """Keep a partition within its share of the memory. Sessions that the store knows go first."""
         most = MAX_BYTES // len(self._partitions)
         while partition.size > most:
             if partition.closed:

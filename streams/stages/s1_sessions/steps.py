@@ -1,4 +1,4 @@
-"""Make the step of a call, and say for which subjects it counts."""
+"""Make the step of a call, and name the subjects for which it counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from models.place_names import shows_schema
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
-    """Return `Observation.ended` of a session, by its ending or else its reward; 0 if the two contradict.
+    """Return `Observation.ended` by the ending or else the reward; 0 if the two contradict.
 
     Corrections are left out: one may arrive before its session, and equal events must give equal states.
     """
@@ -59,7 +59,7 @@ def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
     )
 
 
-# Bounds of stored fields that the sender fills in: characters of a role, an id or a version; number of ids.
+# Bounds of stored fields that the sender fills in: characters of a word; number of ids.
 MAX_WORD = 64
 _MAX_ADVICE = 64
 
@@ -106,7 +106,7 @@ def step_of(
 
 @lru_cache(maxsize=16_384)
 def recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
-    """Return the call's id and subjects. Cached, because a fleet repeats few kinds of calls."""
+    """Return the call's id and subjects."""
     call = shaped_call_id(tool, shape)
     return call, _subjects_of_call(tool, call, shape)
 
@@ -142,7 +142,7 @@ def subjects_of_step(step: Step) -> tuple[Subject, ...]:
 
 
 def gaps_of(first: int, last: int, known: Container[int]) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of sequences from `first` to `last` that are not known, each without its end."""
+    """Return the ranges of unknown sequences, each without its end."""
     gaps: list[tuple[int, int]] = []
     for each in range(first, last + 1):
         if each in known:
