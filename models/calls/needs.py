@@ -85,7 +85,7 @@ class NeedRecords:
 
 
 # Old values kept while learning, and those in a version.
-_KEPT, _MOST = 20_000, 1_024
+_KEPT_OLD, _MOST_OLD = 20_000, 1_024
 # A call that differs in more parts is no second attempt.
 _MAX_REPLACED = 6
 
@@ -117,7 +117,7 @@ class OldValues:
             by, since = self._known[key]
             if by.agents >= self._fleet.quorum:
                 since.add(who)
-        while len(self._known) > _KEPT:
+        while len(self._known) > _KEPT_OLD:
             self._known.popitem(last=False)
 
     def version(self) -> tuple[OldValue, ...]:
@@ -127,7 +127,7 @@ class OldValues:
             for key, (by, since) in self._known.items()
             if by.agents >= self._fleet.quorum
         ]
-        return tuple(sorted(found, key=lambda each: (-each.replaced, each.key))[:_MOST])
+        return tuple(sorted(found, key=lambda each: (-each.replaced, each.key))[:_MOST_OLD])
 
 
 def _keys(call: Step) -> frozenset[int]:
