@@ -1,6 +1,6 @@
 """Find the failed calls of a session that something can be learned from, and the later calls that worked.
 
-All that learns from failures starts here. Items quote a call on one line, with literals masked.
+Items quote a call on one line, with literals masked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION = "extractive-5"
 MAX_GOAL = 160
 MAX_STEP = 200
 _MAX_ERROR = 300
-# Shortened texts that are cached, at most 2,000 characters each: some ten megabytes. Goals, errors and calls repeat.
+# Shortened texts that are cached, some ten megabytes. Goals, errors and calls repeat.
 REMEMBERED = 4096
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
@@ -49,7 +49,7 @@ def telling(calls: Sequence[Step]) -> list[int]:
 
 
 def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> Iterator[int]:
-    """Yield the indexes of the later calls (of `tool` alone if given) that did not fail."""
+    """Yield the indexes of the later calls (of `tool`) that did not fail."""
     for later in range(place + 1, len(calls)):
         call = calls[later]
         if not call.failed and (tool is None or call.tool == tool):
@@ -61,10 +61,8 @@ def said_by(call: Step) -> str:
 
 
 def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
-    """Whether something shows that the call worked: a result, a later step, or that the session succeeded.
-
-    The log may end before the answer, so no result at the very last step is no evidence.
-    """
+    """Whether a result, a later step or the session's success shows that the call worked. The log may end before the
+    answer, so a last step without a result is no evidence."""
     shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
@@ -99,7 +97,7 @@ def named_by(failed: Step) -> frozenset[str]:
 
 
 def error_text(step: Step) -> str:
-    """The whole error: its class, if a program named it, and the line that says what is wrong."""
+    """The class of an error, if a program named it, and the line that says what is wrong."""
     return _error_text(named_class(step.error_type), said(step))
 
 

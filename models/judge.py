@@ -1,9 +1,8 @@
 """Judge a session, and merge its records into the state behind its judgment.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts, so the judgment follows from the set of records. If a principal used an id again, the session that began first
-counts. The state also remembers all items that the session ever taught: a later verdict may have to withdraw them, also
-after a crash between writing the state and sending the withdrawals.
+counts. If a principal used an id again, the session that began first counts. The state also remembers the items that
+the session taught: a later verdict may have to withdraw them.
 """
 
 from __future__ import annotations
@@ -23,18 +22,12 @@ from models.memory.candidate import Candidate, origin
 
 __all__ = ["JudgeChain", "Opinion", "SessionState"]
 
-# Item ids remembered of a session, which with its digest fit a field of the store. Only a session judged again and
-# again, each time otherwise, gets near this; items beyond stay taught.
+# Item ids remembered of a session, which with its digest fit a field of the store. Items beyond stay taught.
 MAX_TAUGHT = 64
 
 
 class Opinion(JsonStruct, frozen=True, kw_only=True, gc=False, tag="opinion"):
-    """A model's verdict.
-
-    Attributes:
-        session: key of the trajectory (`Trajectory.id`).
-        events: events that the model saw; the verdict does not hold for a longer trajectory.
-    """
+    """A model's verdict on the session `Trajectory.id`. It does not hold for one of more `events`."""
 
     session: str
     events: int
@@ -44,11 +37,8 @@ class Opinion(JsonStruct, frozen=True, kw_only=True, gc=False, tag="opinion"):
 class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Single writer per session.
 
-    Attributes:
-        trajectory: the session, as a digest once it is stored, or None while only a correction has arrived.
-        feedback: the newest correction.
-        opinion: the verdict of a language model.
-        taught: items that the session has contributed to, with their kind.
+    `trajectory`: None while only a correction has arrived; a digest once stored. `feedback`: the newest correction.
+    `taught`: items that the session has contributed to, with their kind.
     """
 
     trajectory: Trajectory | None = None
@@ -58,10 +48,10 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     taught: dict[str, ItemKind] = {}
 
     def merge(self, value: Trajectory | Feedback | Opinion) -> bool:
-        """Merge a value in. Return whether it was the whole session, with all events known of it."""
+        """Merge a value in. Return whether it was the whole session."""
         if isinstance(value, Opinion):
             known = self.opinion
-            # Two opinions on the same events are equally good, but always the same one must win.
+            # Of two opinions on the same events always the same one must win.
             if known is None or (value.events, value.to_json()) > (known.events, known.to_json()):
                 self.opinion = value
             return False
@@ -83,7 +73,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return (*self.votes, self.opinion.verdict)
 
     def teach(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return the contributions under the current verdict, and withdrawals of all other earlier ones."""
+        """Return the contributions under the current verdict, and withdrawals of other earlier ones."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
         gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in now]
@@ -93,7 +83,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return [*now.values(), *gone]
 
     def to_json(self, trajectory: bytes | None = None) -> bytes:
-        """Encode for the store. Passing the encoded `trajectory` saves most of the work."""
+        """Encode for the store. The encoded `trajectory` saves most of the work."""
         if trajectory is None:
             return encode(self)
         rest = {name: getattr(self, name) for name in ("votes", "opinion", "taught")}
@@ -101,7 +91,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @classmethod
     def from_json(cls, value: bytes | str) -> SessionState:
-        """Raises msgspec.DecodeError (a ValueError) if it is no state."""
+        """Raises ValueError."""
         state = _read(value)
         if state.trajectory is not None:
             state.feedback = state.trajectory.feedback
@@ -132,7 +122,7 @@ class _Judge(Protocol):
 
 
 class _ViolationJudge:
-    """A broken rule fails a session whatever its reward, and outranks feedback, which would believe that reward."""
+    """A broken rule fails a session whatever its reward, and outranks feedback, which may believe that reward."""
 
     version = "guard-1"
     audited = 0.0
@@ -142,10 +132,7 @@ class _ViolationJudge:
 
 
 class FeedbackJudge:
-    """Repeats the latest feedback of somebody else. Only the violation outranks it.
-
-    The broker's access list decides who may give it. People err too, so the probability stays inside (0, 1).
-    """
+    """Repeats the latest feedback of somebody else, whom the broker's access list admits. People err too."""
 
     version = "feedback-2"
     audited = 0.0
@@ -155,7 +142,7 @@ class FeedbackJudge:
         return self._of(trajectory.correction)
 
     def own_word(self, trajectory: Trajectory) -> Verdict | None:
-        """Return the agent's own later verdict, which an environment outranks. Other agents' claims do not count."""
+        """Return the agent's own later verdict, which an environment outranks."""
         given = trajectory.feedback
         own = given is not None and principal_of(given.by) == principal_of(trajectory.agent)
         return self._of(given) if own else None
@@ -168,7 +155,7 @@ class FeedbackJudge:
 
 
 class RewardJudge:
-    """Repeats the environment: the ending it reported, or else a reward of at least 1 (success) or at most 0 (failure).
+    """Repeats the environment: the ending it reported, or else a reward of at least 1 or at most 0.
 
     It abstains on a partial reward without an ending, and on an ending that contradicts the reward.
     """
@@ -187,10 +174,9 @@ class RewardJudge:
 
 
 class RulesJudge:
-    """Finds failures that the end of a session gives away, if no environment judged it.
+    """Finds failures that the end of a session gives away, if no environment judged it. It never votes for success.
 
-    It never votes for success. Each rule held on every source of logged runs. The stated probability stays below an
-    environment's certainty.
+    Each rule held on every source of logged runs.
     """
 
     version = "rules-2"
@@ -207,8 +193,8 @@ class RulesJudge:
 class JudgeChain:
     """The violation, feedback, or else the first of `judges` that does not abstain.
 
-    The session's own agent counts only without an environment. No judge sees a part that was closed early
-    (`continued`). On a share of sessions the judges after the deciding one vote too, for the metric `judge_cases`.
+    The session's own agent counts only without an environment. No judge sees a part that was closed early. On a share
+    of sessions the judges after the deciding one vote too, for the metric `judge_cases`.
     """
 
     def __init__(self, judges: Sequence[_Judge] | None = None) -> None:
@@ -221,8 +207,7 @@ class JudgeChain:
         return self.conclude(trajectory, self.votes(trajectory))
 
     def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
-        """Verdicts of the judges that do not abstain, the most trusted first, without feedback, which may come
-        later."""
+        """Verdicts of the judges that do not abstain, the most trusted first, without feedback."""
         found: list[Verdict] = []
         if trajectory.ending == "continued" or trajectory.guard:
             return ()  # the reward of a violation measures no judge
@@ -270,10 +255,7 @@ _GAVE_UP = re.compile(
 
 
 def gave_up(trajectory: Trajectory) -> bool:
-    """The agent's last step says literally that it gives up.
-
-    "I cannot refund this" is not enough: many sessions succeed by refusing what a policy forbids.
-    """
+    """The agent's last step says literally that it gives up. Many succeed by refusing what a policy forbids."""
     last = trajectory.steps[-1]
     text = last.arguments if last.role == "tool" else last.result
     return last.role != "user" and _GAVE_UP.search(text) is not None

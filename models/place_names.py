@@ -1,8 +1,7 @@
 """Find the names of a place in a session: which work or are rejected there, and what has what.
 
-Only calls of the closed world tell names (`fleetlore.calls.call`): statements that worked, and results that list what
-there is. Values of rows, literals and ids are no names. `X has Y` is read from `cars.price` with its alias resolved,
-from a statement with one owner, and from these results.
+Only calls of the closed world tell names: statements that worked, and results that list what there is. `X has Y` is
+read from `cars.price` with its alias resolved, from a statement with one owner, and from these results.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["Told", "shows_schema", "told_of_place"]
 
 MAX_NAME, MAX_PARTS = 40, 4
 _MAX_MEMBERS = 64
-# A model that talks to a tool instead of calling it is often answered, and not refused.
+# Words of a model that talks to a tool, which often answers.
 _SPOKEN = frozenset(
     "apologize are can have how it me please sorry that the this was we what will you your".split()  # noqa: SIM905
 )
@@ -45,7 +44,7 @@ _OWNERS = re.compile(
 )
 _OWNER = re.compile(rf"(?i){_THING}")
 _IMPORT = re.compile(r"\bimport\b")
-# A name that a call defines for itself. It means nothing outside of the call.
+# A name that a call defines for itself.
 _ALIAS = re.compile(r"(?i)(?:\bwith|,)\s+([a-z_]\w*)(?=\s+as\s*\()|\bas\s+[`\"\[]?([a-z_]\w*)")
 _CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _TYPE = (
@@ -57,7 +56,7 @@ _TYPE = (
 _TYPED = re.compile(
     rf"(?i)(?<![\w.])([a-z_]\w*)['\"`]?\s*[,|:(]\s*(?:['\"]?(?:data_?)?type['\"]?\s*:\s*)?['\"]?{_TYPE}"
 )
-# Finds what may be a schema at a tenth of the cost. A worker asks for each long result.
+# Finds what may be a schema at a tenth of the cost.
 _A_TYPE = re.compile(rf"[,|:(]\s*['\"]?{_TYPE}")
 _CREATE = re.compile(
     rf"(?i)\bcreate\s+(?:\w+\s+)?(?:table|view)\s+(?:if\s+not\s+exists\s+)?(?:{_NAME}\.)?{_NAME}\s*\("
@@ -68,7 +67,7 @@ _NO_COLUMN = frozenset(["primary", "foreign", "unique", "constraint", "key", "ch
 _IN_PARENTHESES = re.compile(r"\([^()]*\)")
 # A whole string of JSON or Python, and whether it is a key.
 _STRING = re.compile(r"\"((?:[^\"\\]|\\.)*+)\"\s*(:(?!\s*\{))?|'((?:[^'\\]|\\.)*+)'\s*(:(?!\s*\{))?")
-# A line, a row or an object with one word in it: a list of names, or of one column.
+# A line, a row or an object with one word in it.
 _ALONE = re.compile(
     r"(?m)^[ \t|*-]*([A-Za-z_]\w*)[ \t|]*$|[(\[]\s*['\"]([A-Za-z_]\w*)['\"]\s*,?\s*[)\]]"
     r"|\{\s*\"\w+\":\s*\"([A-Za-z_]\w*)\"\s*\}"
@@ -161,7 +160,7 @@ class _Read(NamedTuple):
                 pairs.append((owner, member))
         qualifiers -= owners.keys()
         tokens = [token for token in dict.fromkeys(_WORD.findall(text)) if len(token) > 1]
-        # In a query with owners, a called name is a function of the language.
+        # Beside an owner, a called name is a function of the language.
         called = {name.lower() for name in _CALLED.findall(text)} - owners.keys() if owners else set()
         no_names = own | qualifiers | called
         names = [each for each in tokens if each.lower() not in no_names] if len(tokens) > 1 else []
@@ -191,7 +190,7 @@ def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
-    """Return (owner, member) of a result of schema kind; the owner is empty if the call does not tell it."""
+    """Return (owner, member) of a result of schema kind; the owner may be empty."""
     text = _plain(step.result)
     created = False
     for _, owner, body in _CREATE.findall(text):
@@ -222,7 +221,7 @@ def _plain(result: str) -> str:
 
 
 def _is_name(word: str) -> bool:
-    """Whether a word may be a name of a thing: no word of a query, no id, no sentence in one word."""
+    """Whether a word may name a thing: no word of a query, no id, no sentence."""
     if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or _ID.search(word):
         return False
     return len(word.strip("_").split("_")) <= MAX_PARTS

@@ -1,7 +1,7 @@
 """Count who backs a fact: principals, and a few sessions of each.
 
-This one rule holds for every fact of a version. Sessions are no principals. Only if all agents have one owner (a quorum
-of 1) and one name do sessions with different goals stand for agents.
+This one rule holds for every fact of a version. Only if all agents have one owner (a quorum of 1) and one name do
+sessions with different goals stand for agents.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fleetlore.wire.trajectory import Trajectory
 
 __all__ = ["Endings", "Evidence", "Fact", "Facts", "Fleet", "Who"]
 
-# Sessions of one agent that count for a fact, so that one agent cannot declare a table missing for all.
+# Sessions of one agent that count, so that it cannot declare a table missing for all.
 AGENT_SESSIONS = 5
-# Agents that must back a fact even if one is a quorum: one agent alone may be wrong.
+# Even with a quorum of 1, one agent alone may be wrong.
 _LEAST_AGENTS = 2
 # Goals that count in a fleet under one name.
 _MOST_GOALS = 16
@@ -40,7 +40,7 @@ class Who(NamedTuple):
 
 
 class Fleet:
-    """The agents of the sessions learned so far. `quorum`: as in `Settings`."""
+    """The agents of the sessions learned so far."""
 
     def __init__(self, quorum: int = 2) -> None:
         self.agents: set[str] = set()
@@ -59,7 +59,7 @@ class Evidence:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._agents: dict[str, int] = {}
-        # Only while one agent alone has met the fact: a second one shows that the fleet has several names.
+        # Only while one agent alone has met the fact.
         self._goals: dict[int, int] = {}
 
     def add(self, who: Who) -> None:
@@ -79,7 +79,6 @@ class Evidence:
 
     @property
     def sessions(self) -> int:
-        """Number of sessions that met it, a few of each agent."""
         return sum(min(sessions, AGENT_SESSIONS) for sessions in self._counts.values())
 
     @property
@@ -112,7 +111,7 @@ class Endings:
 
 
 class Facts(OrderedDict[Fact, Evidence]):
-    """Evidence by fact. Beyond `most` facts, those met the longest ago are forgotten."""
+    """Evidence by fact. Beyond `most`, those met the longest ago are forgotten."""
 
     def __init__(self, fleet: Fleet, most: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Decide whether a version of the call model may replace the published one, and when it warns of a call.
 
 The candidate foresaw each call before it learned it (prequential evaluation, Dawid 1984), so no call is held out. It
-must predict better than the failure rate of the tool in the same state of a session. On calls that neither had seen it
-must be no worse than the published version. The same calls show where the level of warnings does not hold.
+must predict better than the failure rate of the tool in the same state of a session, and no worse than the published
+version on calls that neither had seen. The same calls show where the level of warnings does not hold.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from models.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
 
-# P(the call fails) from which a call is warned of: of held-out calls above it .78 to .99 failed, by tool.
+# P(the call fails) from which a call is warned of: of held-out calls above it, .78 to .99 failed, by tool.
 _LEVEL = 0.7
-# Calls of each arm, before which warnings are not judged, and after which those without a sure effect end.
+# Calls of each arm before which warnings are not judged, and after which those without a sure effect end.
 _LEAST_TRIALS = 20
 _MANY_TRIALS = 200
-# The newest calls that judge a candidate: first calls and calls after a success. Any model foresees a call after a
-# failure, mostly the same call again. With fewer than the least, nothing is decided.
+# The newest calls that judge a candidate, and the fewest. Calls after a failure do not: any model foresees those.
 _JUDGED = 2_000
 _LEAST_JUDGED = 40
-# Log-loss by which a candidate may be behind the published version: chance makes as much with 40 calls.
+# Log-loss by which a candidate may be behind: chance makes as much with 40 calls.
 _TOLERANCE = 0.02
 
 
@@ -66,7 +65,7 @@ class Trial:
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether calls surely fail more often with the warning, or after many trials not surely less often."""
+        """Whether calls surely fail more often with the warning, or after many not surely less often."""
         if min(self.shown, self.withheld) < _LEAST_TRIALS:
             return False
         low, high = newcombe((self.withheld, self.withheld_failed), (self.shown, self.shown_failed))
@@ -78,7 +77,7 @@ def thresholds(
 ) -> tuple[Threshold, ...]:
     """Return the thresholds of the tools and states whose calls are worth a warning.
 
-    There is none if warnings were in vain, or if surely fewer calls above the level failed than foreseen.
+    There is none if warnings were in vain, or if surely fewer calls above the level failed.
     """
     found = (
         Threshold(*key, _LEVEL, sum(above), len(above))
@@ -102,7 +101,7 @@ class GateReport:
 def judge_candidate(
     foreseen: Iterable[Foreseen], published: bytes | None = None, since: Iterable[Trajectory] = ()
 ) -> GateReport:
-    """Compare a candidate with failure rates, and with the published version on the sessions since that one."""
+    """Compare a candidate with failure rates, and with the published version."""
     judged = [each for each in foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
     if len(judged) < _LEAST_JUDGED:

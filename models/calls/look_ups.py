@@ -1,9 +1,8 @@
 """Learn by which calls sessions look up the names and ids that they lack after a failed call.
 
 A look-up is a call that worked, right after a failure or as the first of its session. Its result listed a schema, or
-held unseen names or ids that a later call used. A word belongs to the call, and not to the session, if enough look-ups
-hold it and their sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not. The code knows no tool
-beforehand. A look-up is shown whole: a part of one means something else.
+held unseen names that a later call used. A word belongs to the call, and not to the session, if enough look-ups hold it
+and their sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not. A look-up is shown whole.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from models.place_names import shows_schema
 
 __all__ = ["Form", "LookUps", "failures_met"]
 
-# The newest failures, kept with the calls that worked next.
+# The newest failures that are kept.
 KEPT = 4_000
-# Words and literals of this share of a tool's look-ups, by at least so many agents, are the call's own.
+# Words of this share of a tool's look-ups, by enough agents, are the call's own.
 _SHARED = 0.05
-# Share of the sessions with this kind of failure that surely made the look-up next.
+# Share of the sessions with this failure that surely made the look-up next.
 _LEAST_RATE = 0.1
 _MAX_TEXT = 80
 _MOST = 200
@@ -40,7 +39,7 @@ _TOKEN = re.compile(r"('[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*)|[^\W\d][\w.]*")
 _NAMED = re.compile(r"[^\W\d]\w+|\b\d{5,}\b")
 _ARGUMENTS = re.compile(r"\([\w.-]+(?:, [\w.-]+)*\)")
 _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
-# A call inside of another, which each session names otherwise: `step_3[SHOW TABLES]`.
+# A call inside of another: `step_3[SHOW TABLES]`.
 _WRAPPED = re.compile(r"<name>\s?(?:\[([^\[\]]*)\]|\(([^()]*)\))")
 
 
@@ -49,7 +48,7 @@ Form = tuple[str, str]
 
 
 class _Met(NamedTuple):
-    """A failure, and the next call that worked, of any tool. `shown`: words that the session met before it."""
+    """A failure, and the next call that worked, of any tool. `shown`: words that the session met before."""
 
     tool: str
     kind: str
@@ -66,11 +65,8 @@ def failures_met(
 ) -> Iterator[_Met]:
     """Yield a session's first failure of each kind with the call that worked next, and its first call if that worked.
 
-    Free text that failed without naming one of its words lacks no names, so it is left out.
-
-    Args:
-        kinds: the kind of failure of each call and its names, or None if the call worked.
-        place: the session's place, or "" if unknown.
+    `kinds`: the kind of failure of each call and its names, or None. Free text that failed without naming one of its
+    words lacks no names, so it is left out.
     """
     calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
     if calls and not calls[0].failed:
@@ -105,7 +101,7 @@ def _said(step: Step) -> str:
     arguments = object_of(step.arguments)
     if _is_free_text(step):
         only = list((arguments or {}).values())
-        # If a tool has one text as its argument, the argument's name is no part of the look-up.
+        # The name of a tool's only argument is no part of the look-up.
         text = only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
         return "" if _ARGUMENTS.fullmatch(text) else text  # it would pass for names of arguments, which are not masked
     return "" if arguments is None else f"({', '.join(arguments)})"
@@ -145,7 +141,7 @@ class LookUps:
         self._met.extend(met)
 
     def said(self) -> tuple[LookUp, ...]:
-        """Return the most frequent look-up after each kind of failure, if it is surely frequent enough."""
+        """Return the most frequent look-up after each kind of failure, if it is frequent enough."""
         own = self.own_words()
         met: defaultdict[tuple[str, str], list[_Met]] = defaultdict(list)
         for each in self._met:
@@ -156,7 +152,7 @@ class LookUps:
         return tuple(found[:_MOST])
 
     def own_words(self) -> defaultdict[str, frozenset[str]]:
-        """By tool, words and literals that belong to its look-ups and not to one session."""
+        """By tool, words that belong to its look-ups and not to one session."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         shown: defaultdict[str, Counter[str]] = defaultdict(Counter)
         agents: defaultdict[tuple[str, str], Evidence] = defaultdict(lambda: Evidence(self._fleet))
@@ -178,7 +174,7 @@ class LookUps:
         return own
 
     def at_places(self) -> dict[str, Form]:
-        """By place, the most frequent look-up of those that enough agents made there."""
+        """By place, the most frequent look-up that enough agents made there."""
         own = self.own_words()
         made: defaultdict[str, Counter[Form]] = defaultdict(Counter)
         agents: defaultdict[tuple[str, Form], Evidence] = defaultdict(lambda: Evidence(self._fleet))
@@ -214,16 +210,13 @@ class LookUps:
 
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
-    """The call's own words in order, by which two look-ups are the same."""
+    """The call's own words in order."""
     words = (token[0].lower() for token in _TOKEN.finditer(text))
     return tuple(dict.fromkeys(word for word in words if word in own))
 
 
 def form(text: str, own: frozenset[str]) -> str:
-    """Return the whole call, with slots for the words and literals that are not its own.
-
-    Returns "" if it has too many slots, or if the name of a function would be one.
-    """
+    """Return the whole call with slots for what is not its own, or "" with too many or if a function's name is one."""
     if _ARGUMENTS.fullmatch(text):
         return text
 

@@ -31,7 +31,7 @@ _MOST = 256
 
 
 class NeedRecords:
-    """How calls with each value ended, by tool, argument and field. Those met the longest ago are forgotten first."""
+    """How calls with each value ended, by tool, argument and field."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -39,7 +39,7 @@ class NeedRecords:
         self._known: OrderedDict[tuple[str, str, str], dict[str, Endings]] = OrderedDict()
 
     def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
-        """Add a session: the first call of each end with each mark."""
+        """Add the first call of each end with each mark."""
         objects = KnownObjects()
         met: set[tuple[str, Mark | None, bool]] = set()
         for step, kind in zip(session.calls, kinds, strict=True):
@@ -97,7 +97,7 @@ class OldValues:
         self._known: OrderedDict[int, tuple[Evidence, Evidence]] = OrderedDict()
 
     def learn(self, who: Who, calls: Sequence[Step]) -> None:
-        """Take in the calls of a session, in order and without those that failed for a passing reason."""
+        """Learn the calls of a session, in order and without those that failed for a passing reason."""
         failed: dict[str, frozenset[int]] = {}
         replaced: set[int] = set()
         worked: set[int] = set()
@@ -131,6 +131,5 @@ class OldValues:
 
 
 def _keys(call: Step) -> frozenset[int]:
-    """Names and values of the arguments. A word of a text means something else in another text."""
     found = parts_of(object_of(call.arguments))
     return frozenset([old_value_key(call.tool, part) for part, is_argument in found if is_argument])

@@ -13,7 +13,7 @@ from models.place_names import Told
 
 __all__ = ["PlaceRecords"]
 
-# Names kept of a place. Those met the longest ago are forgotten first.
+# Names kept of a place.
 KEPT = 4_096
 _SAID_WORDS = 160
 _MOST_MEMBERS = 48
@@ -68,8 +68,7 @@ class PlaceRecords:
     def said(self, most: int, look_ups: Mapping[str, Form]) -> dict[str, Place]:
         """Return those that a version holds, by place, the best backed first.
 
-        `most` bounds the names of all places, and half of it the members. Places without a name are left out.
-        `look_ups`: by place.
+        `most` bounds the names of all places, and half of it the members. `look_ups`: by place.
         """
         found = [
             (-sum(ended), place, name, ended)
@@ -109,7 +108,7 @@ class PlaceRecords:
 
 
 def _count(facts: Facts[Fact], met: Iterable[Fact], who: Who) -> None:
-    for fact in sorted(met):  # type: ignore[type-var]  # the order decides which are forgotten first
+    for fact in sorted(met):  # type: ignore[type-var]  # the order decides what is forgotten first
         facts.count(fact, who)
 
 

@@ -1,8 +1,7 @@
 """Learn a version of the call model from closed sessions.
 
-A version is a function of the *set* of sessions: they are sorted by time and learned in one pass, so a replay of the
-log gives the same bytes. Each call is foreseen before it is learned. These forecasts set the thresholds and feed the
-gate, so every figure is of unseen calls.
+A version is a function of the *set* of sessions: they are sorted by time and learned in one pass. Each call is foreseen
+before it is learned, so every figure of thresholds and gate is of unseen calls.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ __all__ = ["CallTraining", "TrainedCalls", "train"]
 
 # Calls that may be learned again beside a new one.
 _REPLAYED = 10_000
-# Calls that are learned again for a version, about 30 ms of CPU.
+# Calls that are learned again for a version.
 _BALANCING = 1_024
 # The newest calls kept of one tool in one state.
 _FORESEEN = 4_000
-# Names of places in a version. A failure with its names takes five times the room of a name.
+# Names of places in a version.
 MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
-# A version keeps at least this share of the weights, the greatest ones. Names matter more than the small ones.
+# A version keeps at least this share of the weights. Names matter more than the small ones.
 _LEAST_SHARE = 1 / 8
-# Failures kept that named something in the call, and how often one must fail to be in a version.
+# Kept failures that named something in the call, and how often one must fail to be in a version.
 _KEPT_NAMED = 50_000
 _SAID_RATE = 0.4
 # Calls of an agent and tool that always count in full.
@@ -56,7 +55,7 @@ _FREE_CALLS = 4
 Key = tuple[str, str, tuple[str, ...]]
 # Adagrad (Duchi et al. 2011) over hashed features: one pass, no dictionary of features.
 _RATE = np.float32(0.1)
-# Decay of the squared gradients at each call, so that the model can still learn when the world changes.
+# Decay of the squared gradients: the world may change.
 _DECAY = np.float32(0.999)
 # Kinds are rare and do not decay.
 _KEEP = np.float32(1.0)
@@ -64,16 +63,16 @@ _START = 1e-2
 
 
 class NamedFailures:
-    """Failures that named something in the call, and how other calls with these names ended, over all sessions."""
+    """Failures that named something in the call, and how other calls with these names ended."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        # Sessions in which a call failed so, and in which one held the names.
+        # Sessions in which a call failed so, and which held the names.
         self._known: OrderedDict[Key, tuple[Evidence, Evidence]] = OrderedDict()
         self._of_name: dict[tuple[str, str], list[Key]] = {}
 
     def learn(self, who: Who, calls: Iterable[tuple[str, frozenset[str], Key | None]]) -> None:
-        """Add the calls of a session: tool, names in the call, and its failure if it failed for names."""
+        """Add the calls of a session: tool, names, and the failure of one that failed for names."""
         held: set[Key] = set()
         failed: set[Key] = set()
         for tool, names, key in calls:
@@ -118,7 +117,7 @@ class TrainedCalls:
 
 
 def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
-    """Learn a version from the newest revisions of sessions. It takes 0.2 ms a call."""
+    """Learn a version from the newest revisions of sessions."""
     newest: dict[str, Trajectory] = {}
     for session in sessions:
         known = newest.get(session.id)
@@ -169,7 +168,7 @@ class CallTraining:
         self._tools: Counter[str] = Counter()
 
     def learn(self, session: Trajectory) -> None:
-        """Learn a session that ended after those before. All its calls are foreseen before any is learned."""
+        """Learn a session that ended after those before."""
         who, context = Who.of(session), CallContext(session.goal)
         self._fleet.agents.add(who.agent)
         made = list(self._made(session, context))
@@ -229,8 +228,7 @@ class CallTraining:
         return weights
 
     def _document(self) -> bytes:
-        """All weights and names if they fit. Otherwise the small weights go first, then names of places and
-        failures."""
+        """All weights and names that fit: first small weights go, then names of places and failures."""
         weights = self._balanced()
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
@@ -270,8 +268,7 @@ class CallTraining:
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
     def _weight(self, tool: str, agent: str) -> float:
-        """Calls beyond the median agent's number of calls of the tool fade: together they count as much as the first
-        ones."""
+        """Calls beyond the median agent's number fade: together they count as much as the first ones."""
         made = self._made_by[tool]
         usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
         return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)
@@ -315,8 +312,6 @@ class _HashedWeights:
 
 
 class CallWeights(_HashedWeights):
-    """P(a call fails). `bias`: of all calls."""
-
     def __init__(self) -> None:
         super().__init__(CALL_BITS)
         self.bias = 0.0
@@ -326,7 +321,6 @@ class CallWeights(_HashedWeights):
         return failure_chance(self.weights, self.bias, found)
 
     def learn(self, found: Features, failed: bool, weight: float = 1.0) -> None:
-        """Step towards how the call ended. `weight`: 0..1."""
         slope = weight * (self.fails(found) - failed)
         self._step(call_cells(found), np.float32(slope) * found.values, _DECAY)
         self._bias_square += slope * slope
@@ -334,7 +328,7 @@ class CallWeights(_HashedWeights):
 
 
 class KindWeights(_HashedWeights):
-    """P(kind of failure | the call fails), over the first `MAX_KINDS` kinds that came three times."""
+    """P(kind of failure | the call fails), over the first `MAX_KINDS` that came three times."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(KIND_BITS)

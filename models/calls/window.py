@@ -1,11 +1,8 @@
 """Keep the sessions that a version of the call model is learned from: the newest, and not too many of one agent.
 
-The choice is a function of the set of sessions, not of their order or of how often they came.
-
-`Passes` learn the window in slices: the newest sessions at once, and the whole window in a second pass. A pass learns
-in order and only goes on: it cannot add a late session or drop one. So the second pass learns the window from nothing,
-with most of each slice, until it replaces the first. A version is a function of the set of sessions that its pass
-learned, however they were sliced.
+The choice is a function of the set of sessions. `Passes` learn them in slices: the newest at once, and the whole window
+in a second pass. A pass learns in order and cannot add a late session or drop one. So the second one learns the window
+from nothing, with most of each slice, until it replaces the first.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from models.calls.training import CallTraining, TrainedCalls
 __all__ = ["SESSIONS", "KeptSession", "Passes", "SessionWindow", "first_offsets"]
 
 SESSIONS = 10_000
-# One agent has at most this share of the window, however much it sends.
+# One agent has at most this share of the window.
 _AGENT_SHARE = 0.25
 # Or so many sessions, if the others have fewer.
 AGENT_SESSIONS = 50
@@ -62,7 +59,7 @@ class SessionWindow:
         return True
 
     def forget_before(self, partition: int, offset: int) -> None:
-        """Drop what older records of a partition brought: a restart does not read them again."""
+        """Drop what older records brought: a restart does not read them again."""
         old = [each.id for each in self._kept.values() if each.partition == partition and each.offset < offset]
         for session in old:
             del self._kept[session]
@@ -73,8 +70,7 @@ class SessionWindow:
     def chosen(self) -> list[KeptSession]:
         """The sessions to learn from, oldest first.
 
-        An agent has at most a third of the sessions that all others have, which is a quarter of the window. A fleet's
-        only agent has all.
+        An agent has at most a third of what all others have, a quarter of the window; a fleet's only agent has all.
         """
         self._prune()
         sessions = Counter(each.agent for each in self._kept.values())
@@ -92,7 +88,7 @@ class SessionWindow:
 
 
 def first_offsets(sessions: Iterable[KeptSession]) -> dict[int, int]:
-    """By partition, the oldest record that holds one of the sessions."""
+    """By partition, the oldest record of these sessions."""
     firsts: dict[int, int] = {}
     for each in sessions:
         firsts[each.partition] = min(each.offset, firsts.get(each.partition, each.offset))
@@ -120,7 +116,7 @@ class _Pass:
         ids = {each.id for each in known}
         newer = [each for each in chosen if each.id not in ids and (not known or each > known[-1])]
         count = min(most, len(newer))
-        # Evenly spread and with the newest. Ids do not decide, because a sender chooses them.
+        # Evenly spread and with the newest. A sender chooses its ids, so they do not decide.
         self.waiting += [newer[-1 - place * len(newer) // count] for place in reversed(range(count))]
 
     def learn(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
@@ -134,12 +130,12 @@ class _Pass:
         return count
 
     def skip(self) -> None:
-        """Let only the newest session wait. The second pass learns the others."""
+        """Let only the newest session wait."""
         self.waiting = self.waiting[-1:]
 
 
 class Passes:
-    """The pass that serves, and the one that learns the window anew. `training`: makes an empty pass."""
+    """The pass that serves, and the one that learns the window anew."""
 
     def __init__(self, training: Callable[[], CallTraining] = CallTraining) -> None:
         self._training = training
@@ -161,12 +157,9 @@ class Passes:
         pace: Callable[[], object] = lambda: None,
         is_late: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Learn about `most` sessions of the window, and return their number.
+        """Learn about `most` sessions of the window, oldest first, and return their number.
 
-        Args:
-            chosen: the window, oldest first.
-            pace: called after each session.
-            is_late: asked after each session. Once true, only the newest session is learned before the return.
+        `pace` and `is_late` are called after each session. Once late, only the newest one is still learned.
         """
         if self._serving.sessions == chosen[: len(self._serving.sessions)]:
             self._anew = None
