@@ -1,8 +1,7 @@
 """Compare two calls: is the later one a repair of the earlier one, and what was changed?
 
 Texts are compared as bags of tokens, JSON objects by keys and values. `distance` is cheap, since every pair of calls
-needs it; `masked_difference` describes the one chosen pair. Results are cached, because a stuck agent repeats the same
-few calls.
+needs it; `masked_difference` describes the one chosen pair. A stuck agent repeats a few calls, so results are cached.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, ma
 __all__ = ["distance", "is_route"]
 
 _MAX_TOKENS = 300
-# Pairs of equal words in two texts. Texts with more are not compared.
+# Pairs of equal words in two texts beyond which they are not compared.
 _MAX_PAIRS = 40_000
 # Share of words that two attempts at the same thing have in common.
 _RELATED = 0.5
 # A change in more parts, or in more characters, is not quoted.
 _MAX_RUNS = 3
 _MAX_SAID = 200
-# Characters shown of an argument's value.
 _MAX_VALUE = 48
 _MAX_ROUTE = 80
 
@@ -39,16 +37,16 @@ _MARKS = {" ": "·", "\t": "⇥", "\n": "⏎", "\r": "␍"}
 # White space that does not always stand between two words.
 _SPACE = re.compile(r"(?<!\S) +|\s{2,}|[^\S ]")
 _DIGITS = re.compile(r"\d+")
-# A URL without a query, or its path: words and versions, without a number or a code that names one thing.
+# A URL without a query, or its path, without a number or a code that names one thing.
 _ROUTE = re.compile(r"(?P<host>https?://[\w.-]+(?::\d+)?)?(?P<path>(?:/(?:[A-Za-z][A-Za-z_-]*|v\d+(?:\.\d+)?))+)/?")
 _VERSIONED_PATH = re.compile(r"/(?:v\d+(?:\.\d+)?|api)(?:/|$)")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _NUMERIC = re.compile(r"\d+(?:\.\d+)?")
-# The value of such an argument is one of a list that the tool offers: `gpt-4-0314`, `node:22-alpine`.
+# Such a value is one of a list that the tool offers: `gpt-4-0314`, `node:22-alpine`.
 _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
-# A masked literal (`fleetlore.fingerprint.literals`), alone or as the value of an argument. No agent can send it.
+# A masked literal, alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
 # A masked literal within a longer name, such as `shop.<id>`. The quoted texts and slices of a program are none.
 _PARTLY_MASKED = re.compile(r"\w[.:/@-]?<(?:date|email|id|number|path|url)>|<(?:date|id|number|path)>[.:/@-]?\w")
@@ -71,7 +69,7 @@ def _parsed(text: str) -> _Text:
 
 
 def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
-    """The bag as a set: the second "a" is "2 a", which is no token. Sets intersect faster than counts."""
+    """The bag as a set, in which the second "a" is "2 a". Sets intersect faster than counts."""
     counts = Counter(tokens)
     again = [f"{time} {token}" for token, count in counts.items() if count > 1 for time in range(2, count + 1)]
     return frozenset(counts).union(again)
@@ -79,7 +77,7 @@ def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _values(text: str) -> dict[str, Any] | None:
-    """Return arguments by name. The name of a nested one is its path, joined by line breaks."""
+    """Return arguments by name; that of a nested one is its path, joined by line breaks."""
     found = object_of(text)
     return None if found is None else dict(_flat(found))
 
@@ -97,7 +95,7 @@ def _name(key: str) -> str:
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """Sequences too repetitive to compare within milliseconds give one replacement."""
+    """Sequences too repetitive to compare give one replacement."""
     counts, others = Counter(old), Counter(new)
     if sum(count * others[each] for each, count in counts.items()) > _MAX_PAIRS:
         return [("replace", 0, len(old), 0, len(new))]
@@ -108,7 +106,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 def distance(failed: str, worked: str) -> int | None:
     """Count the tokens removed and added between two calls of a tool: 0 for the same call.
 
-    Returns None if they share less than half of their words, or differ in numbers and ids only.
+    None: they share less than half of their words, or differ in numbers and ids only.
     """
     if failed == worked:
         return 0
@@ -122,10 +120,7 @@ def distance(failed: str, worked: str) -> int | None:
 
 
 def is_of_one_value(failed: str, worked: str) -> bool:
-    """Whether two calls differ only in the value of one argument, which is neither a command nor a program.
-
-    Only then may `masked_difference` have a `value`.
-    """
+    """Whether two calls differ only in the value of one argument, which is neither a command nor a program."""
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
         return False
@@ -149,9 +144,8 @@ def masked_difference(
 ) -> Difference | None:
     """Return the change between two calls.
 
-    Returns None if they are alike once masked, if too much was changed to show, or if an argument got another value
-    that is not plain. `known`: words that are no literals to the reader. `named`: words that the error names as wrong;
-    of several changes only theirs are shown.
+    None: they are alike once masked, too much was changed, or an argument got a value that is not plain. `known`: words
+    that are no literals to the reader. `named`: words that the error names as wrong, whose changes alone are shown.
     """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
@@ -198,7 +192,7 @@ def _names_nothing(part: str, other: str) -> bool:
 
 
 def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:
-    """Another value of one argument, if it names no thing, and both values are short and plain, or routes."""
+    """Another value of one argument that names no thing, if both values are short and plain, or routes."""
     name, was, now = _name(key), old[key], new[key]
     if not _are_routes(was, now, old) and (is_identity(name) or not (_is_plain(was, name) and _is_plain(now, name))):
         return None
@@ -241,7 +235,7 @@ def _is_plain(value: Any, key: str = "") -> bool:
     if isinstance(value, str):
         if _NUMERIC.fullmatch(value) or (_VERSION_KEY.search(key) and _VERSION.fullmatch(value)):
             return len(value) <= _MAX_VALUE
-        # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin, which is no path.
+        # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin.
         masked = masked_text(value)
         return 0 < len(value) <= _MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))
     return isinstance(value, bool | int | float)
@@ -279,7 +273,7 @@ class _Shown:
         self.words = tuple([word for _, _, word in self._tokens])
 
     def quote(self, start: int, end: int) -> str:
-        """Tokens `start`..`end` on one line, joined as in the text, without what ends a statement."""
+        """Tokens on one line, joined as in the text, without what ends a statement."""
         said, last = "", None
         for begin, stop, word in self._tokens[start:end]:
             said += (" " if last is not None and begin > last else "") + word
@@ -337,7 +331,7 @@ def _value_overlap(old: Any, new: Any) -> float:
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """A number under a key that is no id, or a version, is a setting. Any other value names a thing."""
+    """A number under a key that is no id, or a version, is a setting. Other values name a thing."""
     was, now, name = old[key], new[key], _name(key)
     if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
         is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None
@@ -356,5 +350,5 @@ def _overlap(old: _Text, new: _Text) -> float:
 
 
 def _edited(old: _Text, new: _Text) -> int:
-    """Tokens removed and added; at least 1, since a new order is a change too."""
+    """Tokens removed and added; at least 1, since a new order is a change."""
     return max(1, len(old.bag ^ new.bag))

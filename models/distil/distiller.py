@@ -1,10 +1,9 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-A `recovery` is a call that failed and worked once it was changed (`models.distil.recovery`), or a name that was looked
-up after an error had rejected another (`_looked_up`). A `strategy` is the calls that solved a task; it becomes an item
-once several agents solved it by exactly these calls. Whole calls are compared, and shown without literals. Transient
-errors and those that only say that the call failed teach nothing. Pure and deterministic: an item's id is made of its
-content, so contributions of many sessions meet in one item in any order.
+A `recovery` is a call that worked once it was changed (`models.distil.recovery`), or a name that was looked up after an
+error had rejected another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are shown without
+literals. Transient errors and those that only say that the call failed teach nothing. An item's id is made of its
+content, so contributions of many sessions meet in one item.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ __all__ = ["distil"]
 _MAX_OUTLINE = 24
 _MAX_OUTLINE_BYTES = 3_000
 THOUGHT = "thought"
-# Finds a thought in arguments that cannot be parsed, because they are cut or written as Python.
+# Finds a thought in arguments that cannot be parsed.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
 _STRINGS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _CALLED = re.compile(r"\b([A-Za-z_]\w+)(?=\()")
@@ -84,7 +83,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
 
 
 def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
-    """Return the calls by which a session solved its goal, without those that failed."""
+    """Return the calls by which a session solved its goal."""
     trajectory = judgment.trajectory
     if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
         return []
@@ -108,7 +107,7 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
 
 
 def _is_thought(call: Step) -> bool:
-    """Whether a call only notes a thought (`think(thought=…)`), which other agents need not repeat."""
+    """Whether a call only notes a thought (`think(thought=…)`)."""
     values = object_of(call.arguments)
     return THOUGHT in values if values is not None else _THOUGHT.match(call.arguments) is not None
 
@@ -119,7 +118,7 @@ def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
     limit = MAX_STEP
     while True:
         texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
-        # A state holds eight outlines and must fit a field of the store: up to six bytes a character in escaped JSON.
+        # A state holds eight outlines and must fit a field: up to six bytes a character in escaped JSON.
         short = 6 * sum(map(len, texts)) <= _MAX_OUTLINE_BYTES
         if short or limit <= 8 or len(orjson.dumps(texts)) <= _MAX_OUTLINE_BYTES:
             return texts
@@ -156,7 +155,7 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 
 def _called_instead(calls: Calls, place: int, by: Step) -> list[str]:
-    """Names that a working call calls, and that no call before it held: `concat` after `append` was rejected."""
+    """Names that a working call calls, and no call before it held: `concat` after `append` was rejected."""
     texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
     before = {name for text in texts for name in NAME.findall(text.lower())}
     called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))

@@ -2,9 +2,8 @@
 
 A case is a failed call and the next attempt at the same thing with other arguments. The change helped if the class of
 the failure is gone and a changed call worked. A session backs a change that helped more often than not, and contradicts
-it otherwise. The environment itself showed what works, so the verdict on the session is not needed.
-
-An item's id is a hash of its whole text, so its evidence belongs to that very text.
+it otherwise. The environment showed what works, so the session's verdict is not needed. An item's id is a hash of its
+whole text, so its evidence belongs to that very text.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from models.memory.quality import ERROR
 
 __all__ = ["LESS"]
 
-# Candidates of one session: an agent that is stuck tries everything. Changes that helped come first.
+# Candidates of one session. Changes that helped come first.
 _MAX_RECOVERIES = 48
 _MIN_NAME = 3
 
@@ -57,7 +56,7 @@ _OPTION = re.compile(r"(?<![\w\\])\\?['\"]((?:[a-z]{1,12}(?:[_-][a-z]{1,12})?|[A
 
 
 class _Way(NamedTuple):
-    """A change of a failed call (`done`) and the error that it is against, as they are shown."""
+    """A change of a failed call (`done`) and the error that it is against."""
 
     pattern: str
     error: str
@@ -77,7 +76,7 @@ class _Tried:
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """Return at most `_MAX_RECOVERIES` candidates, those that helped first."""
+    """Return the candidates, those that helped first."""
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
     return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
@@ -118,10 +117,10 @@ def _change(
     by = calls[min(sizes)[1]] if helped and sizes else after
     if failed.is_cut or by.is_cut or (helped and not sizes):
         return None
-    # Many sessions decide whether another value helps. For other changes one session must be clear: another tool's call
-    # may have helped instead, and a failed attempt may have had another reason.
+    # For changes other than a value's, one session must be clear: another tool's call may have helped instead, and a
+    # failed attempt may have had another reason.
     of_value_alone = not helped or any(calls[at].tool != failed.tool for at in between)
-    # Most attempts meet the error again, and comparing two texts is the slowest step.
+    # Comparing two texts is the slowest step.
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     known = known_of(failed) | _options(failed, by)
@@ -137,7 +136,7 @@ def _change(
 def _options(failed: Step, by: Step) -> frozenset[str]:
     """Return the literal that replaced an option which the error rejects by name: `ME` for `M`.
 
-    It is the tool's and nobody's own, so it is not masked, and the gate shows it where a quorum used it.
+    It is the tool's and nobody's own, so it is not masked.
     """
     if not _OF_OPTION.search(said(failed)):
         return frozenset()
@@ -156,7 +155,7 @@ def _tries_the_same(call: Step, other: Step) -> bool:
 
 
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
-    """Asking for less solves another task. But a part that the error rejects by name was wrong."""
+    """Asking for less solves another task, unless the error rejects the part by name."""
     if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
         return True
     removed, added = _words(*change.was), _words(*change.now)
@@ -167,7 +166,7 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
-    """Bringing a name from elsewhere (`import math`) helps others too."""
+    """Whether only its author needs the change. A name brought from elsewhere (`import math`) helps others."""
     if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:

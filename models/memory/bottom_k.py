@@ -1,13 +1,11 @@
 """Count sessions in a bounded sample that counts no session twice and that no single agent can fill.
 
 An incremented count is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions, each
-with its own cumulative value. Merging takes the union, and joins the two values of one session: it commutes, and
-repeating it changes nothing. Of each agent's sessions those with the smallest hashes are kept (a bottom-k or KMV
-sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more of every
-agent, until there are `k`. So an agent that sends much takes only the room that no other needs. The kept sessions
-depend on the set alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact.
-Above, sums are estimates for each agent; with one agent alone their relative standard error is about 1/sqrt(k - 2).
-Calls and failures come from the same sessions, so a rate never exceeds 1.
+with its own cumulative value: merging takes the union and joins the two values of one session. Of each agent's sessions
+those with the smallest hashes are kept (a bottom-k or KMV sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to
+`TURN` of every agent, then up to `TURN` more of every agent, until there are `k`. The kept sessions depend on the set
+alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact. Above, sums are
+estimates; with one agent alone their relative standard error is about 1/sqrt(k - 2).
 """
 
 from __future__ import annotations
@@ -34,19 +32,18 @@ _Ordered = TypeVar("_Ordered", bound="_Revised")
 K = 256
 # Hash of an agent's name, or a negative number where an erased session was.
 AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
-# Sessions of an agent that are kept before another has more of them.
+# Sessions of an agent that are kept before another's.
 TURN = 4
 # Sessions of one agent that count for the results of sending a call again.
 AGENT_RESENDS = 10
-# A single agent for which such a call worked is left out if it failed for at least so many others.
+# A single agent for which it worked is left out if it failed for at least so many others.
 _SEVERAL = 3
 WELL, BADLY = 1, 2
 
 
 class _OfAgent(Protocol):
     @property
-    def agent(self) -> int:
-        """Hash of the agent's name; negative where an erased session was."""
+    def agent(self) -> int: ...
 
 
 class _Revised(_OfAgent, Protocol):
@@ -61,19 +58,18 @@ class _BottomK(ABC, Generic[T]):
     def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
         self.k = k
         self.kept: dict[int, T] = dict(kept)
-        # Indexes of a full sample. `_of_agent` holds the sorted sessions of each agent. `_order` holds the turn and
-        # hash of each agent's last session with the agent, sorted: the last of these goes next.
+        # Indexes of a full sample: the sorted sessions of each agent, and the sorted ranks of the agents' last ones.
         self._of_agent: dict[int, list[int]] = {}
         self._order: list[tuple[int, int, int]] = []
 
     @staticmethod
     @abstractmethod
     def join(old: T, new: T) -> T:
-        """The value that two values of one session make: commutative, associative and idempotent."""
+        """Join two values of one session: commutative, associative and idempotent."""
 
     @abstractmethod
     def placeholder(self, agent: int) -> T:
-        """The value that stands where an erased session was: it counts for nothing. `agent`: negative."""
+        """The value that stands where an erased session was. `agent`: negative."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.k == other.k and self.kept == other.kept
@@ -101,13 +97,13 @@ class _BottomK(ABC, Generic[T]):
         return True
 
     def has_room(self, session: int, agent: int) -> bool:
-        """Whether a session's value would be kept: the sample is not full, or another session would go for it."""
+        """Whether a session's value would be kept."""
         if not self.is_full or session in self.kept:
             return True
         if not self._of_agent:
             self._index()
         own = self._of_agent.get(agent, [])
-        # With one more session of this agent its last one is the next in turn.
+        # With one more session its agent's last one is the next in turn.
         return bool(own and session < own[-1]) or (len(own) // TURN, session) < self._order[-1][:2]
 
     def shrink(self, k: int) -> None:
@@ -124,7 +120,7 @@ class _BottomK(ABC, Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Whether it may represent more sessions than it keeps, so that sums are estimates."""
+        """Whether it may represent more sessions than it keeps."""
         return len(self.kept) >= self.k
 
     def _make_room(self, session: int, agent: int) -> None:
@@ -159,7 +155,7 @@ class _BottomK(ABC, Generic[T]):
         return any([self.add(session, value) for session, value in other.kept.items()])
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Without placeholders, a full sample would seem complete and count 256 sessions instead of thousands."""
+        """Without placeholders, a full sample would seem complete."""
         gone: defaultdict[int, list[int]] = defaultdict(list)
         for session in sessions:
             if session in self.kept:
@@ -179,7 +175,7 @@ class _BottomK(ABC, Generic[T]):
 
     @property
     def scales(self) -> dict[int, float]:
-        """How many sessions a kept session of each agent represents: 1 while all sessions of that agent are kept."""
+        """How many sessions a kept session of each agent represents."""
         if not self.is_full:
             return dict.fromkeys({value.agent for value in self.kept.values()}, 1.0)
         if not self._of_agent:
@@ -201,15 +197,14 @@ class _BottomK(ABC, Generic[T]):
 
 
 def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
-    """Turn and hash of an agent's last session, and the agent. The greatest of these goes next."""
+    """Turn and hash of an agent's last session, and the agent. The greatest goes next."""
     return (len(own) - 1) // TURN, own[-1], agent
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
-    """Count the sessions of each kind. An agent counts for no more sessions than the median agent, because one agent's
-    sessions may report its own peculiarity, or a lie.
+    """Count the sessions of each kind. An agent counts for no more than the median agent, as it may lie.
 
-    `kinds`: agent and kind of each session. `scales`: how many sessions a session of an agent represents, by default 1.
+    `kinds`: agent and kind of each session. `scales`: how many sessions one of an agent represents, by default 1.
     """
     kept, of_agent = Counter(kinds), Counter[int]()
     for (agent, _), count in kept.items():
@@ -222,10 +217,7 @@ def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> def
 
 
 class LatestSample(_BottomK[_Ordered]):
-    """Keeps the greatest of the values of a session: the newest, where they begin with a revision.
-
-    `void`: makes the value of an agent that counts for nothing.
-    """
+    """Keeps the greatest value of a session. `void`: makes the value of an agent that counts for nothing."""
 
     __slots__ = ("_void",)
 
@@ -242,7 +234,7 @@ class LatestSample(_BottomK[_Ordered]):
 
 
 class SessionCounts(NamedTuple):
-    """Cumulative counts of one session: joining takes the maximum of each figure.
+    """Cumulative counts of one session.
 
     `ended`: 0 unknown, 1 well, 2 badly. `again`: whether a failed call was sent again unchanged with no call that
     worked between: 0 no, 1 it failed each time, 2 and more it worked, so many seconds and 2 after it had failed.
@@ -261,8 +253,7 @@ class SessionCounts(NamedTuple):
 
 class Resends(NamedTuple):
     """Sessions that sent a failed call again unchanged: how many, in how many it worked, for how many agents it ended
-    as in most of them, and the median of the seconds after which it worked. An agent counts for at most `AGENT_RESENDS`
-    sessions."""
+    as in most, and the median of the seconds after which it worked."""
 
     sessions: int
     worked: int
@@ -271,11 +262,8 @@ class Resends(NamedTuple):
 
 
 class SampleTotals(NamedTuple):
-    """Sums over all sessions of a sample.
-
-    `agents`: exact below `k` sessions, a lower bound above. `ended`: number of sessions whose end is known, of which no
-    agent counts for more than the median agent. `failed`: number of those that ended badly.
-    """
+    """Sums over all sessions of a sample. `agents`: above `k` sessions a lower bound. `ended`: sessions whose end is
+    known, of which no agent counts for more than the median agent; `failed`: those that ended badly."""
 
     sessions: int
     agents: int
@@ -286,8 +274,6 @@ class SampleTotals(NamedTuple):
 
 
 class CountSample(_BottomK[SessionCounts]):
-    """Counts of one subject by session: of a tool, a call or a failure pattern."""
-
     __slots__ = ()
 
     @staticmethod
@@ -303,7 +289,7 @@ class CountSample(_BottomK[SessionCounts]):
 
     @property
     def totals(self) -> SampleTotals:
-        """One pass over the kept sessions: a busy pattern asks with every write."""
+        """One pass: a busy pattern asks with every write."""
         known = self.seen
         if not known:
             return SampleTotals(0, 0, 0, 0, 0, 0)
@@ -313,7 +299,6 @@ class CountSample(_BottomK[SessionCounts]):
 
     @property
     def resends(self) -> Resends | None:
-        """What came of calls that were sent again, or None if none was."""
         ended: dict[int, list[int]] = {}
         for _, seen in self.sorted() if any(seen.again for seen in self.kept.values()) else ():
             if seen.again and len(ended.setdefault(seen.agent, [])) < AGENT_RESENDS:
@@ -348,8 +333,7 @@ class CountSample(_BottomK[SessionCounts]):
         return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
 
     def to_rows(self) -> list[list[Any]]:
-        """Rows (session, agent, calls, failures, ended, and `again` if it is not 0), sorted: equal samples give equal
-        rows."""
+        """Sorted rows (session, agent, calls, failures, ended, and `again` if it is not 0)."""
         return [[session, *(seen if seen.again else seen[:-1])] for session, seen in self.sorted()]
 
     @classmethod
@@ -358,9 +342,9 @@ class CountSample(_BottomK[SessionCounts]):
 
 
 class FirstSeen(dict[int, float]):
-    """The two agents (hashes of their principals) that met something first, each with the broker's earliest time.
+    """The two agents (hashes) that met something first, each with the broker's earliest time.
 
-    A function of the set of sightings. The second one's time counts: one alone could send early what others will meet.
+    The second one's time counts: one alone could send early what others will meet.
     """
 
     @classmethod
@@ -382,5 +366,5 @@ class FirstSeen(dict[int, float]):
 
     @property
     def moment(self) -> float:
-        """When the second one met it; the first one while it is alone, and 0 without any."""
+        """When the second one met it; the first one while it is alone."""
         return max(self.values(), default=0.0)

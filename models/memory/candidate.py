@@ -1,12 +1,10 @@
-"""Define the contribution of one session to a memory item, and weigh it.
+"""Define the contribution of one session to a memory item, and weigh it, as functions of the set of contributions.
 
 near-duplicates   Contributions with the same lesson share one id, whatever their wording.
 contradictions    They count on the item itself, and the newer and better backed side wins.
 age               A session's weight halves every half-life of event time.
 harm              A call that could do harm is shown only after several agents have made it.
-ways              A way solved one goal of one task. It is shown once `QUORUM_AGENTS` agents made exactly these calls.
-
-All are functions of the set of contributions: no order of arrival, no clock.
+ways              A way of a goal is shown once `QUORUM_AGENTS` agents made exactly these calls.
 """
 
 from __future__ import annotations
@@ -37,13 +35,12 @@ SUCCESS_ABOVE = 0.8
 # Goals that must back a lesson which may hold for one task only.
 SEVERAL_GOALS = 2
 
-# Pattern ids are hexadecimal, so none begins like this: an agent reports both in one list.
+# Pattern ids are hexadecimal, so none begins like this.
 _ITEM_PREFIX = "item"
-# Number of agents that must have made a call that could do harm before others are shown it.
+# Agents that must have made a call that could do harm before others are shown it.
 QUORUM_AGENTS = 3
 # Steps of a half-life; a session younger than one step counts as new.
 _AGE_STEPS = 32
-# A strategy is shown with at most this many lines, and a title of this many characters.
 _MAX_LINES = 8
 _MAX_TITLE = 160
 
@@ -52,21 +49,18 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """One session's contribution to the memory item `item_id`; those of many sessions merge into an `ItemState`.
 
     Attributes:
-        item_id: `_ITEM_PREFIX` and 28 hex digits, derived from the lesson, so that sessions agree on it independently.
+        item_id: derived from the lesson, so that sessions agree on it independently.
         side: successes back an item, and failures contradict a recovery. `withdrawn` means that the session, judged
             again, no longer teaches this.
-        session: key of the trajectory that contributes (`Trajectory.id`).
+        session: `Trajectory.id`.
         revision: `Trajectory.revision`. The greatest of a session counts.
-        seen: event time in seconds since the Unix epoch.
         came: `Trajectory.came`, or 0 in records of earlier releases.
-        goal: hash of the session's goal. A session without a goal has the hash of its task, or else of itself.
-        is_open: whether the session goes on. This counts until its contribution of the same or a greater revision
-            arrives.
-        delayed: whether the session got there only after another failure or look-up, and not by its next call.
-        least_goals: number of different goals that the backing sessions need before the item is published.
-        calls: the session's calls in order, one text each, if this is a strategy. The `title` is then its goal.
-        title, description, content, when, tool, pattern, task, remedy, was, now, danger, version:
-            as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
+        goal: hash of the session's goal, or else of its task or itself.
+        is_open: the session goes on. This counts until its contribution of the same or a greater revision arrives.
+        delayed: whether the session got there only after another failure or look-up.
+        least_goals: different goals that the backing sessions need before the item is published.
+        calls: the session's calls in order, if this is a strategy. The `title` is then its goal.
+        title, …, version: as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
     item_id: str
@@ -124,7 +118,6 @@ class _Origin(TypedDict):
 
 
 def origin(trajectory: Trajectory) -> _Origin:
-    """The session's fields, as it is now."""
     return _Origin(
         tenant=trajectory.tenant,
         session=trajectory.id,
@@ -138,22 +131,16 @@ def origin(trajectory: Trajectory) -> _Origin:
 
 
 def item_id(version: str, kind: str, *key: str) -> str:
-    """Another `version` of its distiller gives other ids, so items of two distillers never mix.
-
-    The id is the same in every tenant, so that an imported item merges with what the tenant learned itself.
-    """
+    """Another `version` of its distiller gives other ids. An id is the same in every tenant, so that an imported item
+    merges with what the tenant learned itself."""
     return _ITEM_PREFIX + pattern_id("item", version, DEFAULT_TENANT, kind, *key)[:28]
 
 
 class Contributor(NamedTuple):
     """The newest verdict on one session; the greater of two counts.
 
-    Attributes:
-        way: hash of the whole content of its contribution.
-        form: unused. It keeps the position of a field that stored rows have.
-        goal: hash of its goal.
-        delayed: as in `Candidate`.
-        danger: whether a call of it could do harm.
+    `way`: hash of the content of its contribution. `form`: unused, keeps the position of a field of stored rows.
+    `danger`: whether a call of it could do harm.
     """
 
     revision: tuple[Count, Moment]
@@ -168,7 +155,7 @@ class Contributor(NamedTuple):
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
-    """Weight of a session relative to the newest one, 0..1: it halves for each half-life that the session is older.
+    """Weight of a session relative to the newest one, 0..1.
 
     Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
     """
@@ -177,7 +164,7 @@ def weight(seen: float, newest: float, half_life_seconds: float) -> float:
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
-    """Weigh the agents of each side and not their sessions (`_by_agents`)."""
+    """Weigh the agents of each side and not their sessions."""
     weights: dict[Side, list[float]] = {"success": [], "failure": []}
     for each, counts in _by_agents(contributors, half_life_seconds):
         weights[each.side].append(counts)
@@ -186,7 +173,7 @@ def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict
 
 
 def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) -> list[tuple[Contributor, float]]:
-    """All sessions of an agent together weigh as much as its newest one, so many lies of one agent count once."""
+    """All sessions of an agent together weigh as much as its newest one."""
     contributors = list(contributors)
     newest = max((each.seen for each in contributors), default=0.0)
     weights = [weight(each.seen, newest, half_life_seconds) for each in contributors]
@@ -200,8 +187,8 @@ def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) ->
 def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: float) -> dict[int, tuple[int, float]]:
     """Return the number of agents that succeeded by each way, and its weight.
 
-    A consistent environment lets all sessions of one way succeed or fail, so a way weighs its successes less its
-    failures, and a wrong verdict is outvoted. `contributors`: each with its way.
+    An environment lets all sessions of one way succeed or fail, so a way weighs its successes less its failures, and a
+    wrong verdict is outvoted. `contributors`: each with its way.
     """
     ways, sessions = zip(*contributors, strict=True) if (contributors := list(contributors)) else ((), ())
     weights: dict[int, list[float]] = {}
@@ -213,7 +200,6 @@ def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: fl
 
 
 def is_unconfirmed(item: MemoryItem) -> bool:
-    """Whether fewer agents than a quorum back what could do harm."""
     return item.danger and item.agents < QUORUM_AGENTS
 
 

@@ -1,9 +1,8 @@
 """Remove end users' identities from what becomes lore: no item quotes one.
 
-An identity is found by form (e-mail, phone, card, IBAN, national id, public IP address: `fleetlore.redact.personal`),
-by name (the value of a field called `email`, `last_name`, `user_id`, `zip`, …), or by company (an identifier in a
-record that holds such a field). A placeholder replaces it wherever the session's contributions quote it. A name that
-stands in free text alone, and in no field, is not recognised.
+An identity is found by form (e-mail, phone, card, …: `fleetlore.redact.personal`), by name (the value of a field called
+`email`, `last_name`, `user_id`, …), or by company (an identifier in a record that holds such a field). A name that
+stands in free text alone is not recognised.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _PERSONAL = (
     r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
     r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?"
 )
-# A field and its value in JSON, or in the rest of JSON that was cut.
+# A field and its value in JSON, or in JSON that was cut.
 _FIELD = re.compile(
     rf'"({_PERSONAL})"\s*:\s*(?:"((?:[^"\\]|\\.){{1,160}})"|(\d{{3,20}})\b|\[([^\[\]{{}}]{{1,400}})\])', re.IGNORECASE
 )
@@ -43,7 +42,7 @@ _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 _IDENTIFIER = re.compile(
     r"(?<![\w#-])(?=[\w#-]*[A-Za-z#_])[#\w-]*\d{4}\b|(?<![\w#])(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6}(?!\w)"
 )
-# Without one of these a text holds nothing that is found by its form: an e-mail, seven digits, an IP address.
+# Without one of these a text holds nothing that is found by its form.
 _FORMED = re.compile(r"@|\d(?:\D{0,4}\d){6}|\.\d{1,3}\.\d|:[0-9a-f]{0,4}:", re.IGNORECASE)
 # Written in groups, or without the marks between them.
 _GROUPED = frozenset({"phone", "card", "iban", "national id"})
@@ -77,7 +76,7 @@ def texts_of(session: Trajectory) -> list[str]:
 
 
 def identities(texts: Iterable[str], *, by_form: bool = True) -> dict[str, str]:
-    """Return the parts of the texts that name an end user, each with its placeholder. `by_form` is half of the work."""
+    """Return the parts that name an end user, each with its placeholder. `by_form` is half of the work."""
     found: dict[str, str] = {}
     for text in [text[:_MOST_TEXT] for text in texts]:
         if by_form:
@@ -113,14 +112,14 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
 
 
 def replacing(found: _Found) -> Callable[[Any], Any]:
-    """Return a function that replaces `identities` in a JSON value, in the names of its fields too."""
+    """Return a function that replaces `identities` in a JSON value, in names of fields too."""
     instead = {value.lower(): name for value, name in found.items()}
     longest_first = sorted(instead, key=lambda each: (-len(each), each))
 
     def replaced(value: Any) -> Any:
         if isinstance(value, str):
             text = value.lower()
-            # A pattern of all identities would take longer to compile than all else does, and most texts quote none.
+            # A pattern of all identities would take long to compile, and most texts quote none.
             quoted = [each for each in longest_first if each in text]
             return _pattern(tuple(quoted)).sub(lambda match: instead[match.group().lower()], value) if quoted else value
         if isinstance(value, dict):

@@ -1,10 +1,9 @@
 """Merge contributions into the state behind one memory item.
 
-Contributions arrive in any order and more than once. Merging commutes and is idempotent, so the item depends on the
-*set* of contributions alone. A session that is judged again replaces its earlier contribution. The state stays small: a
-bounded sample of sessions for the counts (`models.memory.bottom_k`), and a few examples of each side. It is exact up to
-`SAMPLED_SESSIONS` sessions, except that a corrected session may leave a gap among the examples until the log is
-replayed.
+Merging commutes and is idempotent, so the item depends on the *set* of contributions alone. A session that is judged
+again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts, and a few
+examples of each side. It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session may leave a gap
+among the examples until the log is replayed.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side,
 __all__ = ["ItemState"]
 
 SAMPLED_SESSIONS = 64
-# All examples of a recovery have one text; each example of a strategy may show another way.
+# All examples of a recovery have one text; those of a strategy may show other ways.
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
-# If one session and revision has two sides, the first here counts, as `Contributor`s compare.
+# If one session and revision has two sides, the first here counts.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
 
@@ -40,12 +39,8 @@ _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 class ItemState:
     """All that is known about one memory item. Single writer per item id.
 
-    Attributes:
-        contributors: of at most `SAMPLED_SESSIONS` sessions.
-        examples: a few of each side, best first, one a session.
-        open: contributions of a few sessions that go on, by session. They are shown, and nothing stays of them.
-        first_seen: when the first agents contributed.
-        last_seen: event time of the newest contribution, in seconds since the Unix epoch.
+    `examples`: a few of each side, best first, one a session. `open`: contributions of a few sessions that go on, by
+    session; they are shown, and nothing stays of them. `last_seen`: event time of the newest contribution.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
@@ -79,7 +74,7 @@ class ItemState:
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
     def join(self, other: ItemState) -> None:
-        """Merge another state of the same item in. Raises ValueError: it belongs to another item."""
+        """Merge another state of the same item in. Raises ValueError."""
         for each in other.candidates:
             self.merge(each)
         self.contributors.merge(other.contributors)
@@ -88,7 +83,6 @@ class ItemState:
         self.last_seen = max(self.last_seen, other.last_seen)
 
     def of_tenant(self, tenant: str) -> ItemState:
-        """Return the state as if its sessions had been the tenant's."""
         moved = ItemState.from_json(self.to_json())
         moved.examples = {
             side: tuple([replace(each, tenant=tenant) for each in found]) for side, found in self.examples.items()
@@ -119,7 +113,6 @@ class ItemState:
 
     @property
     def size(self) -> int:
-        """How many values of sessions it keeps beside its examples."""
         return len(self.contributors)
 
     @property
@@ -127,10 +120,7 @@ class ItemState:
         return {*self.contributors.kept, *(cached_hash(each.session) for each in self.candidates)}
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Remove sessions (hashes of their ids) as if they had never been; return whether any was there.
-
-        An example that is gone leaves its room to the next contribution that is merged in again.
-        """
+        """Remove sessions (hashes) as if they had never been; return whether any was there."""
         counted = self.contributors.discard(sessions)
         kept = {
             side: tuple(each for each in found if cached_hash(each.session) not in sessions)
@@ -153,7 +143,7 @@ class ItemState:
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
-        """Return the state without the contributions of some agents, or itself if they contributed nothing."""
+        """Return the state without some agents, or itself if they contributed nothing."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
@@ -192,8 +182,7 @@ class ItemState:
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item as agents read it: the content that most agents contributed, with the evidence of those agents.
 
-        The result is None if too few agents or goals back it, or if contradictions outweigh it. An existing item is
-        then withdrawn.
+        None if too few agents or goals back it, or if contradictions outweigh it. An existing item is then withdrawn.
         """
         if self.open:
             return self._with_open().to_item(half_life_seconds)
@@ -308,7 +297,7 @@ def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[
 
 
 def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
-    """Lower is shown: a way of more agents, then of more weight."""
+    """Lower is shown."""
     agents, weight = votes or (0, 0.0)
     return -agents, -weight, way
 
@@ -318,7 +307,7 @@ def _most_common(patterns: Sequence[str | None]) -> str | None:
 
 
 def _least_agents(candidate: Candidate) -> int:
-    """A whole way changes more than one call does, so more agents must back it."""
+    """A whole way changes more than one call does."""
     return QUORUM_AGENTS if candidate.calls else 1
 
 
@@ -327,7 +316,7 @@ def _most(candidate: Candidate) -> int:
 
 
 def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Candidate, ...]:
-    """One example of every agent before a second one of any. The order of agents differs by item."""
+    """One example of every agent before a second one of any."""
     turns = Counter[str]()
     order: list[tuple[bool, int, int, int, str]] = []
     by_session = {each.session: each for each in side}

@@ -14,7 +14,7 @@ __all__ = ["Period", "Timeline", "Wordings", "Words"]
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 # Words take up to 2 kB in JSON.
 _MOST_AGENTS = 12
-# Sessions known of an agent that had its words. If all are erased its words go, though a further one may have had them.
+# Sessions known of an agent that had its words, which go if all of them are erased.
 _WITNESSES = 4
 
 Words = tuple[bool, str, str, str]  # of `models.memory.pattern_state.Subject`
@@ -24,16 +24,13 @@ Words = tuple[bool, str, str, str]  # of `models.memory.pattern_state.Subject`
 class Timeline:
     """A mergeable series of equal periods of event time.
 
-    A period keeps a sample of the sessions that first saw the thing in it, so merging cumulative figures in commutes
-    and can be repeated. Which periods are kept depends on the set of periods alone, never on their order. All have
-    equal room, so that a young timeline counts exactly what an old one has to estimate.
+    A period keeps a sample of the sessions that first saw the thing in it. Which periods are kept depends on the set of
+    periods alone. All have equal room, so that a young timeline counts exactly what an old one has to estimate.
 
     Attributes:
-        width_seconds: length of a period.
-        kept: number of periods with a call that it keeps, the newest ones.
+        kept: number of periods that it keeps, the newest ones.
         room: number of sessions that all periods keep together.
-        k: number of them that one period keeps. It falls as periods are added and never grows, because dropped
-            sessions cannot come back.
+        k: number of them that one period keeps. It never grows, because dropped sessions cannot come back.
     """
 
     width_seconds: float
@@ -46,7 +43,6 @@ class Timeline:
         self.k = self.room
 
     def add(self, session: int, seen: SessionCounts, time: float) -> bool:
-        """Merge one session's figures into the period of `time`; say whether anything changed."""
         return self._add(int(time // self.width_seconds), session, seen)
 
     def _add(self, number: int, session: int, seen: SessionCounts) -> bool:
@@ -68,7 +64,7 @@ class Timeline:
                 sample.shrink(k)
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Take sessions out as if they had never been; say whether any was there."""
+        """Remove sessions as if they had never been; return whether any was there."""
         changed = any([sample.discard(sessions) for sample in self.samples.values()])
         if changed:
             self.samples = {number: sample for number, sample in self.samples.items() if sample.kept}
@@ -82,31 +78,27 @@ class Timeline:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether figures of any period are estimates."""
         return any(sample.is_full for sample in self.samples.values())
 
     def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
-        """The counts of the kept sessions in the periods that end after `since`."""
+        """The counts of the sessions in the periods that end after `since`."""
         for number, sample in self.samples.items():
             if (number + 1) * self.width_seconds > since:
                 yield from sample.seen
 
     def to_rows(self) -> list[list[int]]:
-        """Rows (period, session, agent, calls, failures, ended), sorted: equal timelines give equal rows."""
+        """Sorted rows (period, session, agent, calls, failures, ended)."""
         return [[number, *row] for number, sample in sorted(self.samples.items()) for row in sample.to_rows()]
 
     def restore(self, rows: Iterable[list[int]], k: int) -> None:
-        """Merge the rows of a timeline with that `k` in."""
         for number, session, *seen in rows:
             self._add(number, session, SessionCounts(*seen))
         self._fit(k)
 
 
 class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
-    """The smallest words of each agent (hash), with the first sessions (hashes) that had them.
-
-    A function of what was noted. The agents with the smallest hashes are kept.
-    """
+    """The smallest words of each agent (hash), with the first sessions (hashes) that had them. The agents with the
+    smallest hashes are kept."""
 
     def note(self, agent: int, session: int, words: Words) -> bool:
         known, witnesses = self.get(agent, (words, ()))
@@ -122,7 +114,7 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
 
     @property
     def of_most(self) -> Words | None:
-        """The words of most agents, on a tie the smallest, or None if there are no words."""
+        """The words of most agents, on a tie the smallest."""
         counts = Counter(words for words, _ in self.values())
         return min(counts, key=lambda each: (-counts[each], each), default=None)
 
@@ -147,7 +139,7 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
         return True
 
     def to_rows(self) -> list[list[Any]]:
-        """Rows (words, pairs of agent and sessions), sorted: equal wordings give equal rows."""
+        """Sorted rows (words, pairs of agent and sessions)."""
         agents = defaultdict[Words, list[tuple[int, tuple[int, ...]]]](list)
         for agent, (words, witnesses) in sorted(self.items()):
             agents[words].append((agent, witnesses))

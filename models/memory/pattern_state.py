@@ -21,28 +21,27 @@ from models.memory.pattern_parts import Timeline, Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
 
-# Sessions kept of a failure pattern. The state of a tool, the largest, takes up to 63 kB; a field of the store takes
-# 65,535 bytes.
+# Sessions kept of a failure pattern. The largest state takes up to 63 kB; a field of the store takes 65,535 bytes.
 PATTERN_SESSIONS = 256
-# A call's health is a rate over all calls, so it is kept exact for longer.
+# A call's health is a rate over all calls, so it is exact for longer.
 _CALL_SESSIONS = 512
 
 _HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 HOURS, HOURS_SESSIONS = 24, 384
 DAYS, DAYS_SESSIONS = 14, 448
-# Transient errors: the sessions that met one in the last minutes.
+# The sessions that met a transient error in the last minutes.
 MINUTE_SECONDS = 60.0
 MINUTES, MINUTES_SESSIONS = 2, 64
 
-# Agents of a tool that are known by name, and those of them that are published.
+# Agents of a tool that are known by name, and those that are published.
 _NAMED_AGENTS = 48
 _SHOWN_AGENTS = 12
 _MAX_NAME = 32
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """The subject of an observation: the identity of a row on the `patterns` topic."""
+    """The identity of a row on the `patterns` topic."""
 
     id: str
     level: Level
@@ -67,16 +66,11 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
 
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subject with the counts of one session: a value of the topic `observations`.
+    """A subject with the cumulative counts of one session: a value of the topic `observations`.
 
-    The counts are cumulative: merged by maximum, they stay right however often a record is processed.
-
-    Attributes:
-        session, agent: hashes (`fleetlore.stats.stable_hash`).
-        first, last: event times in seconds since the Unix epoch.
-        ended, again: as in `models.memory.bottom_k.SessionCounts`.
-        agent_name: the agent's name, if the subject is a tool: its health says which agents fail.
-        arrived: when the broker got the first of its events, or 0 in records of earlier releases.
+    `session`, `agent`: hashes. `first`, `last`: event times. `ended`, `again`: as in `SessionCounts`. `agent_name`: if
+    the subject is a tool, as its health says which agents fail. `arrived`: broker time of the first of its events, or 0
+    in records of earlier releases.
     """
 
     subject: Subject
@@ -132,13 +126,9 @@ class PatternState:
 
     Attributes:
         subject: in the words of most agents, so that one of them cannot speak for all.
-        sample: of all sessions.
-        first_seen: when the first agents met it.
-        last: event time of the newest observation.
         timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
             observation; `minutes` of a class of transient errors, where it counts in every minute of its last one.
         names: of a tool: agents by hash, those with the smallest hashes.
-        wordings: of a failure: the words of its agents.
     """
 
     subject: Subject
@@ -172,8 +162,7 @@ class PatternState:
         subject: Subject | None = None,
         arrived: float = 0.0,
     ) -> bool:
-        """Merge what one session saw from `first` to `last`; return whether anything changed. `arrived`: see
-        `Observation`."""
+        """Merge what one session saw from `first` to `last`; return whether anything changed."""
         subject = subject or self.subject
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
@@ -226,7 +215,7 @@ class PatternState:
 
     @property
     def size(self) -> int:
-        """How many values of sessions it keeps, those of all periods included."""
+        """How many values of sessions it keeps."""
         return len(self.wordings) + sum(len(sample) for sample in self._samples)
 
     @property
@@ -234,10 +223,9 @@ class PatternState:
         return self.wordings.sessions.union(*(sample.kept for sample in self._samples))
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Remove sessions as if they had never been, with the names of agents without other sessions; return whether
-        any was there.
+        """Remove sessions as if they had never been; return whether any was there.
 
-        Their words go too. If no other words are known, the template is empty until the failure is met again.
+        Names and words without other sessions go too, until the failure is met again.
         """
         is_worded = self.wordings.discard(sessions)
         if is_worded:
@@ -257,7 +245,7 @@ class PatternState:
         return kept | self.wordings.sessions_of(agents)
 
     def without(self, agents: Collection[int]) -> PatternState:
-        """The state without the counts of some agents, or this state itself if they have none."""
+        """The state without the counts of some agents, or itself if they have none."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
@@ -331,7 +319,7 @@ class PatternState:
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:
-        """The public form is in `state` if agents have none (`hidden_json`)."""
+        """Without a `body`, the public form is in `state` (`hidden_json`)."""
         kept = orjson.loads(state)
         pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
         restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))
@@ -346,7 +334,7 @@ class PatternState:
         return restored
 
     def hidden_json(self) -> str:
-        """Return `state_json` with the subject added, for a row without a public form."""
+        """`state_json` with the subject, for a row without a public form."""
         shown = replace(self.to_pattern(""), hours=(), days=(), by_agent=())
         return self._json({"hidden": shown.to_json().decode()})
 

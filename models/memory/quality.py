@@ -1,4 +1,4 @@
-"""Decide which items are not worth recalling, by one stated rule a reason: rules name no tool and no message."""
+"""Decide which items are not worth recalling, by one stated rule a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetlore.words import PLAIN_WORD, words
 # The distiller writes this before a quoted error, and `is_junk` reads it again.
 ERROR = "Error: "
 
-# A number, a name as programs write it (snake_case, a path, a module, an address), or something in quotes or brackets.
+# A number, a name as programs write it (snake_case, a path, an address), or something in quotes or brackets.
 _NAME = re.compile(
     r"\d|[^\W\d_][\w-]{0,64}[_/\\.@=][\w-]|[a-z][A-Z]"
     r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]{1,200}\]"
@@ -39,7 +39,7 @@ _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
 def is_junk(item: MemoryItem) -> str | None:
-    """Return why an item is not worth recalling (`empty`, `transient`, or `contradicted` by more sessions), or None."""
+    """Return why an item is not worth recalling, or None."""
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
     if item.against > item.support:
@@ -53,8 +53,7 @@ def is_junk(item: MemoryItem) -> str | None:
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
     """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
 
-    An error is informative if it holds a code, a number, something quoted or a program's name, or if its class and
-    message say more together.
+    An informative one holds a code, something quoted or a program's name, or its class and message say more together.
     """
     message = _ENDED.sub(" ", error)
     if _names(message):
@@ -65,13 +64,13 @@ def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
 
 
 def named_class(error_type: str | None) -> str:
-    """The class of an error that a program named, or "" if it was made of the words of the message."""
+    """The class of an error that a program named, or ""."""
     return error_type if error_type and _CLASS.fullmatch(error_type) else ""
 
 
 @lru_cache(maxsize=8192)
 def _names(message: str) -> bool:
-    # An apostrophe within a word opens no quotation. A class that stands in the message is read as words.
+    # An apostrophe within a word opens no quotation. A class within the message is read as words.
     text = re.sub(r"\b(?:[A-Z]\w*)?(?:Error|Exception|Warning|Interrupt)\b", " ", _APOSTROPHE.sub("", message))
     return bool(_NAME.search(text))
 
