@@ -1,7 +1,7 @@
 """Define Milvus' collections and switch between their versions (blue/green).
 
-A version is one set of all collections, named `patterns_NAME` and so on. The plain names are aliases of the live
-version. A backfill fills another version and then moves the aliases.
+A version is one set of all collections, named `patterns_NAME` and so on. The plain names are aliases of the live one. A
+backfill fills another version and then moves the aliases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCHEMA = 5
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
 MAX_FIELD_BYTES = 65_535
-# Ids of this release are shorter: a version that an earlier one filled has them.
+# Ids of this release are shorter than those of earlier ones.
 _MAX_ID_BYTES = 1_100
 # Milvus spreads tenants over the partitions of a collection by hash.
 _PARTITIONS = 16
@@ -50,8 +50,8 @@ COLLECTIONS = (
     Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), by_words=True, by_meaning=True),
 )
 
-# Milvus requires a vector field (milvus-io/milvus#33853, #52065) and allows null only from 2.6.17 on. Milvus Lite
-# refuses an empty sparse vector. So rows without search carry the smallest dense one.
+# Milvus requires a vector field (milvus-io/milvus#33853, #52065), and Milvus Lite refuses an empty sparse one. So rows
+# without search carry the smallest dense one.
 PLACEHOLDER = (1.0, 0.0)
 
 
@@ -64,7 +64,7 @@ def alias_of(name: str) -> str:
 
 
 def can_be_id(text: str) -> bool:
-    """Return whether Milvus accepts the id: valid Unicode of bounded length."""
+    """Whether Milvus accepts the id: valid Unicode of bounded length."""
     try:
         return 0 < len(text.encode()) <= _MAX_ID_BYTES
     except UnicodeEncodeError:
@@ -72,14 +72,14 @@ def can_be_id(text: str) -> bool:
 
 
 def create_collections(client: MilvusClient, encoder: Encoder | None, version: str | None) -> bool:
-    """Create the missing collections of a version, or of the live one (None). Return whether any was missing."""
+    """Create the missing collections of a version, or of the live one. Return whether any was missing."""
     created = False
     for collection in COLLECTIONS:
         made_by = _made_by(collection, encoder)
         name = collection.name if version is None else versioned_name(collection.name, version)
         if not client.has_collection(name):
             real = versioned_name(collection.name, version or FIRST_VERSION)
-            # A process may have died between the creation of a collection and its alias.
+            # A process may have died between a collection and its alias.
             if not client.has_collection(real):
                 _create(client, real, collection, encoder)
                 created = True
@@ -92,7 +92,7 @@ def create_collections(client: MilvusClient, encoder: Encoder | None, version: s
 
 
 def check_collections(client: MilvusClient, encoder: Encoder | None) -> str:
-    """Describe what made the live collections, without creating any."""
+    """Describe what made the live collections."""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
             raise ConfigError(f"there is no collection {collection.name!r}")
@@ -111,7 +111,7 @@ class Found:
 
 
 def look_at_collections(client: MilvusClient, encoder: Encoder | None) -> Found:
-    """Compare and load the live collections, whichever release made them."""
+    """Compare and load the live collections."""
     missing, other, versions, made_by = list[str](), list[str](), set[str](), ""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
@@ -166,7 +166,7 @@ def is_live(client: MilvusClient, version: str) -> bool:
 
 
 def make_live(client: MilvusClient, version: str) -> None:
-    """Point the aliases to a version, one by one. Call it again after an error."""
+    """Point the aliases to a version. Call it again after an error."""
     for collection in COLLECTIONS:
         move = client.alter_alias if client.has_collection(collection.name) else client.create_alias
         move(versioned_name(collection.name, version), collection.name)
@@ -184,7 +184,7 @@ def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, in
 
 
 def check_droppable(client: MilvusClient, version: str) -> None:
-    """Raise ConfigError if the version is live, in full or in part, or does not exist."""
+    """Raise ConfigError if the version is live, in part or in full, or does not exist."""
     if is_live(client, version):
         raise ConfigError(f"collection version {version!r} is live")
     if not any(client.has_collection(versioned_name(each.name, version)) for each in COLLECTIONS):
@@ -229,7 +229,7 @@ def _create(client: MilvusClient, name: str, collection: Collection, encoder: En
         schema=schema,
         index_params=index,
         num_partitions=_PARTITIONS,
-        # A query must find the row just written: a stage reads what was written before a rebalance.
+        # A stage reads what was written before a rebalance.
         consistency_level="Strong",
         # Milvus Lite loses the schema's description
         properties={MADE_BY: _made_by(collection, encoder)},

@@ -1,7 +1,7 @@
 """Serve a role's /metrics, /livez, /readyz and /version over HTTP.
 
-A separate thread answers even if the event loop is blocked. Liveness covers this process only: if it depended on broker
-or Milvus, an outage would restart every worker at once.
+A separate thread answers even if the event loop is blocked. Liveness covers this process only: otherwise an outage of
+broker or Milvus would restart every worker at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Readiness", "package_version"]
 log = logging.getLogger(__name__)
 
 _STALL_SECONDS = 60.0
-# Hints wait for the running batch, so a role with a slower batch is not ready.
+# Hints wait for the running batch.
 _SLOW_SECONDS = 5.0
 
 
@@ -59,11 +59,10 @@ class Readiness:
         self._lock = Lock()
 
     def beat(self) -> None:
-        """Record that the event loop runs. After the first beat, `stall_seconds` without one mean a stuck process."""
+        """After the first beat, `stall_seconds` without one mean a stuck process."""
         self._last_beat = self._clock.monotonic()
 
     async def keep_beating(self) -> None:
-        """Beat until cancelled. The role's own work may wait longer than a stall."""
         while True:
             self.beat()
             await asyncio.sleep(self._beat_seconds)
@@ -103,17 +102,17 @@ class Readiness:
         return "; ".join(waits) or None
 
 
-# Seconds until an incomplete request is dropped. Probes and scrapes are short.
+# An incomplete request is dropped then.
 _REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 32
-# Seconds between two looks for incomplete requests, and the longest that `close` waits.
+# Between two looks for incomplete requests, and the longest that `close` waits.
 _POLL_SECONDS = 0.25
 
 
 class _Server(ThreadingHTTPServer):
     """A new connection replaces the oldest: probes take milliseconds, so an old one is half open."""
 
-    # With the default of five, a probe in a burst would be dropped and retried after seconds.
+    # With the default of five, a probe in a burst would be dropped.
     request_queue_size = 4 * MAX_CONNECTIONS
 
     def __init__(self, request_seconds: float, *args: Any) -> None:

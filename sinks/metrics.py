@@ -1,7 +1,7 @@
 """List every metric of the pipeline in one typed table.
 
-Exporter, `docs/reference/metrics.md`, dashboard and alert rules are made from it or checked against it. Labels have
-bounded values only: agents, sessions or error texts would exhaust Prometheus' memory.
+Exporter, reference page, dashboard and alert rules are made from it or checked against it. Labels have bounded values
+only: agents, sessions or error texts would exhaust Prometheus' memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LABELS = {
 
 
 class _Family(Generic[M]):
-    """Series of one metric, cached: prometheus_client's `labels()` costs three times as much as the increment."""
+    """Series of one metric, cached: `labels()` costs three times as much as the increment."""
 
     def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
         self._collector: M = collector
@@ -60,7 +60,7 @@ class _Family(Generic[M]):
         return series
 
     def remove(self, *values: str | int) -> None:
-        """Delete a series, so that a partition that moved away does not keep its last lag."""
+        """Delete a series: a partition that moved away would keep its last lag."""
         if self._series.pop(values, None) is not None:
             self._collector.remove(*values)
 
@@ -112,9 +112,9 @@ def _histogram(
 
 
 class Metrics:
-    """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`.
+    """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`. Thread-safe.
 
-    Thread-safe. Update once a batch: an increment can cost more than decoding an event.
+    Update once a batch: an increment can cost more than decoding an event.
     """
 
     received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
@@ -311,7 +311,7 @@ class Metrics:
     )
 
     def __init__(self, role: str) -> None:
-        # Without this, every counter and histogram exports a second series with its creation time.
+        # A second series of each counter and histogram would hold its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)

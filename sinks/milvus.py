@@ -1,8 +1,7 @@
 """Store failure patterns, judgments and memory items in Milvus, one collection each.
 
 Rows have deterministic ids, `<tenant>/<id>`, so upserts are idempotent. The tenant is the partition key. `body` is the
-row's public form as JSON. `state` is for the row's single writer. The other columns are filters. Collection names are
-aliases, so that a backfill can replace the collections (`sinks.collections`).
+row's public form as JSON, `state` is for its single writer, and the other columns are filters.
 """
 
 from __future__ import annotations
@@ -57,11 +56,10 @@ RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
 _DETAIL_CHARACTERS = 500
 
-# Milvus' error codes for a row that it will never accept: invalid, missing or too large parameter, no such field,
-# invalid field name, invalid data. Milvus Lite uses 6 for all of them. Other codes are transient.
+# Milvus' error codes for a row that it will never accept. Milvus Lite uses 6 for all of them.
 _REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 
-# The collection is not in memory, as after a restart of the store. Requests do not load it.
+# The collection is not in memory, as after a restart.
 _NOT_LOADED = 101
 
 _COLLECTIONS = {each.name: each for each in COLLECTIONS}
@@ -70,13 +68,9 @@ _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 class MilvusStore:
     """The three collections. Calls run in threads, because pymilvus blocks.
 
-    Args:
-        encoder: makes the vectors of items; None to search by words alone.
-        version: version of the collections, or None for the live one.
-        write_seconds: deadline of a write.
-        check: called directly before each write; its errors propagate.
-
-    Every method raises `StoreUnavailable` if Milvus does not answer, or refuses for a transient reason.
+    `encoder` makes the vectors of items; without it they are searched by words. `version`: None for the live one.
+    `write_seconds`: deadline of a write. `check`: called directly before each write; its errors propagate. Every method
+    raises `StoreUnavailable` if Milvus does not answer, or refuses for a transient reason.
     """
 
     def __init__(
@@ -117,7 +111,7 @@ class MilvusStore:
     async def open_within(
         self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
     ) -> None:
-        """Milvus may be starting, or another process may be creating the collections."""
+        """Wait for a starting Milvus, or for another process that creates the collections."""
         last = self._clock.monotonic() + seconds
         while True:
             try:
@@ -149,24 +143,24 @@ class MilvusStore:
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
-        """Return the collection behind the alias.
+        """Return the collection behind the alias, which `get` reads until the next call.
 
-        `get` reads it until the next call. A writer resolves before it reads rows that it will write back, so no row
-        moves between versions by mistake. A switch reaches every writer within `RESOLVE_SECONDS` and one batch.
+        A writer resolves before it reads rows that it will write back, so no row moves between versions by mistake. A
+        switch reaches every writer within `RESOLVE_SECONDS` and one batch.
         """
         if self._version is not None:
             return versioned_name(collection, self._version)
         known, asked = self._resolved.get(collection), self._asked.get(collection)
         if asked is not None and asked.done():
             del self._asked[collection]
-            # Set the target only here: a row read from one collection may not be written to another.
+            # Only here: a row read from one collection may not be written to another.
             if asked.exception() is None:
                 known = self._resolved[collection] = asked.result()
         age = inf if known is None else self._clock.monotonic() - known[0]
         if known is None or age >= RESOLVE_SECONDS:
             known = self._resolved[collection] = await self._ask(collection)
         elif age >= REFRESH_SECONDS and collection not in self._asked:
-            # Ask before the answer expires: Milvus may be busy with a write, and a new failure would wait.
+            # Ask before the answer expires: Milvus may be busy, and a new failure would wait.
             self._asked[collection] = asyncio.create_task(self._ask(collection))
         return known[1]
 
@@ -176,10 +170,9 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Upsert rows. The last of several rows with one id counts.
+        """Upsert rows, the last of several with one id. `text` is their searchable text.
 
-        `text` is the searchable text of a row. `collection`: an alias, or its `resolve` result. Raises RowRefused:
-        Milvus will never accept some rows; all others are written.
+        Raises RowRefused: Milvus will never accept some rows; all others are written.
         """
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
@@ -193,10 +186,7 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Return rows by id with the requested fields. Missing ids are omitted.
-
-        An id that Milvus refuses counts as missing, so that its session does not stop the others.
-        """
+        """Return rows by id. An id that Milvus refuses counts as missing: its session may not stop the others."""
         found: list[dict[str, Any]] = []
 
         def read(filter: str) -> None:
@@ -232,8 +222,7 @@ class MilvusStore:
         return refused
 
     async def purge(self) -> bool:
-        """Flush and compact, so that deleted rows leave the files. Return whether a cluster continues in the
-        background."""
+        """Flush and compact, so that deleted rows leave the files. Return whether a cluster goes on with it."""
 
         def flush_and_compact(client: MilvusClient) -> bool:
             for collection in COLLECTIONS:
@@ -257,7 +246,7 @@ class MilvusStore:
                 target,
                 filter=f"id > {quoted(last)} and {condition}",
                 output_fields=["id", *fields],
-                # Large pages of ids: an embedded Milvus scans all rows for every page.
+                # An embedded Milvus scans all rows for every page.
                 limit=_ROWS_PER_PAGE if fields else _IDS_PER_PAGE,
                 # return pages in the order of ids
                 iterator="True",
@@ -271,7 +260,7 @@ class MilvusStore:
             last = rows[-1]["id"]
 
     def _upsert(self, collection: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-        """`state` is not compressed, because zlib costs more CPU than the larger row."""
+        """zlib would cost more CPU than the larger row."""
         shape = _COLLECTIONS[alias_of(collection)]
         ready = [
             {
@@ -295,7 +284,7 @@ class MilvusStore:
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
-        """Skip `MilvusClient.upsert`, which checks strings character by character: ten times the CPU for a 2 KB row."""
+        """`MilvusClient.upsert` checks strings by character: ten times the CPU for a row of 2 KB."""
         client = self._open_client()
         if target not in self._schemas:
             self._schemas[target] = client.describe_collection(target)
@@ -333,7 +322,7 @@ class MilvusStore:
 
 
 def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list[tuple[T, Exception]]:
-    """Call `work` on values. Return the refused ones, found one by one so that one stops no other."""
+    """Call `work` on values. Return the refused ones, so that one stops no other."""
     try:
         work(values)
         return []
@@ -354,6 +343,6 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
 
 
 def _clip(text: str, limit: int) -> str:
-    """Cut to `limit` bytes of UTF-8, Milvus' unit, without splitting a character."""
+    """Cut to `limit` bytes of UTF-8, Milvus' unit."""
     encoded = text.encode("utf-8", "replace")  # Milvus refuses lone surrogates, so they become question marks
     return encoded[:limit].decode("utf-8", "ignore")

@@ -38,14 +38,13 @@ MAX_RECORD_BYTES = 512 * 1024
 # Kafka's default limit for a message is 1 MiB.
 _MAX_REQUEST_BYTES = 1_000_000
 _DELIVERY_SECONDS = 30.0
-# Kafka's codec number. Only arrays are compressed, which saves two thirds of the embedded broker's CPU for a batch.
-# Agents, which read the compacted topics, need no zstd package.
+# Kafka's codec number. Only arrays are compressed: agents, which read the compacted topics, need no zstd package.
 _ZSTD = 4
 
 # Errors for a record that the broker will never accept.
 _REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
 
-# Errors of a broker that lost its log, or of a batch behind a refused one. All later batches would fail too.
+# Errors of a broker that lost its log, or of a batch behind a refused one. Later batches would fail too.
 _LOST_SEQUENCE = (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -61,7 +60,7 @@ _Prepared = tuple[str, int, bytes | None, bytes | None, _Headers]
 
 
 class _Value(Protocol):
-    """A value for a topic. `key` picks the partition. On a compacted topic it is also the record's key."""
+    """On a compacted topic, `key` is also the record's key."""
 
     @property
     def tenant(self) -> str: ...
@@ -75,7 +74,7 @@ class _Value(Protocol):
 
 @dataclass(slots=True)
 class _Batch:
-    """Records of one partition that are sent together. `acknowledged` resolves with the broker's answer."""
+    """Records of one partition that are sent together."""
 
     builder: BatchBuilder
     records: list[_Prepared] = field(default_factory=list)
@@ -126,10 +125,9 @@ class BatchProducer:
         await self.stop()
 
     async def deliver(self, values: Sequence[_Value], positions: Mapping[_Place, int] = {}) -> None:
-        """Send values and wait for every acknowledgement.
+        """Send values and wait for every acknowledgement. `positions`: source offsets up to which they were made.
 
-        On a compacted topic each value is a record; elsewhere values share records. `positions`: the source offset up
-        to which values for a compacted topic were made.
+        On a compacted topic each value is a record; elsewhere values share records.
         """
         await self._replace_lost()
         records: list[_Prepared] = []
@@ -155,18 +153,13 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
-        """Send records unchanged, mainly dead letters, and wait for every acknowledgement."""
+        """Send records unchanged and wait for every acknowledgement."""
         await self._replace_lost()
         try:
+            partitions = {each.topic: await self._partitions(each.topic) for each in records}
             await self._send(
                 [
-                    (
-                        each.topic,
-                        each.partition % await self._partitions(each.topic),
-                        each.key,
-                        each.value,
-                        each.headers,
-                    )
+                    (each.topic, each.partition % partitions[each.topic], each.key, each.value, each.headers)
                     for each in records
                 ]
             )
@@ -215,7 +208,7 @@ class BatchProducer:
     async def _settle(
         self, sent: Sequence[_Batch], answers: Sequence[Any], compressed: Collection[tuple[str, int]]
     ) -> None:
-        """Send a refused batch's records one by one, so that one stops no other."""
+        """Send a refused batch's records one by one."""
         refused: list[_Prepared] = []
         errors = [each for each in answers if isinstance(each, BaseException)]
         for batch, answer in zip(sent, answers, strict=True):
@@ -249,7 +242,7 @@ class BatchProducer:
 
 
 def json_arrays(parts: Sequence[bytes]) -> Iterable[bytes]:
-    """Pack JSON values into as few arrays as the record size allows, in order, without decoding."""
+    """Pack JSON values into as few arrays as the record size allows, in order."""
     chunk: list[bytes] = []
     size = 0
     for part in parts:

@@ -1,7 +1,4 @@
-"""Send dead letters back to their source topics after the cause is fixed.
-
-All effects are idempotent, so sending one twice after a crash does no harm.
-"""
+"""Send dead letters back to their source topics after the cause is fixed. Sending one twice does no harm."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from sinks.producer import BatchProducer
 
 __all__ = ["redrive"]
 
-# The record was in the topic, so the topic sets the limit.
+# The topic sets the limit.
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 # A dead letter that came back this often would come back again.
 _MOST_RETURNS = 3
 _READ_SECONDS = 60.0
-# Topics that the pipeline reads. Redriving results of a compacted topic could overwrite newer ones.
+# Topics that the pipeline reads. Old results on a compacted topic could overwrite newer ones.
 READ = frozenset(spec.name for spec in TOPICS if not spec.compacted) - {"dead-letters", "adapters.acks"}
 
 

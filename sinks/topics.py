@@ -1,6 +1,6 @@
 """Compare a broker's topics with `fleetlore.wire.topics.TOPICS`, and change them to match.
 
-A worker creates missing topics like `fleetlore topics apply`, but changes no existing topic.
+A worker creates missing topics, but changes no existing topic.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from fleetlore.wire.topics import TOPICS, TopicSpec, topic
 
 __all__ = ["Allowed", "Difference", "TopicAdmin", "ensure_topics"]
 
-# aiokafka's errors for unknown requests. The embedded broker supports neither change.
+# The embedded broker supports neither change.
 _UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
 _NOT_BY_THIS_BROKER = "this broker cannot do it"
-# Source of a setting in `DescribeConfigs`: the topic itself, not a default.
+# Source of a setting in `DescribeConfigs`: the topic itself.
 SET_ON_TOPIC = 1
 # Limit without progress in the topics that all brokers know.
 _VISIBLE_SECONDS = 30.0
-# Kafka refuses requests above 10,000 partitions, and a request that times out is repeated.
+# Kafka refuses requests above 10,000 partitions, and one that times out is repeated.
 CHUNK_PARTITIONS = 1_000
 
 _Kind = Literal["create", "partitions", "replication", "config"]
@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 
 def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
-    """Return how an existing topic differs from `new`, the topic that would be created."""
+    """Return how an existing topic differs from `new`."""
 
     def differs(kind: _Kind, there: object, stated: object, why: str, state: _State, setting: str = "") -> Difference:
         return Difference(
@@ -143,8 +143,7 @@ class TopicAdmin:
         return missing
 
     async def grown(self) -> dict[str, tuple[int, int]]:
-        """Return the keyed topics that grew, so that their keys moved: partitions at the group's last commit and
-        now."""
+        """Return the keyed topics that grew, so that their keys moved: partitions at the last commit and now."""
         commits = await self._commits()
         now = Counter(tp.topic for tp in commits)
         before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}
@@ -224,7 +223,7 @@ class TopicAdmin:
                     raise self._refused(f"did not create {name}", code)
 
     async def _shown_by_all(self, names: Collection[str]) -> None:
-        """Wait until every broker knows the topics, because a client may ask any of them."""
+        """Wait until every broker knows the topics: a client may ask any of them."""
         loop, unseen = asyncio.get_running_loop(), set(names)
         last = loop.time() + _VISIBLE_SECONDS
         for delay in backoff():
@@ -240,7 +239,7 @@ class TopicAdmin:
             await asyncio.sleep(delay)
 
     async def _shown(self) -> set[str]:
-        """Return the topics that all brokers know. A broker without an answer misleads no client."""
+        """Return the topics that all answering brokers know."""
         cluster = await self._client.describe_cluster()
         answers = await asyncio.gather(*(self._shown_by(each["node_id"]) for each in cluster["brokers"]))
         known = [each for each in answers if each is not None]
@@ -256,10 +255,7 @@ class TopicAdmin:
         return {each["topic"] for each in answer.to_object()["topics"]}
 
     async def read(self) -> dict[str, Found]:
-        """Return the broker's state of the specified topics that exist.
-
-        It requests all topics, because the embedded broker creates a topic that is named.
-        """
+        """Return the broker's state of our topics. It asks for all: the embedded broker creates one that is named."""
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -292,7 +288,7 @@ class TopicAdmin:
         return replace(difference, state="done")
 
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
-        # The request replaces all settings of the topic, so repeat those that others set. The differences omit them.
+        # The request replaces all settings of the topic, so repeat those that others set.
         kept = dict((await self.read())[name].set_on_topic)
         kept |= {each.setting: each.stated for each in changes}
         try:
@@ -309,13 +305,13 @@ class TopicAdmin:
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
-    """Create the missing topics of all tenants; return their names. Existing topics stay as the operator set them."""
+    """Create the missing topics of all tenants; return their names."""
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 
 
 def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
-    """Split the topics into requests that a broker accepts and answers in time."""
+    """Split the topics into requests that a broker answers in time."""
     chunk: list[NewTopic] = []
     partitions = 0
     for each in topics:

@@ -13,22 +13,20 @@ from fleetlore.clock import Clock, SystemClock
 
 __all__ = ["CpuBudget"]
 
-# CPU seconds at once after a rest. In any 10 s a share of .25 then stays below .30 of a core, with the largest piece of
-# work (a version, 0.2 s) in it.
+# CPU seconds at once after a rest. In any 10 s a share of .25 then stays below .30 of a core.
 _BURST_SECONDS = 0.15
-# Share of the burst after which the process counts as rested: to ask costs some of it, so the whole is never there.
+# Share of the burst after which the process counts as rested: asking costs some of it.
 _RESTED = 0.9
-# Reading goes before learning: it waits only if the debt is longer than this.
+# Reading goes before learning: it waits only for a longer debt.
 _READING_DEBT_SECONDS = 0.25
 
 
 class CpuBudget:
     """CPU seconds of this process: `share` of a core, and a burst after a rest.
 
-    A nice value alone does not bound the share: the trainer would fill every gap in which other processes wait for each
-    other. Learners call `pace` after each small piece of work. It returns once the share has paid for all CPU seconds
-    that the process has `spent`. So in any T seconds the process spends at most the burst, `share * T` and one piece of
-    work.
+    A nice value does not bound the share: the trainer would fill every gap in which others wait for each other.
+    Learners call `pace` after each small piece of work, which returns once the share has paid for all that the process
+    has `spent`.
     """
 
     def __init__(
@@ -48,17 +46,17 @@ class CpuBudget:
         self._lock = threading.Lock()
 
     def debt_seconds(self, reserve: float = 0.0) -> float:
-        """Return how long the process must rest until its share has paid for what it spent, and for a reserve."""
+        """Return how long the process must rest until its share has paid for what it spent, and a reserve."""
         with self._lock:
             now, spent = self._clock.monotonic(), self._spent()
             then, before = self._last
             self._last = now, spent
-            # The rest before a piece of work earns no more than the burst, and only then the work is paid.
+            # A rest earns no more than the burst, and only then the work is paid.
             self._credit = min(self._burst, self._credit + self.share * (now - then)) - (spent - before)
             return max(0.0, (reserve - self._credit) / self.share)
 
     def reading_debt_seconds(self) -> float:
-        """Return how long the process must rest before it reads on."""
+        """The same, before it reads on."""
         return max(0.0, self.debt_seconds() - _READING_DEBT_SECONDS)
 
     def pace(self, reserve: float = 0.0) -> None:
@@ -67,12 +65,12 @@ class CpuBudget:
             self._sleep(max(debt, 0.001))
 
     def pace_last(self) -> None:
-        """Block the calling thread until the burst is earned: it gets what other learners leave of the share."""
+        """Block the calling thread until the burst is earned, so that other learners go first."""
         self.pace(_RESTED * self._burst)
 
     @contextlib.contextmanager
     def paced_imports(self) -> Iterator[None]:
-        """Call `pace_last` before each module that this thread imports: torch and peft take 9 s of CPU in one go."""
+        """Call `pace_last` before each module that this thread imports: torch takes seconds of CPU in one go."""
         thread, pace = threading.get_ident(), self.pace_last
 
         class Pace:

@@ -1,7 +1,6 @@
 """Train the policy adapter: a LoRA of the agents' own language model, from preference pairs of judged sessions.
 
-Sessions come from `trajectories` and verdicts from `judgments`. A version learns the older pairs and is asked about the
-newer ones, which the next version learns too.
+A version learns the older pairs and is asked about the newer ones, which the next version learns too.
 """
 
 from __future__ import annotations
@@ -28,16 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["PolicyTrainer"]
 
-# Newest sessions in which pairs are sought, some 100 MB of them.
+# Newest sessions in which pairs are sought.
 _MOST_SESSIONS = 2_000
-# Newest pairs that a version learns, and that it is asked about: a pair takes seconds of a core.
+# Newest pairs that a version learns, and is asked about: a pair takes seconds of a core.
 _MOST_OLDER, _MOST_LATER = 400, 60
-# New pairs for which it learns again.
 _LEAST_NEW = 8
 
 
 class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
-    """Learns one tenant's policy adapter of the model in the folder `base`, which is served as `name`."""
+    """Learns one tenant's policy adapter of the model in the folder `base`."""
 
     new_sessions = 50
     patience_seconds = 60.0
@@ -99,14 +97,13 @@ class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
 
     def _language_model(self) -> LanguageModel:
         if self._model is None:
-            # Importing torch takes seconds of CPU: not before there is something to learn.
+            # Importing torch takes seconds of CPU.
             with self._budget.paced_imports():
                 import torch
 
                 from models.policy.learn import LanguageModel
 
-            # Two threads add up in another order than one, and another last bit is another hash. And they would spin
-            # while other processes need the cores.
+            # Threads add up in another order, and another last bit is another hash.
             torch.set_num_threads(1)
             self._model = LanguageModel(self._base, pace=self._budget.pace_last)
         return self._model

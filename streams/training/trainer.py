@@ -1,9 +1,8 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has a call model, and with `--policy` a policy adapter, which takes torch (`streams.training.policy`). Both
-are learned from the newest sessions of the log, so there are no offsets to commit, and a killed trainer goes on where
-the log is. The process keeps to a share of a core, whatever it does (`streams.training.budget`); the policy adapter
-gets what the call model leaves of it.
+Each tenant has a call model, and with `--policy` a policy adapter. Both are learned from the newest sessions of the
+log, so there are no offsets to commit. The process keeps to a share of a core; the policy adapter gets what the call
+model leaves of it.
 """
 
 from __future__ import annotations
@@ -46,29 +45,26 @@ __all__ = ["run_trainer"]
 log = logging.getLogger(__name__)
 
 _AUTOGROUP = Path("/proc/self/autogroup")
-# The workers on the same cores go first. How much it takes is bounded by `trainer_cpu_share`: a process of niceness 19
-# would get next to nothing where they are busy.
+# The workers on the same cores go first. With niceness 19 it would get next to nothing where they are busy.
 _NICENESS = 5
-# Packages that the policy adapter is learned with.
 _LEARNING = ("torch", "peft", "transformers")
 
 # Refusals are not urgent, and each waiting fetch costs the broker some work.
 _FETCH_WAIT_MS = 2_000
-# The reasons of `AdapterRefused`. They bound the values of the label: clients control the acks.
+# The reasons of `AdapterRefused`, which bound the values of the label: clients control the acks.
 REASONS = frozenset([
     "foreign", "malformed", "missing", "not_allowed", "not_finite", "outranked", "oversized", "schema", "stale",
     "structure", "tampered", "truncated", "unknown_key", "unreachable", "unwritable",
 ])  # fmt: skip
 _ACCEPTED = frozenset({"applied", "revoked"})
-# The call model learns about so long before it makes a version, and at most so long where it is slower than it was. A
-# newest session ages by two slices and versions, and the stages before take some seconds, so that it is 20 s old.
+# The call model learns about so long before it makes a version, and at most so long where it is slower.
 _SLICE_SECONDS, _LONGEST_SLICE_SECONDS = 2.0, 3.0
-# CPU of a session until a slice has measured it: a session of ten calls costs 0.003, and busy machines are slower.
+# CPU of a session until a slice has measured it.
 _SESSION_CPU_SECONDS = 0.01
 
 
 class CallsTrainer(WindowTrainer[CallsManifest]):
-    """Learns in slices, so that the newest sessions count soon, however many there are (`models.calls.window`)."""
+    """Learns in slices, so that the newest sessions count soon, however many there are."""
 
     _candidate: TrainedCalls
 
@@ -99,7 +95,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             lambda: self._clock.monotonic() - began > _LONGEST_SLICE_SECONDS,
         )
         self._behind = self._passes.sessions != chosen
-        # A shorter slice may have lived on the burst, and says little.
+        # A shorter slice may have lived on the burst.
         if (seconds := self._clock.monotonic() - began) >= 1.0:
             self._per_second = learned / seconds
         self._candidate = self._passes.version()
@@ -132,8 +128,8 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             and self._candidate.sessions < manifest.sessions
             and (self._passes.catches_up or "log_loss_published" not in report.figures)
         ):
-            # The log lost what the published version learned, or this trainer began a moment ago. A candidate that
-            # knows less must know the whole window, and be measured against the published version.
+            # It may have lost sessions or begun a moment ago. A candidate that knows less must know the whole window,
+            # and be measured against the published version.
             return GateReport("too_few", report.figures)
         return report
 
@@ -145,7 +141,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
 
 def refusal_of(ack: bytes | None) -> str | None:
-    """Return the reason of a refusal, `other` if it is unknown, or None if the ack is no refusal."""
+    """Return the reason of a refusal, or None if the ack is none."""
     try:
         result = orjson.loads(ack or b"null")["result"]
     except (orjson.JSONDecodeError, TypeError, KeyError):
@@ -156,8 +152,7 @@ def refusal_of(ack: bytes | None) -> str | None:
 
 
 async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Metrics) -> None:
-    """Count the versions that agents refused, until cancelled, across outages of the broker: agents export no metrics.
-    Counted from the end of `adapters.acks` at the start; `fleetlore adapters show` lists earlier refusals."""
+    """Count the versions that agents refuse from now on, until cancelled: agents export no metrics."""
 
     async def count(fetched: Fetched) -> None:
         for record in (record for records in fetched.values() for record in records):
@@ -171,11 +166,8 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
 async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _NICENESS) -> None:
     """Train until SIGTERM or SIGINT, then return. The learning threads go on, so end the process then.
 
-    The next trainer learns the unfinished version again. `policy`: folder or hub name of the language model for which a
-    LoRA is trained.
-
-    Raises ConfigError without a signing key or for a model that is not there, ModelUnavailable without the packages
-    that `policy` needs, BrokerUnavailable if the broker does not answer at the start.
+    `policy`: folder or hub name of the language model for which a LoRA is trained. Raises ConfigError,
+    ModelUnavailable, BrokerUnavailable.
     """
     stop = asyncio.Event()
     at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
@@ -188,11 +180,10 @@ async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _
         ):
             erased = Erased()
             await erased.read(settings.cluster, settings.tenants)
-            # Only now, so that wrong settings and a broker that is away are reported at once.
+            # Only now, so that wrong settings are reported at once.
             os.nice(niceness)
             with contextlib.suppress(OSError):
-                # If Linux groups processes by session, a nice value counts within the session only, and each role is
-                # one.
+                # If Linux groups processes by session, a nice value counts within it only, and each role is one.
                 _AUTOGROUP.write_text(str(niceness))
             budget = CpuBudget(settings.trainer_cpu_share, clock=clock)
             options: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased, "budget": budget}

@@ -1,7 +1,6 @@
 """Train an adapter of a tenant from its newest sessions: from the log to versions in service.
 
-A version is learned from the newest sessions of the log, whatever was published before. The trainer commits no offsets:
-after a restart it reads these sessions again and comes to the same bytes.
+The trainer commits no offsets: after a restart it reads the newest sessions again and comes to the same bytes.
 """
 
 from __future__ import annotations
@@ -42,17 +41,16 @@ _Value = TypeVar("_Value", Judgment, Trajectory)
 # The gate's decision on a candidate, and the manifest of one that passed.
 Decided = tuple[GateReport, Manifest | None]
 
-# How long after an erasure it looks again whether the version in service was revoked.
+# Time after an erasure in which it looks again whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
-# How often the trainers are asked whether they have something to learn.
 _LOOK_SECONDS = 0.5
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
     """Learns one tenant's adapter from its newest sessions, and publishes what passes the gate.
 
-    It learns after `new_sessions` of them, or when the first has waited for `patience_seconds`. `name`: topic of its
-    sessions; `verdicts`: of their judgments.
+    It learns after `new_sessions`, or when the first has waited for `patience_seconds`. `name`: topic of its sessions;
+    `verdicts`: of their judgments.
     """
 
     new_sessions = 20
@@ -81,17 +79,17 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
     @abstractmethod
     def _learned(self, chosen: list[KeptSession]) -> bytes | None:
-        """Return the weights of a version, or None without a lesson. On a thread, which calls the budget's `pace`."""
+        """Return the weights of a version, or None without a lesson. On a thread, which calls `pace`."""
 
     @abstractmethod
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[Manifest]:
-        """The gate's decision on the version that was learned last. On a thread, as `_learned`."""
+        """The gate's decision on the version that was learned last. On a thread."""
 
     def _forget(self) -> None:
-        """Drop what was learned: a session of it was erased."""
+        """Drop what was learned: one of its sessions was erased."""
 
     def _is_behind(self) -> bool:
-        """Whether sessions wait that the last version has not learned, however few are new."""
+        """Whether sessions wait that the last version has not learned."""
         return False
 
     @property
@@ -99,10 +97,10 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return (self.name,)
 
     def judge(self, judgment: Judgment) -> None:
-        """Read a session's verdict, if it reads `verdicts`."""
+        """Read a session's verdict."""
 
     def add(self, session: Trajectory, partition: int, offset: int) -> None:
-        """Keep a session of a record for the next version."""
+        """Keep a session for the next version."""
         self._read_to[partition] = offset + 1
         if self._is_erased(session):
             return
@@ -115,7 +113,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return self._erased.holds(self._tenant, session.agent, session.session)
 
     def due(self) -> bool:
-        """Whether enough new sessions wait, or some have waited long enough, or some were erased."""
+        """Whether enough new sessions wait, or some long enough, or some were erased."""
         now = self._clock.monotonic()
         if self._erased_seen != self._erased.count:
             return True
@@ -128,7 +126,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return enough or (self._new > 0 and waited >= self.patience_seconds) or self._is_behind()
 
     async def learn(self) -> None:
-        """Learn a version, and publish it if it passes the gate. Raises BrokerUnavailable; the sessions then wait."""
+        """Learn a version, and publish it if it passes. Raises BrokerUnavailable; the sessions then wait."""
         new, self._new = self._new, 0  # sessions that come from now on are of the next version
         try:
             await self._learn()
@@ -148,7 +146,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         for partition, offset in self._read_to.items():
             self._window.forget_before(partition, offset - self._horizon)
         chosen, began = self._window.chosen(), self._clock.monotonic()
-        # On a thread, so that the connection's heartbeats and the reading of sessions go on.
+        # On a thread, so that heartbeats and reading go on.
         weights = await asyncio.to_thread(self._learned, chosen)
         if weights is None:
             return
@@ -159,14 +157,8 @@ class WindowTrainer(ABC, Generic[Manifest]):
         report, manifest = await asyncio.to_thread(self._judged, weights, version, chosen)
         self._metrics.gate_decisions(report.reason).inc()
         seconds = self._clock.monotonic() - began
-        log.info(
-            "tenant %s: a version of a window of %d sessions in %.1f s: %s %s",
-            self._tenant,
-            len(chosen),
-            seconds,
-            report.reason,
-            report.figures,
-        )
+        message = "tenant %s: a version of a window of %d sessions in %.1f s: %s %s"
+        log.info(message, self._tenant, len(chosen), seconds, report.reason, report.figures)
         if manifest is not None:
             await self.publication.offer(weights, manifest, {each.agent for each in chosen})
 
@@ -187,7 +179,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
 
 def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
-    """Return the judgments, or the sessions, of a record. Unreadable values must not stop a trainer, so skip them."""
+    """Return the judgments, or the sessions, of a record, without unreadable ones."""
     found: list[_Value] = []
     try:
         for part in split(record.value or b""):
@@ -199,7 +191,7 @@ def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
 
 
 def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None:
-    """Hand a record's sessions or verdicts to the trainers that read its topic. It is decoded once."""
+    """Hand a record's sessions or verdicts to the trainers that read its topic."""
     readers = [each for each in trainers if record.topic in each.topics]
     learners = [each for each in readers if each.name == record.topic]
     for session in [each for each in values_of(record, Trajectory) if not each.is_open] if learners else ():
@@ -213,8 +205,7 @@ def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None
 async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Sequence[WindowTrainer[Any]]) -> None:
     """Feed trainers with their sessions and let them learn, until cancelled, across outages of the broker.
 
-    Trainers of one of the `groups` learn one after the other. At the start they read as many of the newest records as a
-    window has sessions.
+    Trainers of one of the `groups` learn one after the other.
     """
     trainers = [trainer for group in groups for trainer in group]
     metrics = {trainer.publication.metrics for trainer in trainers}
@@ -236,23 +227,19 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
             try:
                 for trainer in group:
                     await trainer.publication.end_trial()
-                    # From a part of the log it would learn another version than the one in service.
+                    # A part of the log would give another version than the one in service.
                     if follower.loaded and trainer.due():
                         await trainer.learn()
                 delays, pause = backoff(), _LOOK_SECONDS
-            except Exception as failure:  # whatever it was: the sessions wait, and the process goes on
+            except Exception as failure:  # the sessions wait, and the process goes on
                 pause = next(delays)
                 log.warning("no version of %s could be made: %r; trying again", trainer.publication.name, failure)
             await asyncio.sleep(pause)
 
+    names = sorted({name for trainer in trainers for name in trainer.topics})
+    wait_ms, newest = settings.fetch_wait_ms, horizon_of(settings)
     follower = Follower(
-        settings.cluster,
-        sorted({name for trainer in trainers for name in trainer.topics}),
-        read,
-        what="sessions",
-        fetch_wait_ms=settings.fetch_wait_ms,
-        newest=horizon_of(settings),
-        clock=clock,
+        settings.cluster, names, read, what="sessions", fetch_wait_ms=wait_ms, newest=newest, clock=clock
     )
     async with asyncio.TaskGroup() as tasks:
         for group in groups:
@@ -266,9 +253,9 @@ def horizon_of(settings: Settings) -> int:
 
 
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
-    """The newest judgment of each session that the log still holds, without what was erased, sorted by id.
+    """The newest judgment of each session that the log holds, without what was erased, sorted by id.
 
-    A session that has already left `trajectories` comes from its judgment, with longer texts cut.
+    A judgment holds a digest, and `trajectories` the session. One that has left that topic has longer texts cut.
     """
     erased = Erased()
     await erased.read(settings.cluster, [tenant])
@@ -277,7 +264,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
         for judgment in values_of(record, Judgment):
             session = judgment.trajectory
             known = judged.get(session.id)
-            # If two have the same revision the later one counts: the session was judged again.
+            # Of two with the same revision the later counts: the session was judged again.
             if known is None or session.revision >= known.trajectory.revision:
                 judged[session.id] = judgment
     for id, session in [(id, each.trajectory) for id, each in judged.items()]:
