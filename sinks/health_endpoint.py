@@ -44,11 +44,7 @@ def package_version() -> str:
 
 class Readiness:
     def __init__(
-        self,
-        *parts: str,
-        clock: Clock | None = None,
-        stall_seconds: float = _STALL_SECONDS,
-        beat_seconds: float = 5.0,
+        self, *parts: str, clock: Clock | None = None, stall_seconds: float = _STALL_SECONDS, beat_seconds: float = 5.0
     ) -> None:
         self._clock = clock or SystemClock()
         self._beat_seconds = beat_seconds

@@ -98,12 +98,7 @@ def requests(tenant: str, found: States, request: _Request) -> list[Outgoing]:
 
 
 async def ask_owners(
-    settings: Settings,
-    deliver: Deliver,
-    tenant: str,
-    found: States,
-    request: _Request,
-    gone: Collection[int] = (),
+    settings: Settings, deliver: Deliver, tenant: str, found: States, request: _Request, gone: Collection[int] = ()
 ) -> None:
     """Send a request to each state's owner, then the log's contributions to its items without `gone`."""
     await deliver(requests(tenant, found, request))

@@ -21,10 +21,7 @@ def register(app: typer.Typer) -> None:
 @command
 def erase(
     stack: Stack,
-    session: Annotated[
-        str,
-        typer.Option("--session", help="Id of a session; of every agent without --agent."),
-    ] = "",
+    session: Annotated[str, typer.Option("--session", help="Id of a session; of every agent without --agent.")] = "",
     agent: Annotated[str, typer.Option("--agent", help="Name of the agent: everything it did so far.")] = "",
     user: Annotated[str, typer.Option("--user", help="User of the sessions, as `user=` named them.")] = "",
     tenant: Annotated[
