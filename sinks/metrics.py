@@ -118,89 +118,65 @@ class Metrics:
     """
 
     received_records = _counter("traffic", "Kafka records read. Worry when it stands still while agents work.", "topic")
-    received_events = _counter(
-        "traffic",
-        "Events in the records read, bad ones included. Divided by the records it gives the batch size of the agents.",
-        "topic",
-    )
+    received_events = _counter("traffic", "Events in the records read, bad ones included.", "topic")
     processed_events = _counter(
-        "traffic",
-        "Events, or records of a later topic, that a stage has finished. Worry when it falls behind what was received.",
-        "stage",
+        "traffic", "Events or records that a stage has finished. Worry when it falls behind what is received.", "stage"
     )
     duplicate_events = _counter(
-        "traffic",
-        "Events seen before and ignored. A burst after a restart or a rebalance is normal; a steady rate means that an "
-        "agent sends twice.",
+        "traffic", "Events seen before and ignored. A steady rate means that an agent sends twice; a burst is normal."
     )
     dead_letters = _counter(
-        "errors",
-        "Events and records written to the dead-letter topic. Worry when above 1 % of the events: an agent speaks "
-        "another format.",
-        "reason",
+        "errors", "Events and records in the dead letters. Worry above 1 %: an agent speaks another format.", "reason"
     )
     lost_run = _gauge(
         "errors",
-        "Records in a row without a usable part, once they come from several senders. Worry when it grows: at the "
-        "limit the topic stops, because the producers or the worker itself were deployed with a fault.",
+        "Records in a row without a usable part, of several senders. Worry when it grows: at the limit the topic "
+        "stops, because the producers or the worker were deployed with a fault.",
         "stream",
         unit="records",
     )
     stage_duration = _histogram("latency", "Time a stage takes for one batch, its sinks included.", "stage")
     end_to_end_latency = _histogram(
         "latency",
-        "From the time of an event to the end of a stage that handled it. Worry when the 99th percentile passes 2 s.",
+        "From an event to the end of a stage. Worry when the 99th percentile passes 2 s.",
         "stage",
     )
     consumer_lag = _gauge(
         "lag",
-        "Records (not events) on a partition that are not processed yet. Worry when it grows for minutes.",
+        "Records of a partition to process. Worry when it grows for minutes.",
         "topic",
         "partition",
         unit="records",
     )
     uncommitted_records = _gauge(
         "lag",
-        "Records (not events) of a partition that are processed and not committed: a restart reads them again. Worry "
-        "when it grows for an hour: sessions that never end hold the commit back.",
+        "Processed and uncommitted records of a partition, which a restart reads again. Worry when it grows for an "
+        "hour: sessions that never end hold the commit back.",
         "topic",
         "partition",
     )
     expired_records = _counter(
-        "errors",
-        "Records that retention deleted before a worker came to them. Worry at the first: their events are lost.",
-        "topic",
+        "errors", "Records deleted before a worker came to them. Worry at the first: their events are lost.", "topic"
     )
     truncated_records = _counter(
         "errors",
         "Records that a broker had acknowledged and has no more, at least. Worry at the first: a replica that was not "
-        "in sync was elected, events may be lost, and all that the partition holds is read again.",
+        "in sync was elected, events may be lost, and the partition is read again.",
         "topic",
     )
     paused_partitions = _gauge(
-        "lag",
-        "Partitions that are not fetched from, because what was fetched of them has not been worked on yet. Worry when "
-        "it stays above 0: Milvus or the worker is too slow.",
+        "lag", "Partitions whose fetched records wait. Worry when it stays above 0: Milvus or the worker is too slow."
     )
-    commits = _counter(
-        "lag",
-        "Commits of offsets. A failed one after a rebalance is normal: the new owner does the batch again.",
-        "result",
-    )
+    commits = _counter("lag", "Commits of offsets. A failed one after a rebalance is normal.", "result")
     last_commit = _gauge(
-        "lag",
-        "Unix time of the last commit of offsets. Worry when it is old while there is lag: a sink fails.",
+        "lag", "Unix time of the last commit. Worry when it is old while there is lag: a sink fails.",
         unit="timestamp_seconds",
-    )
+    )  # fmt: skip
     rebalances = _counter(
-        "lag",
-        "Times the partitions were handed out anew. Worry above 10 in 10 minutes: a worker restarts or misses its "
-        "heartbeats.",
+        "lag", "Rebalances. Worry above 10 in 10 minutes: a worker restarts or misses its heartbeats."
     )
     open_sessions = _gauge(
-        "sessions",
-        "Sessions that have not ended. Offsets are not committed past the first event of one, so many of them make a "
-        "restart slow.",
+        "sessions", "Sessions that have not ended. They hold commits back, so many of them make a restart slow."
     )
     sessions_closed = _counter(
         "sessions", "Sessions closed. Many that are continued mean that agents do not send their end.", "ending"
@@ -223,41 +199,28 @@ class Metrics:
     llm_questions = _counter(
         "lore",
         "Questions to the language model by how they ended: ok, cached, malformed, budget, timeout, refused or failed; "
-        "and unkept, besides, for answers that could not be written, as on a full disk. Worry when most are anything "
-        "but ok or cached: the model judges and teaches nothing.",
+        "and unkept, besides, for answers that could not be written. Worry when most are anything but ok or cached.",
         "result",
     )
-    llm_tokens = _counter(
-        "lore", "Tokens that the language model's endpoint has counted, or that were reserved where it counts none."
-    )
+    llm_tokens = _counter("lore", "Tokens that the model's endpoint counted, or that were reserved if it counts none.")
     items = _counter("lore", "Memory items written, new or changed.", "kind")
     advised_calls = _counter(
-        "lore",
-        "Calls that advice was given for, or withheld from at random (`advice`). Worry when none is given any more.",
-        "advice",
+        "lore", "Calls with advice, or from which it was withheld at random. Worry when none is given.", "advice"
     )
     junk_items = _counter(
         "lore",
-        "Memory items not written because no agent should recall them. Beside the items written it gives the junk "
-        "rate; worry when it passes a fifth: tools report empty errors, or a distiller was changed for the worse.",
+        "Memory items that no agent should recall. Worry when it passes a fifth of those written: tools report empty "
+        "errors, or a distiller was changed for the worse.",
         "reason",
     )
-    tool_calls = _gauge(
-        "lore",
-        "Calls in the newest hour of event time, by tool, of those whose health this worker keeps.",
-        "tenant",
-        "tool",
-    )
+    tool_calls = _gauge("lore", "Calls in the newest hour of event time, by tool.", "tenant", "tool")
     tool_failures = _gauge(
-        "lore",
-        "Those of them that failed. Worry when their share grows: `fleetlore health --hours 1` says where and of what.",
-        "tenant",
-        "tool",
+        "lore", "Those of them that failed. `fleetlore health --hours 1` says where and of what.", "tenant", "tool"
     )
     degraded_tools = _gauge(
         "lore",
-        "1 where the tool failed in that hour more often than in the hours before, by 10 points of its calls even at "
-        "the lower end of the 95 % interval.",
+        "1 where the tool failed in that hour more often than in the hours before, by 10 points even at the lower end "
+        "of the 95 % interval.",
         "tenant",
         "tool",
     )
@@ -265,34 +228,23 @@ class Metrics:
     sink_duration = _histogram("sinks", "Time of one upsert, retries included.", "collection")
     sink_retries = _counter(
         "sinks",
-        "Upserts tried again. Worry when it grows: Milvus is away or overloaded, and lag will follow.",
+        "Upserts tried again. Worry when it grows: Milvus is away or overloaded.",
         "collection",
     )
     trainer_sessions = _counter(
-        "training",
-        "Sessions that an adapter is learned from. Worry when it stands still while sessions end.",
-        "adapter",
+        "training", "Sessions that an adapter learns from. Worry when it stands still while sessions end.", "adapter"
     )
     trainer_updates = _counter(
-        "training",
-        "Versions learned, whether or not they pass the gate. Worry when it stands still while sessions come.",
-        "adapter",
+        "training", "Versions learned, passed or not. Worry when it stands still while sessions come.", "adapter"
     )
     trainer_newest_session = _gauge(
-        "training",
-        "Unix time at which the newest session ended that the call model has learned. Worry when it is more than 20 s "
-        "behind while sessions end.",
-        "tenant",
-        unit="timestamp_seconds",
-    )
+        "training", "Unix time at which the newest learned session ended. Worry when it is more than 20 s behind.",
+        "tenant", unit="timestamp_seconds",
+    )  # fmt: skip
     gate_decisions = _counter(
-        "training",
-        "Candidate adapters that the promotion gate has decided on. Worry when many in a row are rejected.",
-        "result",
+        "training", "Candidate adapters that the gate has decided on. Worry when many in a row are rejected.", "result"
     )
-    adapters_published = _counter(
-        "adapters", "Attempts to publish an adapter version. Worry at any result but ok.", "result"
-    )
+    adapters_published = _counter("adapters", "Attempts to publish a version. Worry at any result but ok.", "result")
     adapters_refused = _counter(
         "adapters",
         "Adapter versions that failed their checks and were not loaded. Worry at any: someone else writes to the "
@@ -302,13 +254,7 @@ class Metrics:
     adapter_info = _gauge(
         "adapters", "1 for the adapter version that this process published or loaded last.", "adapter", "version"
     )
-    build_info = _gauge(
-        "process",
-        "1, with the version of the package, of Python and the role of the process.",
-        "version",
-        "python",
-        "role",
-    )
+    build_info = _gauge("process", "1, with the versions of the package and of Python.", "version", "python", "role")
 
     def __init__(self, role: str) -> None:
         # A second series of each counter and histogram would hold its creation time.
