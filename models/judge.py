@@ -8,8 +8,8 @@ the session taught: a later verdict may have to withdraw them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Feedback, JsonStruct, Source, Trajectory, Verdict, encode
 from models.memory.candidate import Candidate, origin
 
-__all__ = ["JudgeChain", "Opinion", "SessionState"]
+__all__ = ["RULES", "JudgeChain", "Opinion", "SessionState"]
 
 # Item ids remembered of a session, which with its digest fit a field of the store. Items beyond stay taught.
 MAX_TAUGHT = 64
@@ -112,82 +112,46 @@ def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:
 _read = msgspec.json.Decoder(SessionState).decode
 
 
-class _Judge(Protocol):
-    """A pure function of a closed trajectory. `audited`: share of other judges' sessions on which it votes too."""
+class Judge(NamedTuple):
+    """`rule` returns P(success) of a closed trajectory, or None to abstain. `audited`: share of the sessions that other
+    judges decide on which it votes too."""
 
+    source: Source
     version: str
-    audited: float
-
-    def judge(self, trajectory: Trajectory) -> Verdict | None: ...
-
-
-class _ViolationJudge:
-    """A broken rule fails a session whatever its reward, and outranks feedback, which may believe that reward."""
-
-    version = "guard-1"
-    audited = 0.0
+    rule: Callable[[Trajectory], float | None]
+    audited: float = 0.0
 
     def judge(self, trajectory: Trajectory) -> Verdict | None:
-        return _verdict(0.0, "guard", self) if trajectory.guard else None
+        probability = self.rule(trajectory)
+        return None if probability is None else _verdict(probability, self.source, self.version)
 
 
-class FeedbackJudge:
-    """Repeats the latest feedback of somebody else, whom the broker's access list admits. People err too."""
-
-    version = "feedback-2"
-    audited = 0.0
-    PROBABILITY: Final = 0.95
-
-    def judge(self, trajectory: Trajectory) -> Verdict | None:
-        return self._of(trajectory.correction)
-
-    def own_word(self, trajectory: Trajectory) -> Verdict | None:
-        """Return the agent's own later verdict, which an environment outranks."""
-        given = trajectory.feedback
-        own = given is not None and principal_of(given.by) == principal_of(trajectory.agent)
-        return self._of(given) if own else None
-
-    def _of(self, given: Feedback | None) -> Verdict | None:
-        if given is None:
-            return None
-        probability = self.PROBABILITY if given.label == "success" else 1 - self.PROBABILITY
-        return _verdict(probability, "feedback", self, given.by)
-
-
-class RewardJudge:
-    """Repeats the environment: the ending it reported, or else a reward of at least 1 or at most 0.
+def _rewarded(trajectory: Trajectory) -> float | None:
+    """The ending that the environment reported, or else a reward of at least 1 or at most 0.
 
     It abstains on a partial reward without an ending, and on an ending that contradicts the reward.
     """
-
-    version = "reward-1"
-    audited = 0.0
-
-    def judge(self, trajectory: Trajectory) -> Verdict | None:
-        ending, reward = trajectory.ending, trajectory.reward
-        rewarded = None if reward is None else 1.0 if reward >= 1 else 0.0 if reward <= 0 else None
-        ended = {"success": 1.0, "failure": 0.0}.get(ending)
-        if ended is not None and rewarded is not None and ended != rewarded:
-            return None
-        probability = rewarded if ended is None else ended
-        return None if probability is None else _verdict(probability, "reward", self)
+    ending, reward = trajectory.ending, trajectory.reward
+    rewarded = None if reward is None else 1.0 if reward >= 1 else 0.0 if reward <= 0 else None
+    ended = {"success": 1.0, "failure": 0.0}.get(ending)
+    if ended is not None and rewarded is not None and ended != rewarded:
+        return None
+    return rewarded if ended is None else ended
 
 
-class RulesJudge:
-    """Finds failures that the end of a session gives away, if no environment judged it. It never votes for success.
+def _gave_itself_away(trajectory: Trajectory) -> float | None:
+    """A failure that the end of a session gives away. Each rule held on every source of logged runs."""
+    if trajectory.ending == "continued" or not trajectory.steps:
+        return None
+    rules = (ended_on_a_failed_call, never_got_a_call_through, ended_in_a_loop, gave_up)
+    return 0.05 if any(rule(trajectory) for rule in rules) else None
 
-    Each rule held on every source of logged runs.
-    """
 
-    version = "rules-2"
-    audited = 1 / 32
-    PROBABILITY_OF_SUCCESS: Final = 0.05
-
-    def judge(self, trajectory: Trajectory) -> Verdict | None:
-        if trajectory.ending == "continued" or not trajectory.steps:
-            return None
-        rules = (ended_on_a_failed_call, never_got_a_call_through, ended_in_a_loop, gave_up)
-        return _verdict(self.PROBABILITY_OF_SUCCESS, "rules", self) if any(rule(trajectory) for rule in rules) else None
+REWARD, RULES = Judge("reward", "reward-1", _rewarded), Judge("rules", "rules-2", _gave_itself_away, audited=1 / 32)
+# A broken rule fails a session whatever its reward, and outranks feedback, which may believe that reward.
+_GUARD, _FEEDBACK = "guard-1", "feedback-2"
+# People err too.
+_FEEDBACK_IS_RIGHT = 0.95
 
 
 class JudgeChain:
@@ -197,11 +161,9 @@ class JudgeChain:
     of sessions the judges after the deciding one vote too, for the metric `judge_cases`.
     """
 
-    def __init__(self, judges: Sequence[_Judge] | None = None) -> None:
-        self._feedback = FeedbackJudge()
-        self._first: tuple[_Judge, ...] = (_ViolationJudge(), self._feedback)
-        self._judges: tuple[_Judge, ...] = tuple(judges) if judges is not None else (RewardJudge(), RulesJudge())
-        self.version = "+".join(judge.version for judge in self._first + self._judges)
+    def __init__(self, judges: Sequence[Judge] = (REWARD, RULES)) -> None:
+        self._judges = tuple(judges)
+        self.version = "+".join([_GUARD, _FEEDBACK, *(judge.version for judge in judges)])
 
     def judge(self, trajectory: Trajectory) -> Verdict:
         return self.conclude(trajectory, self.votes(trajectory))
@@ -220,12 +182,18 @@ class JudgeChain:
         return tuple(found)
 
     def conclude(self, trajectory: Trajectory, votes: Sequence[Verdict]) -> Verdict:
-        for judge in self._first if trajectory.ending != "continued" else ():
-            verdict = judge.judge(trajectory)
-            if verdict is not None:
-                return verdict
-        if trajectory.ending != "continued" and not (votes and votes[0].source == "reward"):
-            votes = [own] if (own := self._feedback.own_word(trajectory)) is not None else votes
+        if trajectory.ending == "continued":
+            return votes[0] if votes else self.abstained
+        if trajectory.guard:
+            return _verdict(0.0, "guard", _GUARD)
+        given = trajectory.correction
+        if given is None and not (votes and votes[0].source == "reward"):
+            claimed = trajectory.feedback
+            own = claimed is not None and principal_of(claimed.by) == principal_of(trajectory.agent)
+            given = claimed if own else None  # an environment outranks the agent's own word
+        if given is not None:
+            right = _FEEDBACK_IS_RIGHT if given.label == "success" else 1 - _FEEDBACK_IS_RIGHT
+            return _verdict(right, "feedback", _FEEDBACK, given.by)
         return votes[0] if votes else self.abstained
 
     @property
@@ -261,11 +229,6 @@ def gave_up(trajectory: Trajectory) -> bool:
     return last.role != "user" and _GAVE_UP.search(text) is not None
 
 
-def _verdict(probability: float, source: Source, judge: _Judge, by: str = "") -> Verdict:
-    return Verdict(
-        label="success" if probability > 0.5 else "failure",
-        probability=probability,
-        source=source,
-        version=judge.version,
-        by=by,
-    )
+def _verdict(probability: float, source: Source, version: str, by: str = "") -> Verdict:
+    label: Literal["success", "failure"] = "success" if probability > 0.5 else "failure"
+    return Verdict(label=label, probability=probability, source=source, version=version, by=by)

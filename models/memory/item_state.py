@@ -31,6 +31,21 @@ SAMPLED_SESSIONS = 64
 # All examples of a recovery have one text; those of a strategy may show other ways.
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
+# Fields of the shown contribution that an item repeats.
+_SHOWN = (
+    "tenant",
+    "kind",
+    "title",
+    "description",
+    "content",
+    "when",
+    "tool",
+    "task",
+    "remedy",
+    "was",
+    "now",
+    "version",
+)
 # If one session and revision has two sides, the first here counts.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
@@ -200,19 +215,9 @@ class ItemState:
         support = round(fsum([scales[each.agent] for each in backed]))
         best = way(shown[0]) if shown[0].calls else shown[0]
         return MemoryItem(
+            **{name: getattr(best, name) for name in _SHOWN},
             id=best.item_id,
-            tenant=best.tenant,
-            kind=best.kind,
-            title=best.title,
-            description=best.description,
-            content=best.content,
-            when=best.when,
-            tool=best.tool,
             pattern=_most_common([each.pattern for each in shown]),
-            task=best.task,
-            remedy=best.remedy,
-            was=best.was,
-            now=best.now,
             danger=any(each.danger for each in backed) or any(each.danger for each in shown),
             support=support,
             agents=len(agents),
@@ -221,7 +226,6 @@ class ItemState:
             sessions=tuple(sorted(each.session for each in shown)),
             first_seen=self.first_seen.moment,
             last_seen=self.last_seen,
-            version=best.version,
             said_by=tuple(sorted({cached_hash(each.agent) for each in shown})),
             against=round(support * even["failure"] / even["success"]),
         )

@@ -12,7 +12,7 @@ from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.distil.distiller import distil
-from models.judge import JudgeChain, RulesJudge
+from models.judge import RULES, JudgeChain
 from models.memory.item_state import ItemState
 from streams.offline.memory_pipeline import run_logs
 
@@ -39,7 +39,7 @@ def distil_all(trajectories: Sequence[Trajectory]) -> list[MemoryItem]:
 
 
 def test_the_rules_are_right_where_they_speak(trajectories: Sequence[Trajectory]) -> None:
-    rules = RulesJudge()
+    rules = RULES
     fired = [each for each in trajectories if rules.judge(replace(each, ending="unknown", reward=None)) is not None]
     assert len(fired) >= 50
     assert sum(each.ending == "failure" for each in fired) / len(fired) >= 0.98

@@ -40,6 +40,8 @@ _SESSION_BYTES = 2_500
 _MOST_WAYS_OUT = 8
 # Failed calls that are compared with later ones.
 _MOST_UNCHANGED = 7
+# Fields that a trajectory and its open session share.
+_KEPT = ("goal", "task", "guard", "place", "user", "reward", "left_out")
 
 
 def after_end() -> InvalidEvent:
@@ -300,25 +302,14 @@ class OpenSession(msgspec.Struct):
         if self.ended_at is None or self.missing:
             steps, loops = self._compared()
         return Trajectory(
-            tenant=self.tenant,
-            session=self.session,
-            agent=self.agent,
-            task=self.task,
-            goal=self.goal,
+            **{name: getattr(self, name) for name in ("tenant", "session", "agent", "part", "arrived", *_KEPT)},
             started=self.sequences[self.first] or 0.0,
             ended=self.last_time if last == max(self.sequences) else max(time or 0.0 for time in known.values()),
             ending=self.ending or "continued",
-            reward=self.reward,
-            arrived=self.arrived,
             steps=tuple([step for each, step in sorted(steps.items()) if each in known]),
-            part=self.part,
             events=len(known),
             missing=self.missing,
             gaps=gaps,
-            guard=self.guard,
-            place=self.place,
-            user=self.user,
-            left_out=self.left_out,
             loops=loops,
         )
 
@@ -342,7 +333,7 @@ class OpenSession(msgspec.Struct):
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended, known.came)
         session._ways_out = _MOST_WAYS_OUT
-        for name in ("goal", "task", "guard", "place", "user", "reward", "left_out"):
+        for name in _KEPT:
             setattr(session, name, getattr(known, name))
         gaps = {each for start, end in known.gaps for each in range(start, end)}
         last = session.first + known.events + len(gaps)

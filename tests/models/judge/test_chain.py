@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
-from models.judge import FeedbackJudge, JudgeChain, RewardJudge, RulesJudge
+from models.judge import REWARD, RULES, JudgeChain
 from tests import build as sessions
 
 
@@ -33,7 +33,7 @@ def test_feedback_outranks_the_environment() -> None:
     verdict = JudgeChain().judge(session(WORKED, ending="success", reward=1.0, feedback=feedback("failure")))
     assert (verdict.label, verdict.source) == ("failure", "feedback")
     assert 0 < verdict.probability < 0.5
-    assert FeedbackJudge().judge(session(WORKED)) is None
+    assert JudgeChain().judge(session(WORKED)).source != "feedback"
 
 
 def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
@@ -42,10 +42,10 @@ def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
         {verdict.version for verdict in chain.votes(session(FAILED, ending="failure", reward=0.0, session=f"s{n}"))}
         for n in range(3_200)
     ]
-    assert all(RewardJudge.version in versions for versions in voted)
-    assert 60 < sum(RulesJudge.version in versions for versions in voted) < 140  # 100 are expected
+    assert all(REWARD.version in versions for versions in voted)
+    assert 60 < sum(RULES.version in versions for versions in voted) < 140  # 100 are expected
     alone = [chain.votes(session(FAILED, session=f"s{n}")) for n in range(20)]
-    assert all(verdicts[0].version == RulesJudge.version for verdicts in alone)
+    assert all(verdicts[0].version == RULES.version for verdicts in alone)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
     ],
 )
 def test_the_environment_decides(ending: Any, reward: float | None, label: str, probability: float) -> None:
-    verdict = RewardJudge().judge(session(WORKED, ending=ending, reward=reward))
+    verdict = REWARD.judge(session(WORKED, ending=ending, reward=reward))
     assert verdict is not None
     assert (verdict.label, verdict.probability, verdict.source) == (label, probability, "reward")
 
@@ -71,7 +71,7 @@ def test_the_environment_decides(ending: Any, reward: float | None, label: str, 
     [("unknown", None), ("unknown", 0.5), ("success", 0.0), ("failure", 1.0), ("unknown", float("nan"))],
 )
 def test_a_reward_that_says_nothing_or_contradicts_the_ending_abstains(ending: Any, reward: float | None) -> None:
-    assert RewardJudge().judge(session(WORKED, ending=ending, reward=reward)) is None
+    assert REWARD.judge(session(WORKED, ending=ending, reward=reward)) is None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_reward_that_says_nothing_or_contradicts_the_ending_abstains(ending: A
     ],
 )
 def test_rules_see_a_failure(name: str, steps: list[Step]) -> None:
-    verdict = RulesJudge().judge(session(*steps))
+    verdict = RULES.judge(session(*steps))
     assert verdict is not None, name
     assert (verdict.label, verdict.source, verdict.probability) == ("failure", "rules", 0.05)
 
@@ -102,7 +102,7 @@ def test_rules_see_a_failure(name: str, steps: list[Step]) -> None:
     ],
 )
 def test_rules_abstain(name: str, steps: list[Step]) -> None:
-    assert RulesJudge().judge(session(*steps)) is None, name
+    assert RULES.judge(session(*steps)) is None, name
 
 
 def test_an_unknown_outcome_is_abstained_and_not_guessed() -> None:
@@ -115,13 +115,13 @@ def test_an_unknown_outcome_is_abstained_and_not_guessed() -> None:
 def test_no_judge_judges_a_part_of_a_session() -> None:
     part = session(FAILED, ending="continued", reward=1.0, feedback=feedback("success"))
     assert JudgeChain().judge(part).label == "abstained"
-    assert RulesJudge().judge(part) is None
+    assert RULES.judge(part) is None
 
 
 def test_the_first_that_knows_decides() -> None:
     trajectory = session(FAILED, ending="success")
-    assert JudgeChain([RulesJudge(), RewardJudge()]).judge(trajectory).label == "failure"
-    assert JudgeChain([RewardJudge(), RulesJudge()]).judge(trajectory).label == "success"
+    assert JudgeChain([RULES, REWARD]).judge(trajectory).label == "failure"
+    assert JudgeChain([REWARD, RULES]).judge(trajectory).label == "success"
     assert JudgeChain([]).judge(trajectory).label == "abstained"
 
 

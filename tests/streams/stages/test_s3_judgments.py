@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleetlore.wire.trajectory import Trajectory
-from models.judge import JudgeChain, RewardJudge, RulesJudge
+from models.judge import REWARD, RULES, JudgeChain
 from streams.stage.base import Effects
 from streams.stages.s2_patterns import PatternsStage
 from tests.streams.log_pipeline import LogPipeline
@@ -26,10 +26,7 @@ async def cases(pipeline: LogPipeline) -> dict[tuple[str, str], float]:
 
 
 async def test_verdicts_are_compared_with_rewards_and_feedback_once(log_pipeline: MakePipeline) -> None:
-    class AlwaysAudited(RulesJudge):
-        audited = 1.0
-
-    pipeline = log_pipeline(judge=JudgeChain((RewardJudge(), AlwaysAudited())))
+    pipeline = log_pipeline(judge=JudgeChain((REWARD, RULES._replace(audited=1.0))))
     story = pipeline.story
     events = [
         *story.session("rewarded", RIGHT, WRONG, outcome="failure"),
