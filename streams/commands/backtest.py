@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from fleetlore.cli.options import Reader
 
 from fleetlore.cli.lore import read_lore
 from fleetlore.cli.shared import (
     Columns,
     Json,
     Limit,
+    Reader,
     Stack,
     Tenant,
     Timeout,
