@@ -46,8 +46,7 @@ def console(
     from fleetlore.http_server import listen, serve_http
     from streams.console.actions import Actions
     from streams.console.pages import Console
-    from streams.console.people import People
-    from streams.console.requests import Tenants
+    from streams.console.requests import People, Tenants
     from streams.console.sources import Sources
 
     token = secrets.token_urlsafe(24)

@@ -1,21 +1,32 @@
-"""Carry out decisions that are made on the page, each as the command of the same name."""
+"""Carry out decisions that are made on the page, and serve the pages of hints and of lessons to approve."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from fleetlore.advice.decide import MAX_TEXT, Draft, Judgment, Reviews, draft_of, judged, proposed, words_of, write
 from fleetlore.config import Settings
-from fleetlore.errors import FleetloreError
+from fleetlore.errors import ConfigError, FleetloreError
+from fleetlore.recall.hints import when_of
 from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS
-from fleetlore.wire.lore import Decision, DecisionKind
+from fleetlore.wire.lore import MAX_WHY, Decision, DecisionKind, MemoryItem
 from sinks.adapter_publisher import AdapterPublisher
+from streams.console.requests import form, listed, who
+from streams.console.sessions import SeenSession
+from streams.console.sources import Sources
 from streams.offline.operator_word import decide, reconsider
 
-__all__ = ["Actions"]
+__all__ = ["Actions", "HintPages"]
 
 log = logging.getLogger(__name__)
 
@@ -115,3 +126,129 @@ class Actions:
 
 def _lore(kind: str) -> DecisionKind | None:
     return next((each for each in _OF_LORE if each == kind), None)
+
+
+_WEEK_SECONDS = 7 * 86_400.0
+_DAY_SECONDS = 86_400.0
+_MOST_AT_ONCE = 100
+
+
+class HintPages:
+    def __init__(
+        self,
+        source: Sources,
+        page: Callable[..., Response],
+        actions: Actions | None,
+        heard: Callable[[str, Decision | None], Awaitable[None]],
+    ) -> None:
+        self._source, self._page, self._actions, self._heard = source, page, actions, heard
+        self.routes = [
+            Route("/hints", self._list),
+            Route("/hints/write", self._write, methods=["GET", "POST"]),
+            Route("/hints/{id}", self._hint),
+            Route("/review", self._review, methods=["GET", "POST"]),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        snapshot = self._source.snapshot()
+        confirmed = _confirmed(snapshot.sessions)
+        standing = snapshot.index.hints.standing.values()
+        shown = listed(request, standing, lambda each: (each.hint.text, each.hint.author, when_of(each.hint)))
+        return self._page(
+            "hints", snapshot, reviews=Reviews(snapshot.index, confirmed), confirmed=confirmed, when_of=when_of,
+            day=_DAY_SECONDS, **shown,
+        )  # fmt: skip
+
+    async def _hint(self, request: Request) -> Response:
+        snapshot, id = self._source.snapshot(), request.path_params["id"]
+        decided = snapshot.index.hints.decisions.get(id)
+        if decided is None or decided.hint is None:
+            raise HTTPException(404, f"no hint {id!r} is known")
+        standing, confirmed = snapshot.index.hints.standing.get(id), _confirmed(snapshot.sessions)
+        asks = Reviews(snapshot.index, confirmed).reason(standing) if standing is not None else ""
+        history = [each for each in snapshot.history if each.key == decided.key]
+        return self._page(
+            "hint", snapshot, hint=decided.hint, decided=decided, asks=asks, confirmed=confirmed.get(id, 0.0),
+            when=when_of(decided.hint), history=history, day=_DAY_SECONDS,
+        )  # fmt: skip
+
+    async def _write(self, request: Request) -> Response:
+        """Show the form of a new hint, or of a hint or an item to correct (`id`). Write it on POST."""
+        actions, snapshot = self._operated(), self._source.snapshot()
+        id = request.query_params.get("id", "")
+        draft = draft_of(snapshot.index, id) if id else Draft(text="", why="")
+        if draft is None:
+            raise HTTPException(404, f"no hint or item {id!r} is known")
+        problem = ""
+        if request.method == "POST":
+            given = {name: values[0] for name, values in (await form(request, snapshot.tenant)).items()}
+            try:
+                draft = _drafted(given, id, self._source.snapshot().now)
+                decided = write(snapshot.index, draft, by=who().name, now=time.time())
+            except ConfigError as error:
+                problem = str(error)  # the form is shown again as it was
+            else:
+                await actions.publish([decided])
+                await self._heard(decided.key, snapshot.decisions.get(decided.key))
+                return RedirectResponse(f"/hints/{decided.id}", 303)
+        status = 400 if problem else 200
+        days = max(0, round((draft.until - snapshot.now) / _DAY_SECONDS)) if draft.until else 0
+        return self._page(
+            "write", snapshot, status, draft=draft, problem=problem, days=days, max_text=MAX_TEXT, max_why=MAX_WHY
+        )
+
+    async def _review(self, request: Request) -> Response:
+        snapshot = self._source.snapshot()
+        if request.method == "POST":
+            actions, given = self._operated(), await form(request, snapshot.tenant)
+            ids, why = given.get("id", []), " ".join(given.get("why", []))
+            judgment: Judgment = "approve" if given.get("judgment") == ["approve"] else "reject"
+            if not ids or len(ids) > _MOST_AT_ONCE:
+                raise HTTPException(400, f"select 1 to {_MOST_AT_ONCE} lessons")
+            try:
+                by, now = who().name, time.time()
+                made = [judged(snapshot.index, judgment, id, by=by, why=why, now=now) for id in ids]
+            except ConfigError as error:
+                raise HTTPException(400, str(error)) from None
+            await actions.publish(made)
+            await self._heard(made[-1].key, snapshot.decisions.get(made[-1].key))
+            return RedirectResponse("/review", 303)
+        since = snapshot.now - _WEEK_SECONDS
+        met = Counter(id for each in snapshot.sessions if each.ended >= since for id in each.met)
+        found = [_Waiting(item, met[item.pattern or ""]) for item in proposed(snapshot.index)]
+        return self._page("review", snapshot, max_why=MAX_WHY, may=self._actions is not None, **listed(request, found))
+
+    def _operated(self) -> Actions:
+        if self._actions is None or not who().is_operator:
+            raise HTTPException(403, "only an operator writes and judges hints")
+        return self._actions
+
+
+class _Waiting:
+    """A lesson that waits. `met`: failures of the last week, among kept sessions, that it would have answered."""
+
+    def __init__(self, item: MemoryItem, met: int) -> None:
+        self.item, self.met, self.says = item, met, words_of(item)
+
+
+def _confirmed(sessions: Iterable[SeenSession]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for each in sessions:
+        for id in each.worked:
+            found[id] = max(found.get(id, 0.0), each.ended)
+    return found
+
+
+def _drafted(given: dict[str, str], id: str, now: float) -> Draft:
+    """Raises ConfigError: the number of days is no number."""
+    try:
+        days = float(given.get("days") or 0)
+    except ValueError:
+        raise ConfigError(f"{given['days']!r} is no number of days") from None
+    if not 0 <= days <= 36_500:
+        raise ConfigError("a hint ends after 0 to 36,500 days; 0 never ends it")
+    before = tuple(each.strip() for each in given.get("before", "").split("\n") if each.strip())
+    names = ("text", "why", "after", "tool", "place", "task")
+    texts = {name: given.get(name, "").replace("\r\n", "\n") for name in names}
+    until = now + days * _DAY_SECONDS if days else 0.0
+    return Draft(**texts, id=id, start="start" in given, before=before, until=until)

@@ -30,10 +30,19 @@ from fleetlore.wire.lore import MAX_WHY, PATTERN_LEVELS, Decision
 from fleetlore.words import count
 from models.uplift import Uplift, uplift
 from streams.console import blocks
-from streams.console.actions import Actions
-from streams.console.hint_pages import HintPages
-from streams.console.people import LIVE, Access, People, who
-from streams.console.requests import ROWS_PER_PAGE, TENANT_COOKIE, Sorts, choice, form, listed
+from streams.console.actions import Actions, HintPages
+from streams.console.requests import (
+    LIVE,
+    ROWS_PER_PAGE,
+    TENANT_COOKIE,
+    Access,
+    People,
+    Sorts,
+    choice,
+    form,
+    listed,
+    who,
+)
 from streams.console.sessions import HintNames, SeenSession, agents_of, explained, trials_of
 from streams.console.sources import EVERY_SECONDS, Snapshot, Sources
 

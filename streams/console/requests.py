@@ -1,16 +1,34 @@
-"""Read a request: its tenant, its form, and the part of a list that it asks for."""
+"""Read a request: who sends it, its tenant, its form, and the part of a list that it asks for.
+
+A proxy that authenticates or a token names the person, never the form. On loopback without either, every local user is
+an operator. An action must come from the page itself, so that another page in the same browser cannot send it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-from urllib.parse import parse_qs
+import getpass
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["ROWS_PER_PAGE", "TENANT_COOKIE", "Sorts", "Tenants", "choice", "form", "listed"]
+from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
+from fleetlore.loopback import is_loopback
+
+__all__ = [
+    "LIVE", "ROWS_PER_PAGE", "TENANT_COOKIE", "Access", "Identity", "People", "Sorts", "Tenants", "choice", "form",
+    "listed", "who",
+]  # fmt: skip
 
 ROWS_PER_PAGE = 100
 TENANT_COOKIE = "fleetlore_tenant"
@@ -97,3 +115,144 @@ class Tenants:
         chosen = Request(scope).cookies.get(TENANT_COOKIE, "") if scope["type"] == "http" else ""
         app = self._apps.get(chosen) or next(iter(self._apps.values()))
         await app(scope, receive, send)
+
+
+_COOKIE = "fleetlore_console"
+_USER = "x-forwarded-user"
+_NAME = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,98}[^\x00-\x20\x7f])?")
+_LEAST_TOKEN = 6
+# A probe has neither token nor host name, and learns only that the page answers.
+LIVE = "/livez"
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_HEADERS = {
+    # Load only the page's own files, because it shows agents' texts.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    # Under `no-referrer`, browsers send `Origin: null` even from the page's own forms.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Identity(NamedTuple):
+    name: str
+    is_operator: bool
+
+
+_NOBODY = Identity("", is_operator=False)
+_WHO: ContextVar[Identity] = ContextVar("who", default=_NOBODY)
+
+
+def who() -> Identity:
+    return _WHO.get()
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Known persons. `local`: every user of this machine, on loopback without proxies and tokens."""
+
+    tokens: tuple[tuple[str, Identity], ...] = ()
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    operators: frozenset[str] = frozenset()
+    local: Identity | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, host: str, made: str) -> People:
+        """Read the settings for a page on `host`. `made`: a viewer's token, if none is set. Raises ConfigError."""
+        try:
+            proxies = tuple(ip_network(each) for each in settings.console_proxies)
+        except ValueError as error:
+            raise ConfigError(f"FLEETLORE_CONSOLE_PROXIES: {error}") from None
+        given = [each.strip() for each in settings.console_token.split(",") if each.strip()]
+        tokens = tuple(_identity(each) for each in given)
+        is_local = is_loopback(host) and not proxies and not tokens
+        if not is_local and not proxies and not tokens:
+            tokens = ((made, Identity("viewer", is_operator=False)),)
+        local = Identity(_user(), is_operator=True) if is_local else None
+        return cls(tokens, proxies, frozenset(settings.console_operators), local)
+
+    def by_token(self, given: str) -> Identity | None:
+        found = [identity for token, identity in self.tokens if hmac.compare_digest(given.encode(), token.encode())]
+        return found[0] if found else None
+
+    def is_proxy(self, host: str) -> bool:
+        try:
+            address = ip_address(host)
+        except ValueError:  # a Unix socket has none
+            return False
+        return any(address in network for network in self.proxies)
+
+
+def _identity(entry: str) -> tuple[str, Identity]:
+    name, role, token = entry.split(":", 2) if entry.count(":") >= 2 else ("viewer", "viewer", entry)
+    if role not in ("viewer", "operator") or not _NAME.fullmatch(name) or len(token) < _LEAST_TOKEN:
+        raise ConfigError(
+            f"FLEETLORE_CONSOLE_TOKEN: {name}:{role}:… is no NAME:viewer:TOKEN or NAME:operator:TOKEN with a token of "
+            f"at least {_LEAST_TOKEN} characters"
+        )
+    return token, Identity(name, role == "operator")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user id may have no name
+        return "local user"
+
+
+class Access:
+    def __init__(self, people: People) -> None:
+        self._people = people
+
+    async def __call__(self, request: Request, answer: _Handler) -> Response:
+        """Refuse requests without access, and set `who` for the others."""
+        _WHO.set(_NOBODY)
+        response = self._refusal(request) or await answer(request)
+        response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
+        return response
+
+    def _refusal(self, request: Request) -> Response | None:
+        if request.url.path == LIVE:
+            return None
+        people, host = self._people, request.url.hostname or ""
+        if people.local is not None and not is_loopback(host):
+            # A foreign name that resolves to this address (DNS rebinding) would count as the page's own.
+            return PlainTextResponse(f"this page is not served as {host!r}", 421)
+        if request.method not in _SAFE_METHODS and not _is_own(request):
+            return PlainTextResponse("an action has to come from the page itself", 403)
+        given = request.query_params.get("token")
+        if given is not None and request.method == "GET" and people.by_token(given) is not None:
+            response = RedirectResponse(request.url.path, 303)
+            # A proxy before this page may speak TLS for it.
+            secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+            response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=secure)
+            return response
+        identity = self._identity(request)
+        if identity is None:
+            return PlainTextResponse(
+                "open the address that `fleetlore console` printed, with your token, or come through the proxy that "
+                "says who you are (X-Forwarded-User)",
+                401,
+            )
+        _WHO.set(identity)
+        return None
+
+    def _identity(self, request: Request) -> Identity | None:
+        people = self._people
+        if request.client is not None and people.is_proxy(request.client.host):
+            names = request.headers.getlist(_USER)
+            if len(names) != 1 or not _NAME.fullmatch(names[0]):
+                return None
+            return Identity(names[0], names[0] in people.operators)
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        return people.by_token(bearer) or people.by_token(request.cookies.get(_COOKIE, "")) or people.local
+
+
+def _is_own(request: Request) -> bool:
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")

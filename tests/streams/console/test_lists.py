@@ -14,8 +14,7 @@ from fleetlore.adapters.listing import AdapterListing
 from fleetlore.wire.dead_letter import DeadLetterRecord
 from fleetlore.wire.lore import Decision, Pattern
 from streams.console.pages import Console
-from streams.console.people import Identity, People
-from streams.console.requests import Tenants
+from streams.console.requests import Identity, People, Tenants
 from streams.console.sessions import SeenSession
 from streams.console.sources import Snapshot
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool

@@ -20,7 +20,7 @@ from fleetlore.wire.lore import Decision, Pattern
 from fleetlore.wire.principals import session_key
 from models.judge import SessionState
 from streams.console.pages import Console
-from streams.console.people import Identity, People
+from streams.console.requests import Identity, People
 from streams.console.sessions import SeenSession
 from tests.build import call, trajectory
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool

@@ -12,7 +12,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import Decision
 from streams.console.pages import Console
-from streams.console.people import Identity, People
+from streams.console.requests import Identity, People
 from streams.console.sessions import SeenSessions
 from tests.build import call, judgment
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot
