@@ -36,7 +36,6 @@ def tells(call: Step) -> bool:
 
 
 def telling(calls: Sequence[Step]) -> list[int]:
-    """Return the indexes of the calls whose error tells and is not transient."""
     known: dict[str, bool] = {}
     found = []
     for place, call in enumerate(calls):
@@ -49,7 +48,6 @@ def telling(calls: Sequence[Step]) -> list[int]:
 
 
 def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> Iterator[int]:
-    """Yield the indexes of the later calls (of `tool`) that did not fail."""
     for later in range(place + 1, len(calls)):
         call = calls[later]
         if not call.failed and (tool is None or call.tool == tool):

@@ -91,7 +91,6 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @classmethod
     def from_json(cls, value: bytes | str) -> SessionState:
-        """Raises ValueError."""
         state = _read(value)
         if state.trajectory is not None:
             state.feedback = state.trajectory.feedback

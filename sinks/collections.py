@@ -92,7 +92,6 @@ def create_collections(client: MilvusClient, encoder: Encoder | None, version: s
 
 
 def check_collections(client: MilvusClient, encoder: Encoder | None) -> str:
-    """Describe what made the live collections."""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):
             raise ConfigError(f"there is no collection {collection.name!r}")
@@ -111,7 +110,6 @@ class Found:
 
 
 def look_at_collections(client: MilvusClient, encoder: Encoder | None) -> Found:
-    """Compare and load the live collections."""
     missing, other, versions, made_by = list[str](), list[str](), set[str](), ""
     for collection in COLLECTIONS:
         if not client.has_collection(collection.name):

@@ -111,7 +111,6 @@ class MilvusStore:
     async def open_within(
         self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
     ) -> None:
-        """Wait for a starting Milvus, or for another process that creates the collections."""
         last = self._clock.monotonic() + seconds
         while True:
             try:

@@ -60,8 +60,6 @@ _Prepared = tuple[str, int, bytes | None, bytes | None, _Headers]
 
 
 class _Value(Protocol):
-    """On a compacted topic, `key` is also the record's key."""
-
     @property
     def tenant(self) -> str: ...
     @property
@@ -74,8 +72,6 @@ class _Value(Protocol):
 
 @dataclass(slots=True)
 class _Batch:
-    """Records of one partition that are sent together."""
-
     builder: BatchBuilder
     records: list[_Prepared] = field(default_factory=list)
     acknowledged: Any = None
@@ -153,7 +149,6 @@ class BatchProducer:
             raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
-        """Send records unchanged and wait for every acknowledgement."""
         await self._replace_lost()
         try:
             partitions = {each.topic: await self._partitions(each.topic) for each in records}

@@ -239,7 +239,6 @@ class TopicAdmin:
             await asyncio.sleep(delay)
 
     async def _shown(self) -> set[str]:
-        """Return the topics that all answering brokers know."""
         cluster = await self._client.describe_cluster()
         answers = await asyncio.gather(*(self._shown_by(each["node_id"]) for each in cluster["brokers"]))
         known = [each for each in answers if each is not None]
@@ -305,7 +304,6 @@ class TopicAdmin:
 
 
 async def ensure_topics(settings: Settings) -> list[str]:
-    """Create the missing topics of all tenants; return their names."""
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
 

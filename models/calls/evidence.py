@@ -28,8 +28,6 @@ Fact = TypeVar("Fact", bound=Hashable)
 
 
 class Who(NamedTuple):
-    """The agent of a session, and a hash of its goal."""
-
     agent: str
     goal: int
 
@@ -40,8 +38,6 @@ class Who(NamedTuple):
 
 
 class Fleet:
-    """The agents of the sessions learned so far."""
-
     def __init__(self, quorum: int = 2) -> None:
         self.agents: set[str] = set()
         self.quorum = quorum
@@ -52,8 +48,6 @@ class Fleet:
 
 
 class Evidence:
-    """Sessions in which a fact was met, by agent."""
-
     __slots__ = ("_agents", "_fleet", "_goals")
 
     def __init__(self, fleet: Fleet) -> None:

@@ -101,7 +101,6 @@ class GateReport:
 def judge_candidate(
     foreseen: Iterable[Foreseen], published: bytes | None = None, since: Iterable[Trajectory] = ()
 ) -> GateReport:
-    """Compare a candidate with failure rates, and with the published version."""
     judged = [each for each in foreseen if each.state != "after_failure"]
     figures = {"calls": float(len(judged))}
     if len(judged) < _LEAST_JUDGED:

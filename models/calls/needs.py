@@ -39,7 +39,6 @@ class NeedRecords:
         self._known: OrderedDict[tuple[str, str, str], dict[str, Endings]] = OrderedDict()
 
     def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
-        """Add the first call of each end with each mark."""
         objects = KnownObjects()
         met: set[tuple[str, Mark | None, bool]] = set()
         for step, kind in zip(session.calls, kinds, strict=True):
@@ -97,7 +96,6 @@ class OldValues:
         self._known: OrderedDict[int, tuple[Evidence, Evidence]] = OrderedDict()
 
     def learn(self, who: Who, calls: Sequence[Step]) -> None:
-        """Learn the calls of a session, in order and without those that failed for a passing reason."""
         failed: dict[str, frozenset[int]] = {}
         replaced: set[int] = set()
         worked: set[int] = set()
@@ -121,7 +119,6 @@ class OldValues:
             self._known.popitem(last=False)
 
     def version(self) -> tuple[OldValue, ...]:
-        """Values that a quorum replaced, those of most principals first."""
         found = [
             OldValue(key, by.agents, since.agents)
             for key, (by, since) in self._known.items()

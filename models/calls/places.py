@@ -13,7 +13,6 @@ from models.place_names import Told
 
 __all__ = ["PlaceRecords"]
 
-# Names kept of a place.
 KEPT = 4_096
 _SAID_WORDS = 160
 _MOST_MEMBERS = 48

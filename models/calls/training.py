@@ -117,7 +117,6 @@ class TrainedCalls:
 
 
 def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
-    """Learn a version from the newest revisions of sessions."""
     newest: dict[str, Trajectory] = {}
     for session in sessions:
         known = newest.get(session.id)
@@ -168,7 +167,6 @@ class CallTraining:
         self._tools: Counter[str] = Counter()
 
     def learn(self, session: Trajectory) -> None:
-        """Learn a session that ended after those before."""
         who, context = Who.of(session), CallContext(session.goal)
         self._fleet.agents.add(who.agent)
         made = list(self._made(session, context))

@@ -88,7 +88,6 @@ class SessionWindow:
 
 
 def first_offsets(sessions: Iterable[KeptSession]) -> dict[int, int]:
-    """By partition, the oldest record of these sessions."""
     firsts: dict[int, int] = {}
     for each in sessions:
         firsts[each.partition] = min(each.offset, firsts.get(each.partition, each.offset))

@@ -83,7 +83,6 @@ def distil(judgment: Judgment) -> list[Candidate]:
 
 
 def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
-    """Return the calls by which a session solved its goal."""
     trajectory = judgment.trajectory
     if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
         return []
@@ -107,7 +106,6 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
 
 
 def _is_thought(call: Step) -> bool:
-    """Whether a call only notes a thought (`think(thought=…)`)."""
     values = object_of(call.arguments)
     return THOUGHT in values if values is not None else _THOUGHT.match(call.arguments) is not None
 

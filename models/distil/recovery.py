@@ -76,7 +76,6 @@ class _Tried:
 
 
 def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
-    """Return the candidates, those that helped first."""
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
     return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]

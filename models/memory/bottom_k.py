@@ -150,7 +150,6 @@ class _BottomK(ABC, Generic[T]):
         self._order = sorted([_rank(agent, own) for agent, own in of_agent.items()])
 
     def merge(self, other: Self) -> bool:
-        """Return whether anything changed."""
         # A list, because `any` of a generator would stop at the first change.
         return any([self.add(session, value) for session, value in other.kept.items()])
 
@@ -192,7 +191,6 @@ class _BottomK(ABC, Generic[T]):
         return max(1.0, (len(own) - 1) / len(own) * HASHES / max(own[-1], 1))
 
     def sorted(self) -> list[tuple[int, T]]:
-        """Equal samples give equal lists."""
         return [(session, self.kept[session]) for session in sorted(self.kept)]
 
 
@@ -355,7 +353,6 @@ class FirstSeen(dict[int, float]):
         return found
 
     def note(self, agent: int, moment: float) -> bool:
-        """Return whether anything changed."""
         if moment >= self.get(agent, float("inf")):
             return False
         before = dict(self)

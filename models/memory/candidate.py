@@ -164,7 +164,6 @@ def weight(seen: float, newest: float, half_life_seconds: float) -> float:
 
 
 def weigh(contributors: Iterable[Contributor], half_life_seconds: float) -> dict[Side, float]:
-    """Weigh the agents of each side and not their sessions."""
     weights: dict[Side, list[float]] = {"success": [], "failure": []}
     for each, counts in _by_agents(contributors, half_life_seconds):
         weights[each.side].append(counts)

@@ -68,7 +68,6 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
 
 
 def texts_of(session: Trajectory) -> list[str]:
-    """The texts of a session that may name an end user."""
     texts = [session.goal]
     for step in session.steps:
         texts += (step.arguments, step.result, step.error_message or "")

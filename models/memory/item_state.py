@@ -89,7 +89,6 @@ class ItemState:
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
     def join(self, other: ItemState) -> None:
-        """Merge another state of the same item in. Raises ValueError."""
         for each in other.candidates:
             self.merge(each)
         self.contributors.merge(other.contributors)
@@ -119,7 +118,6 @@ class ItemState:
         return known is not None and known.revision <= other.revision and bool(self.open.pop(other.session))
 
     def _with_open(self) -> ItemState:
-        """The state as if the sessions that go on had ended here."""
         state = ItemState.from_json(self.to_json())
         state.open = {}
         for each in self.open.values():
@@ -158,7 +156,6 @@ class ItemState:
         }
 
     def without(self, agents: Collection[int]) -> ItemState:
-        """Return the state without some agents, or itself if they contributed nothing."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self

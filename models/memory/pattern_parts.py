@@ -27,10 +27,8 @@ class Timeline:
     A period keeps a sample of the sessions that first saw the thing in it. Which periods are kept depends on the set of
     periods alone. All have equal room, so that a young timeline counts exactly what an old one has to estimate.
 
-    Attributes:
-        kept: number of periods that it keeps, the newest ones.
-        room: number of sessions that all periods keep together.
-        k: number of them that one period keeps. It never grows, because dropped sessions cannot come back.
+    `kept`: number of periods, the newest ones. `room`: sessions that all keep together. `k`: those that one keeps; it
+    never grows, because dropped sessions cannot come back.
     """
 
     width_seconds: float
@@ -64,7 +62,6 @@ class Timeline:
                 sample.shrink(k)
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Remove sessions as if they had never been; return whether any was there."""
         changed = any([sample.discard(sessions) for sample in self.samples.values()])
         if changed:
             self.samples = {number: sample for number, sample in self.samples.items() if sample.kept}
@@ -81,7 +78,6 @@ class Timeline:
         return any(sample.is_full for sample in self.samples.values())
 
     def seen(self, since: float = 0.0) -> Iterator[SessionCounts]:
-        """The counts of the sessions in the periods that end after `since`."""
         for number, sample in self.samples.items():
             if (number + 1) * self.width_seconds > since:
                 yield from sample.seen

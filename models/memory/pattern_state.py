@@ -41,8 +41,6 @@ _MAX_NAME = 32
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """The identity of a row on the `patterns` topic."""
-
     id: str
     level: Level
     tool: str
@@ -124,11 +122,9 @@ class SubjectCounts(msgspec.Struct, gc=False):
 class PatternState:
     """Single writer per id. All of it merges, so it follows from the set of observations.
 
-    Attributes:
-        subject: in the words of most agents, so that one of them cannot speak for all.
-        timelines: `hours` and `days` of a tool and of a family, where a session counts in the period of its first
-            observation; `minutes` of a class of transient errors, where it counts in every minute of its last one.
-        names: of a tool: agents by hash, those with the smallest hashes.
+    `subject`: in the words of most agents, so that one of them cannot speak for all. `timelines`: `hours` and `days` of
+    a tool and of a family, where a session counts in the period of its first observation; `minutes` of a class of
+    transient errors, where it counts in every minute of its last one. `names`: of a tool: agents by hash, the smallest.
     """
 
     subject: Subject
@@ -215,7 +211,6 @@ class PatternState:
 
     @property
     def size(self) -> int:
-        """How many values of sessions it keeps."""
         return len(self.wordings) + sum(len(sample) for sample in self._samples)
 
     @property
@@ -245,7 +240,6 @@ class PatternState:
         return kept | self.wordings.sessions_of(agents)
 
     def without(self, agents: Collection[int]) -> PatternState:
-        """The state without the counts of some agents, or itself if they have none."""
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
@@ -339,7 +333,6 @@ class PatternState:
         return self._json({"hidden": shown.to_json().decode()})
 
     def state_json(self) -> str:
-        """Equal states give equal texts."""
         return self._json({})
 
     def _json(self, kept: dict[str, object]) -> str:

@@ -39,7 +39,6 @@ _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
 def is_junk(item: MemoryItem) -> str | None:
-    """Return why an item is not worth recalling, or None."""
     if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
         return "empty"
     if item.against > item.support:

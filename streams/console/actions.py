@@ -69,7 +69,6 @@ class Actions:
         self.progress: dict[str, str] = {}
 
     def offered(self, kind: str) -> Mapping[str, str]:
-        """Return the actions on an `item`, a `pattern`, a `hint`, an `agent` or an adapter, with their meanings."""
         lore = _lore(kind)
         if lore is not None:
             return _OF_LORE[lore]
@@ -240,7 +239,6 @@ def _confirmed(sessions: Iterable[SeenSession]) -> dict[str, float]:
 
 
 def _drafted(given: dict[str, str], id: str, now: float) -> Draft:
-    """Raises ConfigError: the number of days is no number."""
     try:
         days = float(given.get("days") or 0)
     except ValueError:

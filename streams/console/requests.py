@@ -71,10 +71,7 @@ def listed(
 ) -> dict[str, Any]:
     """Return what the template of a list needs: the rows that hold the searched words, in the chosen order.
 
-    Args:
-        texts: the texts of a row that are searched.
-        ranges: choices of the parameter `since`.
-        sorts: choices of the parameter `sort`.
+    `texts`: the texts of a row that are searched. `ranges`, `sorts`: choices of the parameters `since` and `sort`.
     """
     query = request.query_params.get("q", "")
     wanted = query.casefold().split() if texts is not None else []

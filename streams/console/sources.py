@@ -111,7 +111,6 @@ class Scraper:
 
 
 def read_metrics(texts: Iterable[str]) -> dict[str, dict[_Labels, float]]:
-    """Return values by name (without `fleetlore_`) and labels. Other content is skipped."""
     values: dict[str, dict[_Labels, float]] = {}
     for text in texts:
         try:

@@ -79,7 +79,6 @@ def held_port(preferred: int, held: list[socket.socket]) -> int:
 
 
 def check_free(address: str) -> None:
-    """Raise StackError if a relay cannot listen on `HOST:PORT`."""
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -92,7 +91,6 @@ def check_free(address: str) -> None:
 
 
 def local_address(host: str) -> str:
-    """Return the address at which this machine reaches `host`."""
     bare = host.strip("[]")
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bare, bare)
 

@@ -20,15 +20,12 @@ _NAMES = (ERASURES, DECISIONS, HISTORY)
 
 
 class KeptDecisions:
-    """The newest record of each key, and each decision of the history, in one file."""
-
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
         self._settings = settings
         self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
 
     async def restore(self) -> None:
-        """Fill the topics of a fresh broker."""
         async with BatchProducer(self._settings.cluster) as producer:
             values = [
                 Outgoing(tenant_of(name), name.split(".", 2)[2], key, value.encode())

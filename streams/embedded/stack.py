@@ -69,18 +69,10 @@ SESSION_TIMEOUT_SECONDS = 6.0
 class Stack:
     """A running stack; an async context manager.
 
-    Args:
-        data: folder of one stack, created if missing.
-        keep_log: whether the event log survives a restart, if Kafka can run (a warning says why not).
-        partitions: of each topic, by default one a worker. The embedded broker scans them at each fetch.
-        console_port, broker_port: preferred ports. Without the first there is no console.
-        http: `HOST:PORT` of a relay, or "". Remote agents need the token in `DIR/tokens`.
-        policy: language model for which the trainer learns a LoRA, or "".
-
-    Attributes:
-        settings: for agents and commands, as in `stack.json`.
-        metrics: URLs of the metrics endpoints by role.
-        children: running processes in the order of their start.
+    `data`: folder of one stack. `keep_log`: whether the event log survives a restart, if Kafka can run (a warning says
+    why not). `partitions`: by default one a worker; the embedded broker scans them at each fetch. `console_port`,
+    `broker_port`: preferred ports; without the first there is no console. `http`: `HOST:PORT` of a relay, or "";
+    remote agents need the token in `DIR/tokens`. `policy`: language model for which the trainer learns a LoRA, or "".
     """
 
     def __init__(

@@ -17,7 +17,6 @@ _GRACE_SECONDS = 30.0
 
 
 def main(command: list[str]) -> int:
-    """Return the command's exit code, or 128 + the signal that ended it."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 

@@ -55,8 +55,6 @@ _Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillReport:
-    """`event_seconds`: from the oldest to the newest event."""
-
     name: str
     events: int
     dead_letters: int
@@ -280,7 +278,6 @@ class Backfill:
 
 
 def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:
-    """Return what a switch from `live` to `new` rows loses, or ""."""
     found = [f"it has {new[each]:,} {each}, the live one {live[each]:,}" for each in live if 2 * new[each] < live[each]]
     if any(first_offsets):
         found.append("the oldest events are no longer on the broker")

@@ -43,12 +43,9 @@ _ROUNDS = 5  # later rounds find what was in flight at the first
 class Erasing:
     """The result of an erasure, or the forecast of a dry run.
 
-    Attributes:
-        records: records in the log that name an erased session, by topic. Stages never read these again.
-        until: Unix time at which the last of these has left the log, by topic.
-        rows: rows in Milvus, deleted or changed, by collection; and `hints` that the agent's name has written.
-        versions: adapter versions that have learned of it.
-        remains: bytes without a known date of deletion: where they are, and for how long.
+    `records`: those in the log that name an erased session, by topic. Stages never read these again. `until`: Unix time
+    at which the last of these has left the log. `rows`: of Milvus by collection; and `hints` that the agent's name has
+    written. `remains`: bytes without a known date of deletion: where they are, and for how long.
     """
 
     scope: str

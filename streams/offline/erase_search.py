@@ -113,7 +113,6 @@ class Found:
 
     @property
     def by_session(self) -> list[tuple[int, ...]]:
-        """The hashes of each id, and of the keys of each session, its parts and feedback."""
         found: list[tuple[int, ...]] = [(stable_hash(id),) for id in sorted(self.ids)]
         for session, parts in sorted(self.parts.items()):
             keys = [session_key(*session, part) for part in range(parts)]

@@ -305,7 +305,6 @@ async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Del
 
 
 async def known_of(settings: Settings, tenant: str, file: LoreFile) -> Counter[str]:
-    """Return how many patterns and items of a file the tenant has already, by collection."""
     async with MilvusStore.from_settings(settings) as store:
         return await known_in(store, tenant, file)
 

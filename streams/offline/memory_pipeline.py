@@ -200,7 +200,6 @@ class MemoryPipeline:
         return fleet.session(goal, task, id, place=place)
 
     async def take(self, events: Sequence[Event]) -> list[Trajectory]:
-        """Process events and return the sessions that they close."""
         closed = await self.run(events)
         await self._chain.settle()
         index = self.index

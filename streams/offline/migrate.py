@@ -39,8 +39,6 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Digests:
-    """Sessions that the new version lacks, by tenant and key."""
-
     sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
     unreadable: int = 0
 
@@ -50,7 +48,6 @@ class _Digests:
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
-    """Rebuild the live collections if another release made them or one is missing. Return whether that was so."""
     async with MilvusStore.from_settings(settings) as live:
         found = await live.on_client(lambda client: look_at_collections(client, installed_encoder()))
         if not found.other and not found.missing:

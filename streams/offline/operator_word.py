@@ -140,7 +140,6 @@ async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
-    """Write a decision about an agent, and return the affected states once they are published again."""
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
         for _ in range(_ROUNDS):

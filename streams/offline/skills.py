@@ -51,7 +51,6 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
 
 
 def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]:
-    """Write a folder for each skill, and return their names. Raises ConfigError."""
     names = []
     for about, lines in sorted(skills.items()):
         words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")

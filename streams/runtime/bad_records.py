@@ -59,7 +59,6 @@ class Breaker:
     def weigh(
         self, batch: Sequence[Record], dead_letters: Sequence[DeadLetter], principals: Principals | None = None
     ) -> dict[str, BreakerTripped]:
-        """Return why topics trip, by topic."""
         bad: dict[tuple[TopicPartition, int], list[DeadLetter]] = {}
         for letter in dead_letters:
             if letter.reason not in NOT_LOST:

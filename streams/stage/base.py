@@ -108,11 +108,8 @@ def dead_letter(record: Record, error: Exception, value: bytes | None = None) ->
 class Effects:
     """The idempotent effects of a batch.
 
-    Attributes:
-        rows: by collection, as `Store.resolve` named it before the stage read.
-        processed: number of good events or values.
-        newest, oldest: event times; `oldest` from the first stage only.
-        acknowledged: called once the rows are; later batches do not wait for them.
+    `rows`: by collection, as `Store.resolve` named it before the stage read. `processed`: good events or values.
+    `newest`, `oldest`: event times. `acknowledged`: called once the rows are; later batches do not wait for them.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)

@@ -33,10 +33,8 @@ _READ_SECONDS = 30.0
 class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     """A record of the compacted topic `erasures`. It holds hashes (`stable_hash`) and no names, and never expires.
 
-    Attributes:
-        time: of the request, in Unix seconds.
-        sessions: keys of a session and its parts (`session_key`), and its id if all sessions of that id are erased.
-        agent: name of an agent whose events before `before` are dropped, instead.
+    `time`: of the request. `sessions`: keys of a session and its parts, and its id if all of that id are erased.
+    `agent`: name of an agent whose events before `before` are dropped, instead.
     """
 
     time: float

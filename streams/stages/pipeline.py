@@ -82,7 +82,6 @@ def pipeline(
 
 
 def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
-    """Raises ConfigError, ModelUnavailable: see `LanguageModel`."""
     if not settings.llm_url:
         return None
     from models.llm import LanguageModel

@@ -100,7 +100,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         """Read a session's verdict."""
 
     def add(self, session: Trajectory, partition: int, offset: int) -> None:
-        """Keep a session for the next version."""
         self._read_to[partition] = offset + 1
         if self._is_erased(session):
             return
@@ -113,7 +112,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         return self._erased.holds(self._tenant, session.agent, session.session)
 
     def due(self) -> bool:
-        """Whether enough new sessions wait, or some long enough, or some were erased."""
         now = self._clock.monotonic()
         if self._erased_seen != self._erased.count:
             return True
@@ -248,7 +246,6 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
 
 
 def horizon_of(settings: Settings) -> int:
-    """Records of a partition that a trainer goes back to."""
     return max(1, SESSIONS // settings.partitions)
 
 

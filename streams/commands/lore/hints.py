@@ -71,7 +71,6 @@ def author(settings: Settings, by: str) -> str:
 
 
 def whole(beginning: str, known: Iterable[str], what: str) -> str:
-    """Return the only id that begins so. Raises ConfigError."""
     known = list(known)
     found = [beginning] if beginning in known else [id for id in known if id.startswith(beginning)]
     if len(found) != 1:

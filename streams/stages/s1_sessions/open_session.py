@@ -110,7 +110,6 @@ class OpenSession(msgspec.Struct):
 
     @property
     def first(self) -> int:
-        """Sequence of the part's first event."""
         return self.part * PART_EVENTS
 
     @property
@@ -131,7 +130,6 @@ class OpenSession(msgspec.Struct):
         return not (self.sequences[self.first] or 0.0) <= time <= self.last_time
 
     def add(self, event: Incoming, time: float) -> None:
-        """Add a cleaned event that is not known yet."""
         sequence, kind, data = event.sequence, event.type, event.data
         self.sequences[sequence] = time
         if time > self.last_time:

@@ -106,7 +106,6 @@ def step_of(
 
 @lru_cache(maxsize=16_384)
 def recognise_call(tool: str, shape: str) -> tuple[str, tuple[Subject, ...]]:
-    """Return the call's id and subjects."""
     call = shaped_call_id(tool, shape)
     return call, _subjects_of_call(tool, call, shape)
 
