@@ -35,9 +35,9 @@ from streams.console.requests import (
     LIVE,
     ROWS_PER_PAGE,
     TENANT_COOKIE,
-    Access,
     People,
     Sorts,
+    access,
     choice,
     form,
     listed,
@@ -127,7 +127,7 @@ class Console:
                 Route("/decide/{action}", self._decide, methods=["GET", "POST"]),
                 Mount("/static", StaticFiles(directory=_FOLDER / "static")),
             ],
-            middleware=[Middleware(BaseHTTPMiddleware, dispatch=Access(people))],
+            middleware=[Middleware(BaseHTTPMiddleware, dispatch=access(people))],
             exception_handlers={HTTPException: self._error, FleetloreError: self._error},
         )
 

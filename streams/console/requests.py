@@ -26,7 +26,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback
 
 __all__ = [
-    "LIVE", "ROWS_PER_PAGE", "TENANT_COOKIE", "Access", "Identity", "People", "Sorts", "Tenants", "choice", "form",
+    "LIVE", "ROWS_PER_PAGE", "TENANT_COOKIE", "Identity", "People", "Sorts", "Tenants", "access", "choice", "form",
     "listed", "who",
 ]  # fmt: skip
 
@@ -202,52 +202,53 @@ def _user() -> str:
         return "local user"
 
 
-class Access:
-    def __init__(self, people: People) -> None:
-        self._people = people
+def access(people: People) -> Callable[[Request, _Handler], Awaitable[Response]]:
+    """Return middleware that refuses requests without access, and sets `who` for the others."""
 
-    async def __call__(self, request: Request, answer: _Handler) -> Response:
-        """Refuse requests without access, and set `who` for the others."""
+    async def answered(request: Request, answer: _Handler) -> Response:
         _WHO.set(_NOBODY)
-        response = self._refusal(request) or await answer(request)
+        response = _refusal(people, request) or await answer(request)
         response.headers.update({name: value for name, value in _HEADERS.items() if name not in response.headers})
         return response
 
-    def _refusal(self, request: Request) -> Response | None:
-        if request.url.path == LIVE:
-            return None
-        people, host = self._people, request.url.hostname or ""
-        if people.local is not None and not is_loopback(host):
-            # A foreign name that resolves to this address (DNS rebinding) would count as the page's own.
-            return PlainTextResponse(f"this page is not served as {host!r}", 421)
-        if request.method not in _SAFE_METHODS and not _is_own(request):
-            return PlainTextResponse("an action has to come from the page itself", 403)
-        given = request.query_params.get("token")
-        if given is not None and request.method == "GET" and people.by_token(given) is not None:
-            response = RedirectResponse(request.url.path, 303)
-            # A proxy before this page may speak TLS for it.
-            secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
-            response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=secure)
-            return response
-        identity = self._identity(request)
-        if identity is None:
-            return PlainTextResponse(
-                "open the address that `fleetlore console` printed, with your token, or come through the proxy that "
-                "says who you are (X-Forwarded-User)",
-                401,
-            )
-        _WHO.set(identity)
-        return None
+    return answered
 
-    def _identity(self, request: Request) -> Identity | None:
-        people = self._people
-        if request.client is not None and people.is_proxy(request.client.host):
-            names = request.headers.getlist(_USER)
-            if len(names) != 1 or not _NAME.fullmatch(names[0]):
-                return None
-            return Identity(names[0], names[0] in people.operators)
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        return people.by_token(bearer) or people.by_token(request.cookies.get(_COOKIE, "")) or people.local
+
+def _refusal(people: People, request: Request) -> Response | None:
+    if request.url.path == LIVE:
+        return None
+    host = request.url.hostname or ""
+    if people.local is not None and not is_loopback(host):
+        # A foreign name that resolves to this address (DNS rebinding) would count as the page's own.
+        return PlainTextResponse(f"this page is not served as {host!r}", 421)
+    if request.method not in _SAFE_METHODS and not _is_own(request):
+        return PlainTextResponse("an action has to come from the page itself", 403)
+    given = request.query_params.get("token")
+    if given is not None and request.method == "GET" and people.by_token(given) is not None:
+        response = RedirectResponse(request.url.path, 303)
+        # A proxy before this page may speak TLS for it.
+        secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+        response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=secure)
+        return response
+    identity = _identity_of(people, request)
+    if identity is None:
+        return PlainTextResponse(
+            "open the address that `fleetlore console` printed, with your token, or come through the proxy that "
+            "says who you are (X-Forwarded-User)",
+            401,
+        )
+    _WHO.set(identity)
+    return None
+
+
+def _identity_of(people: People, request: Request) -> Identity | None:
+    if request.client is not None and people.is_proxy(request.client.host):
+        names = request.headers.getlist(_USER)
+        if len(names) != 1 or not _NAME.fullmatch(names[0]):
+            return None
+        return Identity(names[0], names[0] in people.operators)
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+    return people.by_token(bearer) or people.by_token(request.cookies.get(_COOKIE, "")) or people.local
 
 
 def _is_own(request: Request) -> bool:

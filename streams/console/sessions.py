@@ -68,8 +68,8 @@ class SeenSession(NamedTuple):
     @property
     def size(self) -> int:
         texts = [each for trial in self.trials for each in (trial.hint, trial.tool)]
-        texts = sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
-        return 600 + 300 * len(self.trials) + 8 * len(self.met) + 90 * len(self.worked) + texts
+        held = sum(map(getsizeof, (self.id, self.agent, self.task, self.goal, *texts)))
+        return 600 + 300 * len(self.trials) + 8 * len(self.met) + 90 * len(self.worked) + held
 
     @property
     def hints(self) -> int:
