@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.random_adapters import manifest_for
 from fleetlore.lora.adapter import Lora
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from tests.random_adapters import manifest_for
 
 MakeLora = Callable[..., Path]
 

@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 
 from benchmarks.cloudevents import encode_record
-from benchmarks.replay import count_dead_letters, read_knowledge
+from benchmarks.replay import count_dead_letters
 from fleetlore.config import Settings
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.offline.drain import wait_drained
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.streams.broker_pipeline import known
 
 DRAIN_SECONDS = 400.0
 STEPS = 510  # a part of a session
@@ -68,9 +66,7 @@ async def test_a_session_larger_than_a_record_may_be_stops_nobody(
                 await send(events[start : start + BURST])
     await wait_drained(settings, tenant, DRAIN_SECONDS)
     assert worker.poll() is None
-    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
-    judged = {session: count for session, _, count in (await read_knowledge(store, tenant)).judgments}
-    await store.close()
+    judged = {session: count for session, _, count in (await known(milvus, tenant)).judgments}
     assert judged.keys() == {each.session for each in (*large, *others)}
     assert judged["large"] == len(large)
     assert await count_dead_letters(settings, tenant) == 0

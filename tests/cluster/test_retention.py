@@ -11,20 +11,17 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.streams.broker_pipeline import known
 
 DRAIN_SECONDS = 400.0
 SESSIONS = 20
@@ -63,7 +60,5 @@ async def test_records_that_expired_before_a_worker_came_to_them_are_counted(
     with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=120) as page:
         found = re.search(rf'^fleetlore_expired_records_total{{.*"{name}".*}} (\S+)', page.read().decode(), re.M)
     assert found is not None and float(found[1]) == 3
-    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
-    judged = {session for session, *_ in (await read_knowledge(store, tenant)).judgments}
-    await store.close()
+    judged = {session for session, *_ in (await known(milvus, tenant)).judgments}
     assert {each.session for each in first} <= judged

@@ -10,21 +10,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.replay import read_knowledge
 from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_to_end
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.topics import TOPICS, topic
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from tests.cluster.secured import ROOT, WAYS, Secured, password_of
+from tests.streams.broker_pipeline import known
 from tests.streams.log_pipeline import Story
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -59,11 +56,7 @@ async def test_a_worker_serves(
     await wait_drained(settings, tenant, 60.0)
     worker.terminate()
     assert await asyncio.to_thread(worker.wait, 120) == 0
-    store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
-    try:
-        assert (await read_knowledge(store, tenant)).judgments == [("good", "success", 4)]
-    finally:
-        await store.close()
+    assert (await known(milvus, tenant)).judgments == [("good", "success", 4)]
 
 
 def test_the_command_line_takes_a_password_from_a_file(

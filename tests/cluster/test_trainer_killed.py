@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from aiokafka import ConsumerRecord
 
-from benchmarks.random_adapters import version_of
 from fleetlore.adapters.signatures import create_signing_key, public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.config import Settings
@@ -24,6 +23,7 @@ from sinks.topics import ensure_topics
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.test_compaction import COMPACTED_SECONDS, SOON
 from tests.doubles.weights_slot import WeightsSlot
+from tests.random_adapters import version_of
 from tests.streams.conftest import end, guarded, worker_environ
 
 CHANNEL_KEY = f"{LanguageModelManifest.name}/{CHANNEL}".encode()
@@ -38,7 +38,7 @@ asyncio.run(run_trainer(Settings.from_env(), niceness=0))
 # Decides, waits, and never looks whether its pointer came first.
 KILLED = """
 import asyncio, sys
-from benchmarks.random_adapters import version_of
+from tests.random_adapters import version_of
 from fleetlore.config import Settings
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from sinks.adapter_publisher import AdapterPublisher

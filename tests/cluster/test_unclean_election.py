@@ -12,21 +12,19 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
 
-from benchmarks.replay import Knowledge, read_knowledge
+from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.streams.broker_pipeline import known
 
 SESSIONS = 30
 BURST = 16
@@ -101,9 +99,7 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
         await asyncio.to_thread(leader.await_brokers, 3)
         await wait_drained(settings, tenant, DRAIN_SECONDS)
         assert f"{name}[0]: the broker has lost {acknowledged - kept} records" in capfd.readouterr().err
-        store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
-        found = await read_knowledge(store, tenant)
-        await store.close()
+        found = await known(milvus, tenant)
         # The worker had read what was lost, and reads again what is left: nothing counts twice.
         assert found.state_hash == (await reference(tenant, every)).state_hash
         assert worker.poll() is None

@@ -7,20 +7,17 @@ from random import Random
 
 import pytest
 
-from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_dead_letters
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.dead_letter import UNREADABLE, DeadLetterRecord
 from fleetlore.wire.topics import topic
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.offline.drain import wait_drained
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.doubles.raw_batches import CODECS, Raw, batch, produce
+from tests.streams.broker_pipeline import known
 
 ODD = Raw(b"{}", b"x", [(b"\xff\xfe", b"1")])
 GOOD = Raw(b"{}")
@@ -51,9 +48,7 @@ async def test_a_worker_goes_on_behind_what_cannot_be_read(
                 places.add((0, offset + (1 if number < len(CODECS) else 0)))
         await send(events[half:])
     await wait_drained(settings, tenant, DRAIN_SECONDS)
-    store = MilvusStore(settings.milvus, "", StaticEncoder(), Metrics("test"))
-    judged = {session for session, _, _ in (await read_knowledge(store, tenant)).judgments}
-    await store.close()
+    judged = {session for session, _, _ in (await known(settings.milvus, tenant)).judgments}
     assert judged == {each.session for each in events}
     letters = [each async for each in read_dead_letters(address, tenant, 30.0) if isinstance(each, DeadLetterRecord)]
     unreadable = {(each.partition, each.offset) for each in letters if each.reason == UNREADABLE}

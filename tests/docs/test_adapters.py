@@ -16,11 +16,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from sinks.adapter_publisher import AdapterPublisher
+from tests.random_adapters import manifest_for, random_weights
 
 Numbers = Any
 MakeTopics = Callable[..., Awaitable[None]]

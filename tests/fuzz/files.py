@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from benchmarks.random_adapters import random_call_model, version_of
 from fleetlore.adapters.registry_follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.calls.model import CallModel
@@ -45,6 +44,7 @@ from tests.fleetlore.transcripts.test_read import in_atif, in_claude_code, in_in
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker
+from tests.random_adapters import random_call_model, version_of
 
 _WRITERS: dict[str, Callable[[Path], None]] = {
     "messages": in_messages,

@@ -10,7 +10,6 @@ from unittest.mock import patch
 import orjson
 from aiokafka import ConsumerRecord, TopicPartition
 
-from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.blob_store import WeightsReference
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import public_keys
@@ -29,6 +28,7 @@ from tests.fleetlore.adapters.test_registry import KEY, OTHER
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker, fleet_of
+from tests.random_adapters import pointer_to, version_of
 
 _TENANT = "acme"
 _TRAJECTORY = Trajectory(

@@ -15,7 +15,6 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.registry import KEPT_VERSIONS, RegistryView
 from fleetlore.adapters.registry_follower import EpochFile
@@ -25,6 +24,7 @@ from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Revocation
 from tests.doubles.adapter_log import AdapterLog
+from tests.random_adapters import pointer_to, version_of
 
 OLD = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 NEW = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))

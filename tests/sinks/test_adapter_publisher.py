@@ -12,7 +12,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.random_adapters import manifest_for, pointer_to, random_weights, version_of
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
 from fleetlore.adapters.registry import RegistryView
@@ -30,6 +29,7 @@ from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from tests.doubles.mock_cluster import MockCluster
 from tests.doubles.weights_slot import WeightsSlot
+from tests.random_adapters import manifest_for, pointer_to, random_weights, version_of
 
 Kind = type[AdapterManifest]
 Publisher = AdapterPublisher[AdapterManifest]

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore import Fleet
 from fleetlore.adapters.listing import read_to_end
 from fleetlore.adapters.signatures import create_signing_key
@@ -19,6 +18,7 @@ from fleetlore.lora.follow import PolicyFollower
 from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher
+from tests.random_adapters import manifest_for, random_weights, version_of
 
 MakeTopics = Callable[..., Awaitable[None]]
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")

@@ -15,6 +15,7 @@ from benchmarks.cloudevents import encode_record
 from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from sinks.milvus import MilvusStore
@@ -22,6 +23,12 @@ from streams.offline.drain import wait_drained
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
 
 DRAIN_SECONDS = 240.0
+
+
+async def known(milvus: str, tenant: str) -> Knowledge:
+    """What a store knows of a tenant."""
+    async with MilvusStore(milvus, "", StaticEncoder()) as store:
+        return await read_knowledge(store, tenant)
 
 
 @dataclass(slots=True)

@@ -11,17 +11,13 @@ import pytest
 from confluent_kafka import Producer
 
 from benchmarks.cloudevents import to_cloudevent
-from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
-from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from tests.streams.broker_pipeline import BrokerPipeline
+from tests.streams.broker_pipeline import BrokerPipeline, known
 
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
@@ -111,10 +107,6 @@ async def test_kcat_on_the_mock_cluster(mock_server: Settings, tenant: str) -> N
         [*command, "topic.partitioner=murmur2_random"], input=b"\n".join(lines) + b"\n", check=True, timeout=30
     )
     await wait_drained(mock_server, tenant, 40)
-    store = MilvusStore(mock_server.milvus, "", StaticEncoder(), Metrics("test"))
-    try:
-        knowledge = await read_knowledge(store, tenant)
-    finally:
-        await store.close()
+    knowledge = await known(mock_server.milvus, tenant)
     assert knowledge.judgments == [("from-kcat", "success", 4)]
     assert knowledge.patterns["class"] == 1

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.random_adapters import random_weights
 from fleetlore.adapters.blob_store import BlobStore, WeightsReference, parse_reference
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from streams.embedded.broker import free_port
+from tests.random_adapters import random_weights
 
 MOST = 1 << 20
 WEIGHTS = random_weights(1)

@@ -3,12 +3,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.blob_store import WeightsReference
 from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import ADAPTERS, CANARY, CHANNEL, AdapterManifest
+from tests.random_adapters import pointer_to, version_of
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.random_adapters import pointer_to, version_of
 from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.cluster import StackFolder
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CallsManifest
 from tests.doubles.adapter_log import AdapterLog
+from tests.random_adapters import pointer_to, version_of
 
 
 class Taker:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from benchmarks.random_adapters import manifest_for, pointer_to, random_weights
 from fleetlore.adapters.signatures import SigningKey, create_signing_key, load_signing_key, public_keys, verify
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.wire.adapter_manifest import AdapterPointer, DataRange, LanguageModelManifest
+from tests.random_adapters import manifest_for, pointer_to, random_weights
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.random_adapters import calls_manifest_for, manifest_for, pointer_to, random_call_model, version_of
 from fleetlore.adapters.blob_store import BlobStore, sha256_of
 from fleetlore.adapters.registry_follower import RegistryFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
@@ -27,6 +26,7 @@ from fleetlore.wire.adapter_manifest import (
     Revocation,
 )
 from tests.doubles.weights_slot import FOREIGN, WeightsSlot
+from tests.random_adapters import calls_manifest_for, manifest_for, pointer_to, random_call_model, version_of
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)

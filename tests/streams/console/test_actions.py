@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("starlette")
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.random_adapters import manifest_for, random_weights
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
@@ -20,6 +19,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.producer import BatchProducer
 from streams.console.actions import Actions
 from streams.stage.base import Outgoing
+from tests.random_adapters import manifest_for, random_weights
 from tests.streams.console.lore import item
 
 SAID = {"by": "Ann", "why": "password=hunter2hunter2 is in it"}

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.random_adapters import version_of
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
@@ -17,6 +16,7 @@ from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from streams.offline.erase import has_learned, learned_versions
 from streams.offline.erase_search import Found, OnTopic
+from tests.random_adapters import version_of
 
 
 def found(offset: int | None, ended: float = 100.0) -> Found:

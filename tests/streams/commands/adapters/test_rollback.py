@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from benchmarks.random_adapters import manifest_for, random_weights, version_of
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cli.app import build_app
@@ -18,6 +17,7 @@ from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from sinks.adapter_publisher import AdapterPublisher
 from streams.commands.adapters.rollback import register
+from tests.random_adapters import manifest_for, random_weights, version_of
 
 
 def run(*arguments: str) -> Result:
