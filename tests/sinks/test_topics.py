@@ -30,35 +30,26 @@ from streams.embedded.broker import free_port
 from tests.doubles.connections import ONE_SERVER
 
 
-async def test_all_topics_of_all_tenants_are_created_with_their_partitions(broker: EmbeddedBroker, tenant: str) -> None:
+async def test_all_topics_of_all_tenants_are_created_with_their_partitions_and_what_exists_is_left(
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "events", partitions=7)
     settings = Settings(broker=broker.address, tenants=(tenant, f"{tenant}-2"), partitions=3)
+    made = {(each, spec): spec.partitions or 3 for each in settings.tenants for spec in TOPICS}
     created = await ensure_topics(settings)
-    assert sorted(created) == sorted(topic(each, name) for each in settings.tenants for name in NAMES)
-    async with observer(broker.address) as consumer:
-        for tenant in settings.tenants:
-            for spec in TOPICS:
-                assert len(await partitions_of(consumer, topic(tenant, spec.name))) == (spec.partitions or 3)
-
-
-async def test_a_second_time_there_is_nothing_to_create(broker: EmbeddedBroker, tenant: str) -> None:
-    settings = Settings(broker=broker.address, tenants=(tenant,), partitions=2)
-    await ensure_topics(settings)
-    assert await ensure_topics(settings) == []
+    assert {topic(tenant, "events"), *created} == {topic(each, spec.name) for each, spec in made}
+    assert topic(tenant, "events") not in created and len(created) == len(made) - 1
     assert await ensure_topics(settings.with_(partitions=8)) == []
+    async with observer(broker.address) as consumer:
+        for (each, spec), count in made.items():
+            expected = 7 if (each, spec.name) == (tenant, "events") else count
+            assert len(await partitions_of(consumer, topic(each, spec.name))) == expected
 
 
 async def test_two_workers_that_start_together_do_not_mind_each_other(broker: EmbeddedBroker, tenant: str) -> None:
     settings = Settings(broker=broker.address, tenants=(tenant,), partitions=1)
     await asyncio.gather(*(ensure_topics(settings) for _ in range(3)))
     assert await ensure_topics(settings) == []
-
-
-async def test_a_topic_that_exists_is_left_as_it_is(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
-    await make_topics(broker.address, tenant, "events", partitions=7)
-    created = await ensure_topics(Settings(broker=broker.address, tenants=(tenant,), partitions=2))
-    assert topic(tenant, "events") not in created
-    async with observer(broker.address) as consumer:
-        assert len(await partitions_of(consumer, topic(tenant, "events"))) == 7
 
 
 async def test_a_broker_that_is_away_is_said_to_be() -> None:

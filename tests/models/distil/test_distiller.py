@@ -1,5 +1,6 @@
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from models.memory.item_state import ItemState
+from sinks.collections import MAX_FIELD_BYTES
 from tests import build as sessions
 from tests.build import call
 
@@ -207,6 +209,13 @@ def test_texts_are_bounded_and_on_one_line() -> None:
         assert len(candidate.to_json()) < 8000
         assert all("\n" not in text for text in (candidate.title, candidate.description, candidate.when))
         assert len(candidate.title) <= 200
+
+
+def test_eight_ways_of_long_calls_in_any_script_fit_a_field_of_the_store() -> None:
+    for letter in ("x", "語", "\x01", "😀"):
+        steps = [call("sql", f"{number}{letter * 150}", letter * 400) for number in range(41)]
+        (way,) = distil(judgment(*steps, label="success", task="t"))
+        assert len(way.calls) == 24 and 8 * len(orjson.dumps(way.calls)) < MAX_FIELD_BYTES / 2, letter
 
 
 def test_an_item_has_one_id_in_all_tenants() -> None:
