@@ -46,23 +46,18 @@ Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`),
 
 
 class Answers:
-    """Answers by key and tokens by day (UTC).
+    """The newest `most` answers by key, and tokens by day (UTC). `unkept` is called for an answer that is not written.
 
-    Args:
-        most: number of newest answers that are kept.
-        unkept: called for each answer that could not be written.
-
-    Raises:
-        ConfigError: the file cannot be opened, or has another format.
+    Raises ConfigError: the file cannot be opened, or has another format.
     """
 
     def __init__(self, path: str | Path, *, most: int = 200_000, unkept: Callable[[], None] = lambda: None) -> None:
-        self._most, self._unkept = most, unkept
+        self._path, self._most, self._unkept = path, most, unkept
         self._failing = False
         self._unwritten: Counter[int] = Counter()  # tokens by day
-        self._path = path if str(path) == ":memory:" else Path(path).expanduser()
         try:
-            if isinstance(self._path, Path):
+            if str(path) != ":memory:":
+                self._path = Path(path).expanduser()
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 # Only the owner may read answers, which are about sessions. SQLite gives its other files these rights.
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -74,6 +69,7 @@ class Answers:
                 raise
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"the model's answers cannot be kept in {self._path}: {error}") from None
+        self.close = self._db.close
 
     def get(self, key: str) -> str | None:
         found = self._run("SELECT answer FROM answered WHERE key = ?", key)
@@ -85,8 +81,7 @@ class Answers:
             self._unkept()
         else:
             self._failing = False
-            oldest = "DELETE FROM answered WHERE number <= (SELECT max(number) FROM answered) - ?"
-            self._run(oldest, self._most)
+            self._run("DELETE FROM answered WHERE number <= (SELECT max(number) FROM answered) - ?", self._most)
         return self.get(key) or answer
 
     def spent(self, now: float) -> int:
@@ -99,9 +94,6 @@ class Answers:
         adds = "INSERT INTO spent VALUES (?, ?) ON CONFLICT (day) DO UPDATE SET tokens = tokens + excluded.tokens"
         if self._run(adds, day, tokens) is None:
             self._unwritten[day] += tokens
-
-    def close(self) -> None:
-        self._db.close()
 
     def _run(self, query: str, *values: object) -> list[Any] | None:
         """Return the rows, or None if the file cannot be read or written. Log this once until an answer is kept."""
@@ -117,13 +109,7 @@ class Answers:
 class Client:
     """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`.
 
-    Args:
-        prompt: name of its file.
-        schema: of the answer.
-        observe: called with the result of each question.
-
-    Attributes:
-        version: the model and the prompt (its name and the hash of its text), on which an answer depends.
+    `version` is the model and the prompt (its name and the hash of its text), on which an answer depends.
 
     Raises:
         ConfigError: the settings name no model.
@@ -131,66 +117,42 @@ class Client:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        answers: Answers,
-        prompt: str,
-        schema: dict[str, Any],
-        observe: Observe,
+        self, settings: Settings, answers: Answers, prompt: str, schema: dict[str, Any], observe: Observe,
         clock: Clock | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not settings.llm_model:
             raise ConfigError("FLEETLORE_LLM_URL is set and FLEETLORE_LLM_MODEL is not")
         try:
             import openai
         except ImportError as error:
-            raise ModelUnavailable(
-                f"FLEETLORE_LLM_URL is set: {error}; pip install 'fleetlore-server[llm]' from your index"
-            ) from None
-        self._model = settings.llm_model
+            package = "pip install 'fleetlore-server[llm]' from your index"
+            raise ModelUnavailable(f"FLEETLORE_LLM_URL is set: {error}; {package}") from None
         self._instructions = files("models.llm").joinpath("prompts", f"{prompt}.md").read_text(encoding="utf-8")
         self._prompt_version = f"{prompt}:{blake2b(self._instructions.encode(), digest_size=4).hexdigest()}"
-        self.version = f"{self._model}/{self._prompt_version}"
+        self.version = f"{settings.llm_model}/{self._prompt_version}"
         self._openai = openai
-        self._client = openai.AsyncOpenAI(
-            base_url=settings.llm_url,
-            # The client needs a key; many local servers do not.
-            api_key=settings.llm_key or "none",
-            timeout=settings.llm_timeout_seconds,
-            max_retries=settings.llm_retries,
-        )
-        self._settings = settings
-        self._answers = answers
-        self._observe = observe
+        key = settings.llm_key or "none"  # the client needs one; many local servers do not
+        limits: dict[str, Any] = {"timeout": settings.llm_timeout_seconds, "max_retries": settings.llm_retries}
+        self._client = openai.AsyncOpenAI(base_url=settings.llm_url, api_key=key, **limits)
+        self.close = self._client.close
+        self._settings, self._answers, self._observe = settings, answers, observe
         self._clock = clock or SystemClock()
-        self._options: dict[str, Any] = {
-            "temperature": 0,
-            "seed": 0,
-            "max_tokens": ANSWER_TOKENS,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": prompt, "schema": schema, "strict": True},
-            },
-        }
+        answer = {"type": "json_schema", "json_schema": {"name": prompt, "schema": schema, "strict": True}}
+        self._options: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": ANSWER_TOKENS}
+        self._options["response_format"] = answer
 
     def known(self, text: str) -> dict[str, Any] | None:
-        answer = self._answers.get(self._key(text))
-        return _object(answer) if answer is not None else None
+        return _object(self._answers.get(self._key(text)) or "")
 
     async def ask(self, text: str) -> dict[str, Any] | None:
-        """The answer about a text, or None without one. `observe` gets the result:
+        """Return the answer about a text, or None without one.
 
-        cached      the answer was known
-        ok          the model answered with a JSON object
-        malformed   it answered with something else, which is kept too: it would cost the same again
-        budget      the tokens of this day are used up: nothing was asked
-        timeout     no answer in time, in any attempt
-        refused     the endpoint will never answer this (4xx)
-        failed      the endpoint is away, overloaded or broken, after all attempts
+        `observe` gets `cached`, `ok`, `malformed` (no JSON object; it is kept too, since it would cost the same again),
+        `budget` (the day's tokens are used up), `timeout`, `refused` (4xx: the endpoint will never answer this), or
+        `failed` (after all attempts).
         """
         key = self._key(text)
-        kept = self._answers.get(key)
-        if kept is not None:
+        if (kept := self._answers.get(key)) is not None:
             self._observe("cached", 0)
             return _object(kept)
         tokens = int((len(self._instructions) + len(text)) / _CHARACTERS_PER_TOKEN) + ANSWER_TOKENS
@@ -198,65 +160,48 @@ class Client:
         if self._answers.spent(now) + tokens > self._settings.llm_tokens_per_day:
             self._observe("budget", 0)
             return None
-        # Reserved, so that concurrent questions do not overdraw the budget together.
+        # Reserved, so that concurrent questions do not overdraw the budget together. They stay so without an answer,
+        # because the endpoint may have counted the attempt.
         self._answers.spend(now, tokens)
-        answer, used, result = None, 0, "failed"
         try:
             answer, used = await self._complete(text)
-            result = "ok" if _object(answer) is not None else "malformed"
-        except self._openai.APITimeoutError:
-            result = "timeout"
-        except self._openai.RateLimitError as error:
-            log.warning("%s: %s", self._model, error)
-        except self._openai.APIStatusError as error:
-            result = "refused" if error.status_code < 500 else "failed"
-            log.warning("%s: %s", self._model, error)
         except (self._openai.OpenAIError, ValueError) as error:  # a body that is no JSON, such as a gateway's page
-            log.warning("%s: %s", self._model, error)
-        finally:
-            # The endpoint may have counted an attempt without an answer, which therefore stays reserved.
-            if answer is not None:
-                self._answers.spend(now, (used or tokens) - tokens)
-        self._observe(result, used or (tokens if answer is not None else 0))
-        return _object(self._answers.put(key, answer)) if answer is not None else None
-
-    async def close(self) -> None:
-        await self._client.close()
+            log.warning("%s: %s", self._settings.llm_model, error)
+            status = getattr(error, "status_code", 500)
+            is_late = isinstance(error, self._openai.APITimeoutError)
+            self._observe("timeout" if is_late else "failed" if status >= 500 or status == 429 else "refused", 0)
+            return None
+        self._answers.spend(now, (used or tokens) - tokens)
+        self._observe("malformed" if _object(answer) is None else "ok", used or tokens)
+        return _object(self._answers.put(key, answer))
 
     async def _complete(self, text: str) -> tuple[str, int]:
         messages: Any = [{"role": "system", "content": self._instructions}, {"role": "user", "content": text}]
         while True:
             options = dict(self._options)
+            asked = self._client.chat.completions.create(model=self._settings.llm_model, messages=messages, **options)
             try:
-                answer = await self._client.chat.completions.create(model=self._model, messages=messages, **options)
+                return _content(await asked)
             except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as error:
-                unknown = _unknown_option(str(error), options)
-                if unknown is None:
+                if not self._replaced_option(str(error), options):
                     raise
-                # A concurrent question may have replaced it.
-                if self._options.get(unknown) == options[unknown]:
-                    self._replace_option(unknown, str(error))
-                continue
-            return _content(answer)
 
-    def _replace_option(self, option: str, reason: str) -> None:
+    def _replaced_option(self, error: str, sent: dict[str, Any]) -> bool:
         """Stop using an option that the endpoint does not know: dialects of this protocol differ."""
-        log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, option, reason)
-        value = self._options.pop(option)
-        if option == "max_tokens":
-            self._options["max_completion_tokens"] = value
-        elif option == "response_format" and value["type"] == "json_schema":
-            self._options[option] = {"type": "json_object"}
+        is_of_format = "response_format" in sent and "json" in error
+        option = "response_format" if is_of_format else next((each for each in sent if each in error), "")
+        if option and self._options.get(option) == sent[option]:  # a concurrent question may have replaced it
+            log.warning("%s takes no %s (%s); asking otherwise from now on", self._settings.llm_url, option, error)
+            value = self._options.pop(option)
+            if option == "max_tokens":
+                self._options["max_completion_tokens"] = value
+            elif option == "response_format" and value["type"] == "json_schema":
+                self._options[option] = {"type": "json_object"}
+        return bool(option)
 
     def _key(self, text: str) -> str:
-        whole = "\0".join((self._model, self._prompt_version, text))
+        whole = "\0".join((self._settings.llm_model, self._prompt_version, text))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _unknown_option(error: str, options: dict[str, Any]) -> str | None:
-    if "response_format" in options and "json" in error:
-        return "response_format"
-    return next((option for option in options if option in error), None)
 
 
 def _content(response: Any) -> tuple[str, int]:

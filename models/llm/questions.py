@@ -1,8 +1,7 @@
 """Ask a model how a session ended, and which word got it past its failures.
 
-The judge is asked when all other judges abstain. Its rubric (completeness, grounding, right target) is that of
-ReasoningBank's stricter judge (April 2026). An unsure answer is no verdict, and an answer that contradicts itself is
-unsure.
+The judge is asked when all other judges abstain. Its rubric is that of ReasoningBank's stricter judge (April 2026). An
+answer that is unsure or contradicts itself is no verdict.
 
 The teacher's lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code
 looks both words up in the calls and makes a candidate of them, so quorum, gate and holdout treat it like any other
@@ -18,9 +17,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from msgspec import Meta, Struct, ValidationError, convert
 
 from fleetlore.config import Settings
 from fleetlore.fingerprint.literals import masked_text
@@ -38,41 +38,36 @@ __all__ = ["LlmJudge", "Teacher"]
 
 VERSION: Final = "taught-1"
 _MOST_LESSONS = 3
-_STEP, _WORD = {"type": "integer"}, {"type": "string"}
-_CITED = {"failed": _STEP, "rejected": _WORD, "worked": _STEP, "instead": _WORD}
-_LESSONS: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "lessons": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": _CITED,
-                "required": list(_CITED),
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["lessons"],
-    "additionalProperties": False,
-}
-# A word as programs write it. Nothing with a blank can be a sentence.
-_ONE_WORD = re.compile(r"[\w./:=+-]{1,64}")
 _CHECKS: Final = ("complete", "grounded", "right_target")
-_CHECK = {"type": "string", "enum": ["yes", "no", "unsure"]}
-VERDICT: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "thoughts": {"type": "string"},
-        **dict.fromkeys(_CHECKS, _CHECK),
-        "verdict": {"type": "string", "enum": ["success", "failure", "unsure"]},
-    },
-    "required": ["thoughts", *_CHECKS, "verdict"],
-    "additionalProperties": False,
-}
 # A model's own certainty is worth little, so it is not asked. This is enough for a label, but too little to teach a
 # lesson (`SUCCESS_ABOVE`).
 _PROBABILITY: Final = 0.75
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+# A word as programs write it. Nothing with a blank can be a sentence.
+_Word = Annotated[str, Meta(pattern=r"\A[\w./:=+-]{1,64}\Z")]
+
+
+class _Lesson(Struct):
+    failed: int
+    rejected: _Word
+    worked: int
+    instead: _Word
+
+
+_STEP, _WORD = {"type": "integer"}, {"type": "string"}
+_LESSONS: Final = _object(
+    lessons={"type": "array", "items": _object(failed=_STEP, rejected=_WORD, worked=_STEP, instead=_WORD)}
+)
+VERDICT: Final = _object(
+    thoughts=_WORD,
+    **{check: {"type": "string", "enum": ["yes", "no", "unsure"]} for check in _CHECKS},
+    verdict={"type": "string", "enum": ["success", "failure", "unsure"]},
+)
 
 
 class Teacher:
@@ -80,6 +75,7 @@ class Teacher:
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
         self._client = Client(settings, answers, "lessons-1", _LESSONS, observe)
+        self.close = self._client.close
 
     def teaches(self, judgment: Judgment) -> bool:
         """Whether a call failed for a reason that its error tells, and a later call of the same tool worked."""
@@ -87,16 +83,12 @@ class Teacher:
         return any(next(worked_after(calls, place, calls[place].tool), None) for place in telling(calls))
 
     def known(self, judgment: Judgment) -> list[Candidate]:
-        if not self.teaches(judgment):  # true of most sessions; the look-up costs a digest and a query
-            return []
-        return lessons(judgment, self._client.known(recording(judgment.trajectory)))
+        # Most sessions teach nothing, and the look-up costs a digest and a query.
+        return lessons(judgment, self._client.known(recording(judgment.trajectory))) if self.teaches(judgment) else []
 
     async def ask(self, judgment: Judgment) -> list[Candidate]:
         """Return at most `_MOST_LESSONS` lessons. Those whose citations do not hold are left out."""
         return lessons(judgment, await self._client.ask(recording(judgment.trajectory)))
-
-    async def close(self) -> None:
-        await self._client.close()
 
 
 def lessons(judgment: Judgment, answer: dict[str, Any] | None) -> list[Candidate]:
@@ -108,29 +100,24 @@ def lessons(judgment: Judgment, answer: dict[str, Any] | None) -> list[Candidate
 
 def _cited(judgment: Judgment, given: list[Any]) -> Iterator[Candidate]:
     calls = judgment.trajectory.calls
-    places = {call.sequence: place for place, call in enumerate(calls)}
-    told = frozenset(telling(calls))
-    for lesson in given[:_MOST_LESSONS]:
-        lesson = lesson if isinstance(lesson, dict) else {}
-        failed, worked = (lesson.get(key) for key in ("failed", "worked"))
-        if type(failed) is not int or type(worked) is not int or places.get(failed) not in told:
+    places, told = {call.sequence: place for place, call in enumerate(calls)}, frozenset(telling(calls))
+    for each in given[:_MOST_LESSONS]:
+        try:
+            lesson = convert(each, _Lesson)
+        except ValidationError:
             continue
-        place = places[failed]
-        if places.get(worked) not in list(worked_after(calls, place, calls[place].tool)):
-            continue
-        by, was, now = calls[places[worked]], lesson.get("rejected"), lesson.get("instead")
-        if is_shown_to_work(judgment, by) and _is_change(calls[place], by, was, now):
-            yield _candidate(judgment, calls[place], by, str(was), str(now))
+        place, later = places.get(lesson.failed, -1), places.get(lesson.worked, -1)
+        if place in told and later in worked_after(calls, place, calls[place].tool):
+            failed, worked = calls[place], calls[later]
+            if is_shown_to_work(judgment, worked) and _is_change(failed, worked, lesson.rejected, lesson.instead):
+                yield _candidate(judgment, failed, worked, lesson)
 
 
-def _is_change(failed: Step, worked: Step, was: object, now: object) -> bool:
+def _is_change(failed: Step, worked: Step, was: str, now: str) -> bool:
     """A value of one task or person is no such word, unless the error names it."""
-    if not isinstance(was, str) or not isinstance(now, str) or failed.is_cut or worked.is_cut:
-        return False
-    if not _ONE_WORD.fullmatch(was) or not _ONE_WORD.fullmatch(now):
-        return False
     return (
-        _has(failed.arguments, was)
+        not (failed.is_cut or worked.is_cut)
+        and _has(failed.arguments, was)
         and not _has(worked.arguments, was)
         and not _has(failed.arguments, now)
         and _has(masked_text(worked.arguments, known_of(failed)), now)
@@ -141,28 +128,22 @@ def _has(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
-def _candidate(judgment: Judgment, failed: Step, worked: Step, was: str, now: str) -> Candidate:
+def _candidate(judgment: Judgment, failed: Step, worked: Step, lesson: _Lesson) -> Candidate:
     trajectory, tool, error = judgment.trajectory, failed.tool, error_text(failed)
+    was, now = lesson.rejected, lesson.instead
+    change = f"`{now}` instead of `{was}`"
     return Candidate(
-        **origin(trajectory),
+        **origin(trajectory), kind="recovery", side="success", version=VERSION,
         item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, failed.pattern or "", was, now),
-        kind="recovery",
-        side="success",
         # A word that the error does not reject by name may be wrong for one task only.
         least_goals=1 if _has(said(failed).lower(), was.lower()) else SEVERAL_GOALS,
-        title=line(f"{tool}: {line(error, 90)} — `{now}` instead of `{was}`", 200),
+        title=line(f"{tool}: {line(error, 90)} — {change}", 200),
         description="A model found this in sessions in which calls with the second word failed and calls with the "
         "first worked.",
-        content=f"{ERROR}{error}\nChange: `{now}` instead of `{was}`",
-        when=f"{tool} fails with: {error}",
-        tool=tool,
-        pattern=failed.pattern,
-        remedy={"tool": tool},
-        was=(was,),
-        now=(now,),
+        content=f"{ERROR}{error}\nChange: {change}", when=f"{tool} fails with: {error}",
+        tool=tool, pattern=failed.pattern, remedy={"tool": tool}, was=(was,), now=(now,),
         danger=is_harmful(worked.tool, worked.arguments),
-        version=VERSION,
-    )
+    )  # fmt: skip
 
 
 class LlmJudge:
@@ -170,6 +151,7 @@ class LlmJudge:
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
         self._client = Client(settings, answers, "judge-1", VERDICT, observe)
+        self.close = self._client.close
         self._audit_share = settings.llm_audit_share
         self.version = f"llm/{self._client.version}"
 
@@ -180,25 +162,21 @@ class LlmJudge:
         return source == "none" or (source in ("reward", "feedback") and drawn(draw, self._audit_share))
 
     def known(self, trajectory: Trajectory) -> Opinion | None:
-        answer = self._client.known(recording(trajectory))
-        return None if answer is None else self._opinion(trajectory, answer)
+        return self._opinion(trajectory, self._client.known(recording(trajectory)))
 
     async def ask(self, trajectory: Trajectory) -> Opinion | None:
-        answer = await self._client.ask(recording(trajectory))
-        return None if answer is None else self._opinion(trajectory, answer)
+        return self._opinion(trajectory, await self._client.ask(recording(trajectory)))
 
-    async def close(self) -> None:
-        await self._client.close()
-
-    def _opinion(self, trajectory: Trajectory, answer: dict[str, Any]) -> Opinion | None:
-        checks = [answer.get(check) for check in _CHECKS]
-        match answer.get("verdict"):
-            case "success" if all(check == "yes" for check in checks):
-                verdict = Verdict(label="success", probability=_PROBABILITY, source="llm", version=self.version)
-            case "failure" if "no" in checks:
-                verdict = Verdict(label="failure", probability=1 - _PROBABILITY, source="llm", version=self.version)
-            case _:
-                return None
+    def _opinion(self, trajectory: Trajectory, answer: dict[str, Any] | None) -> Opinion | None:
+        answer = answer or {}
+        label, checks = answer.get("verdict"), [answer.get(check) for check in _CHECKS]
+        if label == "success" and all(check == "yes" for check in checks):
+            probability = _PROBABILITY
+        elif label == "failure" and "no" in checks:
+            probability = 1 - _PROBABILITY
+        else:
+            return None
+        verdict = Verdict(label=label, probability=probability, source="llm", version=self.version)
         return Opinion(session=trajectory.id, events=trajectory.events, verdict=verdict)
 
 
