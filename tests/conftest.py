@@ -65,8 +65,19 @@ def pytest_configure(config: pytest.Config) -> None:
 PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
 # Tests of the benchmarks, which are no part of fleetlore.
 LABORATORY = Path(__file__).parent / "benchmarks"
+# Folders whose tests all have one mark.
+MARKED = {LABORATORY: "long", LABORATORY.parent / "chaos": "chaos", LABORATORY.parent / "cluster": "cluster"}
 # These folders hold the files that take longest. They begin first, so no process is left alone with one at the end.
 BEGIN_FIRST = ("security", "streams", "benchmarks")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a folder whose mark is left out: to import its modules, and PyTorch with them, takes seconds."""
+    mark = MARKED.get(collection_path)
+    if mark is None or f"not {mark}" not in config.option.markexpr:
+        return None
+    named = [config.invocation_params.dir / each.partition("::")[0] for each in config.args]
+    return None if any(collection_path in (path, *path.parents) for path in named) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

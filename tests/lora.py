@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from fleetlore.lora.adapter import Lora
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
@@ -30,6 +29,7 @@ def language_model(folder: Path, lora: Path | None = None) -> Any:
 
 @pytest.fixture(scope="session")
 def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch  # takes seconds
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = tmp_path_factory.mktemp("base")
@@ -50,7 +50,7 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def make_lora(base_folder: Path, tmp_path: Path) -> MakeLora:
     """`make_lora(seed, **config)`: the folder of an adapter of random weights."""
-
+    import torch
     from peft import LoraConfig, get_peft_model
 
     def make(seed: int = 1, **config: Any) -> Path:

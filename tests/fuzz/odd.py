@@ -34,19 +34,8 @@ _RAW = {
     "\x01zero": "-0e-0",
 }
 _BYTES = (
-    b"",
-    b"\x00",
-    b"\xff",
-    b"\xc3\x28",
-    b"\xed\xa0\x80",
-    b"\xef\xbb\xbf",
-    b'"',
-    b"{",
-    b"[",
-    b",",
-    b"\x1f\x8b",
-    b"\n",
-)
+    b"", b"\x00", b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xef\xbb\xbf", b'"', b"{", b"[", b",", b"\x1f\x8b", b"\n",
+)  # fmt: skip
 
 
 class FromBytes(Random):

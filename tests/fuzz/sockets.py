@@ -22,13 +22,9 @@ _LINES = (
     b"X: " + b"y" * 70_000,
 )  # fmt: skip
 _STARTS = (
-    b"GET / HTTP/9.9",
-    b"PRI * HTTP/2.0",
-    b"\x16\x03\x01\x02",
-    b"GET",
-    b"POST /v1/events",
+    b"GET / HTTP/9.9", b"PRI * HTTP/2.0", b"\x16\x03\x01\x02", b"GET", b"POST /v1/events",
     b"GET http://[::1 HTTP/1.1",
-)
+)  # fmt: skip
 _CHUNKS = (b"5\r\nhello\r\n0\r\n\r\n", b"-1\r\n", b"ffffffffffffffff\r\n", b"z\r\n", b"0\r\n")
 
 

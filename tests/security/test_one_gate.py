@@ -1,18 +1,24 @@
 """All lore passes one gate on its way to a model's context."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FILES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in (ROOT / "fleetlore").rglob("*.py")}
 # Modules that write text of other agents for a person, without the gate.
 FOR_PERSONS = {"all_of"}
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    paths = (ROOT / "fleetlore").rglob("*.py")
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in paths}
 
 
 def test_only_the_gate_makes_the_text_of_a_tip() -> None:
     makers = {
         file
-        for file, tree in FILES.items()
+        for file, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and (name := node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
@@ -26,7 +32,7 @@ def test_only_the_gate_makes_the_text_of_a_tip() -> None:
 def test_what_is_written_for_persons_is_read_by_commands_alone() -> None:
     readers = {
         file
-        for file, tree in FILES.items()
+        for file, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and FOR_PERSONS & {alias.name for alias in node.names}
     }

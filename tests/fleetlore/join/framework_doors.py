@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,6 @@ from tests.fleetlore.join.world import ERROR, FOUND, GOAL, MOST_TURNS, NOW, TASK
 from tests.read_back import read_back
 
 ROOT = Path(__file__).parents[3]
-
-Door = Callable[[World, Fleet, Scripted], Awaitable[None]]
 
 
 async def own_code(world: World, fleet: Fleet, model: Scripted) -> None:

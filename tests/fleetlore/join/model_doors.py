@@ -7,16 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-import litellm as lite
 import orjson
 
 from fleetlore import Fleet
-from fleetlore.join.litellm import FleetCallback
 from fleetlore.join.model_clients import wrap_anthropic, wrap_openai
 from fleetlore.relay.app import relay_app
-from tests.fleetlore.join.framework_doors import Door
 from tests.fleetlore.join.sdk_agents import AGENTS, KEY, OPENAI, PARAMETERS, client_of, made, run
-from tests.fleetlore.join.world import GOAL, TASK, Scripted, World
+from tests.fleetlore.join.world import GOAL, TASK, Door, Scripted, World
 from tests.fleetlore.relay.provider import Provider
 from tests.served import serving
 
@@ -73,6 +70,8 @@ async def by_litellm(
     world: World, fleet: Fleet, provider: Provider, model: str, *, blocking: bool = False, streamed: bool = False
 ) -> None:
     """An agent whose models LiteLLM calls; a blocking one in a thread, for the servers run in this one."""
+    import litellm as lite  # takes seconds
+
     async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
         address = upstream if model.startswith("anthropic/") else f"{upstream}/v1"
         tool = {"type": "function", "function": {"name": "search", "parameters": PARAMETERS}}
@@ -101,6 +100,10 @@ async def litellm(world: World, fleet: Fleet, model: Scripted) -> None:
 @contextmanager
 def called_back() -> Iterator[None]:
     """With the callback among those of LiteLLM, whose list is one for the process."""
+    import litellm as lite
+
+    from fleetlore.join.litellm import FleetCallback
+
     before = {name: list(getattr(lite, name)) for name in LITELLM_LISTS}
     lite.callbacks.append(FleetCallback())
     try:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from inspect import isawaitable
 from typing import Any
 
 import orjson
-from anthropic import Anthropic, AsyncAnthropic
-from openai import AsyncOpenAI, OpenAI
 
 from tests.fleetlore.join.world import GOAL, World
 
@@ -97,7 +96,7 @@ async def _whole(asked: Any, final: str) -> Any:
 
 async def run(agent: Agent, client: Any, world: World) -> None:
     """Run an agent, and close its client; one that is not asynchronous in a thread, for the servers run in this one."""
-    if isinstance(client, AsyncOpenAI | AsyncAnthropic):
+    if hasattr(client, "__aenter__"):
         async with client:
             await agent(client, world)
     else:
@@ -120,7 +119,6 @@ KEY = "sk-provider-00000000"
 
 def client_of(agent: str, address: str, *, blocking: bool = False, **options: Any) -> Any:
     """The client that an agent of `AGENTS` takes; the address is that of OpenAI's `…/v1`, or Anthropic's."""
-    kind: Any = (
-        (OpenAI if blocking else AsyncOpenAI) if agent in OPENAI else (Anthropic if blocking else AsyncAnthropic)
-    )
+    library, name = ("openai", "OpenAI") if agent in OPENAI else ("anthropic", "Anthropic")
+    kind = getattr(import_module(library), name if blocking else f"Async{name}")  # imported only now: it takes seconds
     return kind(base_url=address, api_key=KEY, **options)

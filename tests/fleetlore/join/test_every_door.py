@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleetlore import Fleet
 from fleetlore.wire import events as names
-from tests.fleetlore.join import coding_doors, framework_doors, model_doors, typescript_doors
-from tests.fleetlore.join.framework_doors import Door
+from tests.fleetlore.join import model_doors, typescript_doors
 from tests.fleetlore.join.sdk_agents import AGENTS
-from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, WRONG, Scripted, World, instead_of
+from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, WRONG, Door, Scripted, World, instead_of
 
+
+def door_of(folder: str, name: str) -> Door:
+    """A door whose module is imported when it is used: all frameworks together take seconds."""
+
+    async def door(world: World, fleet: Fleet, model: Scripted) -> None:
+        await getattr(import_module(f"tests.fleetlore.join.{folder}"), name)(world, fleet, model)
+
+    return door
+
+
+FRAMEWORKS = ("own_code", "langchain", "openai_agents", "pydantic_ai", "claude")
+MCP = ("mcp_over_http", "mcp_over_http_of_old", "mcp_over_stdio")
 # They see a call before it is made, and may answer it in its place.
-AT_THE_CALL: dict[str, Door] = {
-    each.__name__: each
-    for each in (
-        framework_doors.own_code,
-        framework_doors.langchain,
-        framework_doors.openai_agents,
-        framework_doors.pydantic_ai,
-        framework_doors.claude,
-        framework_doors.mcp_over_http,
-        framework_doors.mcp_over_http_of_old,
-        framework_doors.mcp_over_stdio,
-        coding_doors.claude_code,
-    )
-} | {"typescript": typescript_doors.example("client")}
+AT_THE_CALL: dict[str, Door] = {name: door_of("framework_doors", name) for name in FRAMEWORKS + MCP} | {
+    "claude_code": door_of("coding_doors", "claude_code"),
+    "typescript": typescript_doors.example("client"),
+}
 # They see what a model is sent, and a call with its result.
 AT_THE_MODEL: dict[str, Door] = {
     **{f"gateway, {agent}": model_doors.gateway(agent) for agent in AGENTS},

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from litellm.llms.vertex_ai.vertex_llm_base import VertexBase
 
 from fleetlore.wire import events as names
 from tests.fleetlore.join.model_doors import by_litellm, called_back
@@ -38,7 +37,8 @@ async def test_the_second_agent_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch, model: str, blocking: bool, streamed: bool
 ) -> None:
     # Of Google, where an agent signs in.
-    monkeypatch.setattr(VertexBase, "_ensure_access_token", lambda *args, **options: ("token", "project"))
+    place = "litellm.llms.vertex_ai.vertex_llm_base.VertexBase._ensure_access_token"
+    monkeypatch.setattr(place, lambda *args, **options: ("token", "project"))
     with called_back():
         for scripted in (Scripted(WRONG), Scripted()):
             provider = Provider(scripted.choose)

@@ -11,9 +11,8 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.clock import SystemClock
-from tests.fleetlore.join.framework_doors import Door
 from tests.fleetlore.join.model_doors import relaying
-from tests.fleetlore.join.world import Scripted, World
+from tests.fleetlore.join.world import Door, Scripted, World
 from tests.fleetlore.relay.provider import Provider
 from tests.served import serving
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,3 +96,7 @@ class World:
 
     async def learn(self) -> None:
         await self.pipeline.take([each._replace(time=self.pipeline.clock.tick()) for each in self.recorder.events])
+
+
+# An agent whose model is scripted, joined in one way.
+Door = Callable[[World, Fleet, Scripted], Awaitable[None]]

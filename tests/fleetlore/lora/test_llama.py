@@ -11,7 +11,6 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.tiny_model import END, save_tiny_model
 from fleetlore.errors import AdapterRefused
@@ -111,6 +110,7 @@ async def until(true: Any) -> None:
 
 def trained(folder: Path, seed: int) -> Lora:
     """An adapter with random weights, as the trainer's are shaped."""
+    import torch  # takes seconds
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
@@ -207,6 +207,7 @@ def answered(url: str) -> dict[str, float]:
 
 def expected(folder: Path, lora: Lora | None) -> dict[str, float]:
     """The same by transformers and peft."""
+    import torch
     from transformers import AutoTokenizer
 
     from models.policy.learn import LanguageModel

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
@@ -325,7 +325,7 @@ async def test_the_document_describes_what_is_answered(http: httpx2.AsyncClient,
     }
     for name, answer in answers.items():
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
-        jsonschema.Draft202012Validator(schema).validate(answer)
+        jsonschema_rs.Draft202012Validator(schema).validate(answer)
     paths = {f"{method} {path}" for path, each in document["paths"].items() for method in each}
     assert len(paths) == 10 and "post /v1/sessions/{id}/end" in paths
 
