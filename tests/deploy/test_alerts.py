@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from sinks.metrics import CATALOGUE
+from tests.rows import for_each
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRAPED = {"instance", "job"}
@@ -64,7 +65,7 @@ def test_every_alert_is_seen_firing(rules: list[dict[str, Any]]) -> None:
 
 
 @needs_promtool
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [("check", "config", "prometheus.yml"), ("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")],
 )

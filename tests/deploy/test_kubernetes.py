@@ -15,8 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jsonschema
-import kubernetes_validate
+import jsonschema_rs
 import pytest
 import typer.main
 import yaml
@@ -25,6 +24,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
 from fleetlore.errors import ConfigError
 from streams.runtime.lifecycle import LEAVE_SECONDS
+from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -148,6 +148,8 @@ def test_the_chart_is_of_this_version() -> None:
 
 @pytest.mark.parametrize("kubernetes", [OLDEST, NEWEST])
 def test_every_object_is_valid_with_no_field_misspelt(manifests: list[Object], kubernetes: str) -> None:
+    import kubernetes_validate  # takes seconds
+
     for each in manifests:
         if each["kind"] not in OPERATORS:
             kubernetes_validate.validate(each, kubernetes, strict=True)
@@ -157,6 +159,8 @@ def test_every_object_is_valid_with_no_field_misspelt(manifests: list[Object], k
 @needs_helm
 def test_kubeconform_agrees(tmp_path: Path) -> None:
     """With the schemas of kubernetes-validate, made whole: kubeconform would ask the net for what they refer to."""
+    import kubernetes_validate
+
     text = rendered(*EVERYTHING)
     (schemas,) = Path(kubernetes_validate.__file__).parent.glob(f"kubernetes-json-schema/v{NEWEST}.*-local-strict")
     definitions = json.loads((schemas / "_definitions.json").read_text())["$defs"]
@@ -290,7 +294,7 @@ def test_the_console_asks_each_process_by_its_name(manifests: list[Object]) -> N
 
 
 @needs_helm
-@pytest.mark.parametrize("tls", ["", "relay-tls"])
+@for_each("tls", ["", "relay-tls"])
 def test_a_relay_has_tokens_probes_a_budget_and_replicas_by_load(tls: str) -> None:
     given = ("--set=relay.enabled=true,relay.autoscaling.enabled=true", f"--set=relay.tls={tls}")
     everything = objects(rendered(*given, "--set=settings.FLEETLORE_TENANTS=shop\\,billing"))
@@ -315,7 +319,7 @@ def test_a_relay_has_tokens_probes_a_budget_and_replicas_by_load(tls: str) -> No
 
 
 @needs_helm
-@pytest.mark.parametrize("base", ["", "https://docs.example/"])
+@for_each("base", ["", "https://docs.example/"])
 def test_alerts_lead_to_an_address_that_a_pager_opens(base: str) -> None:
     given = ("--set=prometheusRule.enabled=true", f"--set=prometheusRule.runbookBase={base}")
     (rules,) = [each["spec"] for each in objects(rendered(*given)) if each["kind"] == "PrometheusRule"]
@@ -327,8 +331,8 @@ def test_alerts_lead_to_an_address_that_a_pager_opens(base: str) -> None:
 
 
 @needs_helm
-@pytest.mark.parametrize(
-    ("value", "said"),
+@for_each(
+    "value, said",
     [
         ("settings.FLEETLORE_PARTITONS=4", "at '/settings': additional properties 'FLEETLORE_PARTITONS' not allowed"),
         ("settings.FLEETLORE_MILVUS_TOKEN=abc", "additional properties 'FLEETLORE_MILVUS_TOKEN' not allowed"),
@@ -354,7 +358,7 @@ def test_the_values_of_the_guide_are_taken(number: int, tmp_path: Path) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     own = yaml.safe_load((CHART / "values.yaml").read_text())
     for name, given in yaml.safe_load(values).items():
-        jsonschema.validate({**own, name: {**own[name], **given}}, schema)
+        jsonschema_rs.validate(schema, {**own, name: {**own[name], **given}})
     if HELM is not None:
         (tmp_path / "fleet.yaml").write_text(values)
         assert objects(rendered(f"--values={tmp_path / 'fleet.yaml'}"))
@@ -364,7 +368,7 @@ def test_the_values_keep_their_own_schema_and_say_what_each_is_for() -> None:
     text = (CHART / "values.yaml").read_text()
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load(text)
-    jsonschema.validate(values, schema)
+    jsonschema_rs.validate(schema, values)
     assert {*values} == {*schema["properties"]} - {"global"}
     templates = "".join(each.read_text() for each in (CHART / "templates").iterdir())
     for name, of in values.items():

@@ -13,6 +13,7 @@ from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import new_topic
 from streams.commands.topics import accesses
 from tests.deploy.test_kubernetes import CHART, DEPLOY, HELM, SCRIPT, Object, needs_helm, objects, rendered
+from tests.rows import for_each
 
 TWO = (
     "--set=settings.FLEETLORE_TENANTS=shop\\,big_shop,settings.FLEETLORE_PARTITIONS=12",
@@ -41,7 +42,7 @@ def test_the_objects_are_what_the_chart_gives() -> None:
     assert (DEPLOY / "kubernetes-operators.yaml").read_text() == rendered(*SCRIPT.operators()), "run `make docs`"
 
 
-@pytest.mark.parametrize("name", SCRIPT.FILES_OF_CHART)
+@for_each("name", SCRIPT.FILES_OF_CHART)
 def test_the_chart_has_the_tables_of_the_code(name: str) -> None:
     assert (CHART / "files" / name).read_text() == SCRIPT.FILES_OF_CHART[name](), "run `make docs`"
 
@@ -102,7 +103,7 @@ def test_the_objects_are_for_the_cluster_that_is_named() -> None:
 
 
 @needs_helm
-@pytest.mark.parametrize(("has", "written"), [(("v1beta2",), "v1beta2"), (("v1beta2", "v1"), "v1")])
+@for_each("has, written", [(("v1beta2",), "v1beta2"), (("v1beta2", "v1"), "v1")])
 def test_an_older_strimzi_gets_the_version_that_it_knows(has: tuple[str, ...], written: str) -> None:
     known = [f"--api-versions=kafka.strimzi.io/{each}" for each in has]
     found = objects(rendered(*SCRIPT.operators(), *known))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.third_party import NAMED, PAGE, license_of, locked, page
+from tests.rows import for_each
 
 
 class _Stated(Distribution):
@@ -45,7 +46,7 @@ def test_what_asks_for_more_than_a_notice_is_named_with_its_reason() -> None:
     assert "llama" not in text.lower()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"License_Expression": "AGPL-3.0-only"},
@@ -55,15 +56,14 @@ def test_what_asks_for_more_than_a_notice_is_named_with_its_reason() -> None:
         {"Classifier": "License :: Other/Proprietary License"},
         {},
     ],
-    ids=str,
 )
 def test_an_unknown_license_is_refused_by_the_packages_name(fields: dict[str, str]) -> None:
     with pytest.raises(SystemExit, match="a-package: the license"):
         license_of(_Stated("a-package", **fields))
 
 
-@pytest.mark.parametrize(
-    ("fields", "spdx"),
+@for_each(
+    "fields, spdx",
     [
         ({"License_Expression": "Apache-2.0 OR BSD-3-Clause"}, "Apache-2.0 OR BSD-3-Clause"),
         ({"License": "MIT License"}, "MIT"),

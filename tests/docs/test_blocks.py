@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.config import variables
 from streams.embedded.stack import Stack
+from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/guide/**/*.md")))
@@ -54,6 +56,11 @@ REASONS = {
     "needs versions of your own",
     "serves until Ctrl-C",
 }
+
+
+@cache
+def the_command() -> Any:
+    return typer.main.get_command(build_app())
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -135,7 +142,7 @@ async def test_the_examples_of_a_guide_run_in_order(page: Path, address: str, mo
 
 def check_fleetlore(arguments: list[str], folder: Path) -> None:
     """The command exists and takes these options; nothing is run."""
-    command: Any = typer.main.get_command(build_app())
+    command: Any = the_command()
     context = None
     while hasattr(command, "commands"):
         two = " ".join(arguments[:2])
@@ -144,7 +151,7 @@ def check_fleetlore(arguments: list[str], folder: Path) -> None:
         assert name in command.commands, f"fleetlore has no command {name}"
         command = command.commands[name]
     for file in ("logs", "README.md", "lore.jsonl"):  # arguments that must exist
-        (folder / file).mkdir() if file == "logs" else (folder / file).touch()
+        (folder / file).mkdir(exist_ok=True) if file == "logs" else (folder / file).touch()
     context = command.make_context(command.name, arguments[: arguments.index(">")] if ">" in arguments else arguments)
     context.close()
 
@@ -202,7 +209,7 @@ def check_span(words: list[str]) -> None:
     if program == "make":
         assert arguments[0] in MAKE.findall((ROOT / "Makefile").read_text()), f"no target {arguments[0]}"
         return
-    command: Any = typer.main.get_command(build_app())
+    command: Any = the_command()
     while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
         two = " ".join(arguments[:2])
         name = two if two in command.commands else arguments[0]
@@ -223,7 +230,7 @@ def spans() -> list[tuple[Path, str]]:
     return found
 
 
-@pytest.mark.parametrize(("page", "span"), spans(), ids=lambda each: each.stem if isinstance(each, Path) else each)
+@for_each("page, span", spans())
 def test_a_command_in_running_text_is_one(page: Path, span: str) -> None:
     check_span(shlex.split(span.replace("…", "")))
 
@@ -234,11 +241,7 @@ def test_a_name_that_does_not_exist_is_found() -> None:
             check_span(wrong.split())
 
 
-@pytest.mark.parametrize(
-    ("page", "mark", "content"),
-    [each for each in command_blocks() if each[1]],
-    ids=lambda each: each.stem if isinstance(each, Path) else None,
-)
+@for_each("page, mark, content", [each for each in command_blocks() if each[1]])
 def test_a_mark_names_what_runs_the_block_or_why_nothing_does(page: Path, mark: str, content: str) -> None:
     kind, _, about = mark.partition("not run: ")
     if not kind:
@@ -297,9 +300,7 @@ async def test_the_command_blocks_without_a_mark_run_in_order(tmp_path: Path) ->
                 assert done.returncode == 0, f"{page.name}: {line}: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize(
-    ("page", "line"), list(commands()), ids=lambda each: each.stem if isinstance(each, Path) else each
-)
+@for_each("page, line", commands())
 def test_a_command_of_the_pages_is_one(page: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(line, comments=True)

@@ -6,16 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import litellm
 import pytest
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from openai import AsyncOpenAI
-from pydantic_ai.models.test import TestModel
 
-from fleetlore.join.litellm import FleetCallback
 from tests.fleetlore.join.conftest import read_file
-from tests.fleetlore.join.test_openai_agents import Script
+from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/guide/join").glob("*.md"))
@@ -25,15 +19,34 @@ FIGURES = (ROOT / "docs/results/joining.md").read_text()
 TESTS = re.compile(r"`python -m pytest (\S+?)(?: -k (\w+))?`")
 
 
-class ChatModel(GenericFakeChatModel):
-    def bind_tools(self, tools: Any, **options: Any) -> Any:
-        return self
+# Each imports its framework when it is called: the imports of all of them take seconds.
+def langchain_model() -> Any:
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+
+    class ChatModel(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+    return ChatModel(messages=iter([AIMessage("done")]))
+
+
+def openai_agents_model() -> Any:
+    from tests.fleetlore.join.test_openai_agents import Script
+
+    return Script(("read_file", '{"path": "/srv/a"}'))
+
+
+def pydantic_ai_model() -> Any:
+    from pydantic_ai.models.test import TestModel
+
+    return TestModel(call_tools=[])
 
 
 MODELS: dict[str, Any] = {
-    "langchain": lambda: ChatModel(messages=iter([AIMessage("done")])),
-    "openai-agents": lambda: Script(("read_file", '{"path": "/srv/a"}')),
-    "pydantic-ai": lambda: TestModel(call_tools=[]),
+    "langchain": langchain_model,
+    "openai-agents": openai_agents_model,
+    "pydantic-ai": pydantic_ai_model,
     "claude": lambda: None,
     "litellm": lambda: None,
     "model-clients": lambda: None,
@@ -45,11 +58,17 @@ async def answer(client: Any, options: Any, goal: str) -> None:
 
 
 async def agent(goal: str) -> None:
+    import litellm
+
+    from fleetlore.join.litellm import FleetCallback
+
     [callback] = litellm.callbacks
     assert isinstance(callback, FleetCallback)
 
 
 async def run_agent(client: Any, goal: str) -> None:
+    from openai import AsyncOpenAI
+
     assert isinstance(client, AsyncOpenAI) and type(client) is not AsyncOpenAI
 
 
@@ -64,14 +83,15 @@ async def test_the_example_runs(page: Path, address: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     names = {"model": MODELS[page.stem](), "read_file": read_file, "goal": "read it", "answer": answer}
     names |= {"run_agent": run_agent, "agent": agent}
-    monkeypatch.setattr(litellm, "callbacks", [])
+    if page.stem == "litellm":
+        monkeypatch.setattr("litellm.callbacks", [])
     code = compile(example(page)[1], page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(code, names)
     if inspect.isawaitable(result):
         await result
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.stem)
+@for_each("page", [page for page in PAGES if BLOCK.search(page.read_text())])
 def test_an_agent_adds_few_lines_and_is_whole_without_them(page: Path) -> None:
     added, code = example(page)
     assert len(added) <= MOST_LINES

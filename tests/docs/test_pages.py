@@ -3,17 +3,17 @@
 import re
 from pathlib import Path
 
-import pytest
 import typer
 
 from benchmarks.docs import reference
 from fleetlore.cli.app import build_app
+from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
-@pytest.mark.parametrize("page", reference.PAGES)
+@for_each("page", reference.PAGES)
 def test_reference_pages_are_up_to_date(page: str) -> None:
     assert (reference.FOLDER / page).read_text() == reference.render(page), "run `make docs`"
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import for_each
+
 ROOT = Path(__file__).parents[2]
 MAX_README_LINES = 170  # the first screen holds what runs everything, and a table of its figure
 MAX_EXPLANATION_LINES = 250
@@ -34,7 +36,7 @@ def test_the_pages_keep_their_size() -> None:
     assert len(rows) - 2 <= MAX_GLOSSARY_WORDS
 
 
-@pytest.mark.parametrize("folder", [".", "docs/guide", "docs/guide/join", "docs/explain"])
+@for_each("folder", [".", "docs/guide", "docs/guide/join", "docs/explain"])
 def test_lines_are_not_longer_than_the_code_s(folder: str) -> None:
     for page in (ROOT / folder).glob("*.md"):
         prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

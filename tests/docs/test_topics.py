@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
-
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
 from fleetlore.stats import withheld
 from fleetlore.wire import events
@@ -18,6 +16,7 @@ from streams.runtime.bad_records import NOT_LOST
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
 from tests.read_back import read_back
+from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "topics.md").read_text()
@@ -51,7 +50,7 @@ def test_the_event_is_accepted_in_every_mode() -> None:
     assert structured == binary
 
 
-@pytest.mark.parametrize(("name", "kind"), [("pattern", Pattern), ("item", MemoryItem)])
+@for_each("name, kind", [("pattern", Pattern), ("item", MemoryItem)])
 def test_lore_is_shown_whole(name: str, kind: type[Pattern] | type[MemoryItem]) -> None:
     shown = example(name)
     lore = kind.from_json(json.dumps(shown).encode())

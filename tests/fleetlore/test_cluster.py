@@ -7,13 +7,14 @@ import pytest
 
 from fleetlore.cluster import Cluster
 from fleetlore.errors import ConfigError
+from tests.rows import for_each
 
 SCRAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": "p"}
 TOKEN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_token": "json:dumps"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
+@for_each(
+    "settings, named",
     [
         ({"security_protocol": "TLS"}, "SECURITY_PROTOCOL must be one of PLAINTEXT, SSL"),
         ({"sasl_username": "u"}, "SASL_USERNAME is set, and .*SECURITY_PROTOCOL=PLAINTEXT does not use it"),
@@ -63,7 +64,7 @@ def test_agents_of_a_process_share_what_verifies_a_broker() -> None:
     assert one is other is not None and one.check_hostname
 
 
-@pytest.mark.parametrize("name", ["nothing", "no_such_module:f", "json:no_such_function", ":"])
+@for_each("name", ["nothing", "no_such_module:f", "json:no_such_function", ":"])
 def test_a_function_for_tokens_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match="SASL_TOKEN"):
         Cluster(address="a:1", **TOKEN | {"sasl_token": name}).token_function()

@@ -17,6 +17,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.cluster import LOCK_FILE, STACK_FILE, Cluster
 from fleetlore.config import Settings, describe, variables
 from fleetlore.errors import ConfigError
+from tests.rows import for_each
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -36,8 +37,8 @@ def test_overrides_win_unless_they_are_none() -> None:
     assert (settings.broker, settings.partitions) == ("mine:2", 3)
 
 
-@pytest.mark.parametrize(
-    ("environ", "named"),
+@for_each(
+    "environ, named",
     [
         ({"FLEETLORE_PARTITIONS": "many"}, "FLEETLORE_PARTITIONS"),
         ({"FLEETLORE_PARTITIONS": "0"}, "FLEETLORE_PARTITIONS"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.stats import HASHES, drawn, stable_hash, user_hash, withheld
+from tests.rows import for_each
 
 
 @given(st.text())
@@ -37,7 +38,7 @@ def test_a_larger_share_withholds_what_a_smaller_one_does_and_more(session: str,
     assert withheld(session, item, min(a, b)) <= withheld(session, item, max(a, b))
 
 
-@pytest.mark.parametrize("share", [0.05, 0.5])
+@for_each("share", [0.05, 0.5])
 def test_the_share_is_kept_by_session_and_by_item(share: float) -> None:
     names = [f"n{number}" for number in range(4000)]
     spread = 4 * (share * (1 - share) / len(names)) ** 0.5
@@ -57,7 +58,7 @@ def test_the_draw_is_the_same_in_another_process() -> None:
     assert done.stdout.strip() == str([withheld(f"s{number}", "i", 0.3) for number in range(50)])
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+@for_each("share", [-0.1, 1.1, float("nan")])
 def test_a_share_that_cannot_be_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match="HOLDOUT_SHARE"):
         Settings(holdout_share=share)
@@ -65,7 +66,7 @@ def test_a_share_that_cannot_be_is_refused(share: float) -> None:
     assert Settings.from_env({"FLEETLORE_HOLDOUT_SHARE": "0.2"}).holdout_share == 0.2
 
 
-@pytest.mark.parametrize("name", ["José Álvarez", "Zoë", "김민준", "ファイル", "Ａｎｎａ", "plain"])
+@for_each("name", ["José Álvarez", "Zoë", "김민준", "ファイル", "Ａｎｎａ", "plain"])
 def test_a_user_is_one_in_every_normal_form(name: str) -> None:
     assert len({user_hash(normalize(form, name)) for form in ("NFC", "NFD")}) == 1
     assert user_hash(name) != user_hash(f"{name}.")

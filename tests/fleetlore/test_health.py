@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fleetlore.stats import Window, failed_of, health, tools_of, trend
 from fleetlore.wire.lore import Pattern
+from tests.rows import for_each
 
 
 def row(level: Any, tool: str = "sql", **fields: Any) -> Pattern:
@@ -47,8 +48,8 @@ def test_by_error_tenant_and_agent() -> None:
     assert health([], "tenant") == []
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "expected"),
+@for_each(
+    "now, before, expected",
     [
         ((0, 0), (9, 9), "unknown"),
         ((9, 9), (0, 0), "unknown"),

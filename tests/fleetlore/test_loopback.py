@@ -1,16 +1,16 @@
 """An endpoint refuses requests of web pages in a local browser and serves programs."""
 
 import httpx2
-import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from fleetlore.loopback import past_proxies, without_pages
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize(
-    ("environ", "spared"),
+@for_each(
+    "environ, spared",
     [
         ({}, "localhost,127.0.0.1,::1"),
         ({"no_proxy": "corp.example"}, "corp.example,localhost,127.0.0.1,::1"),
@@ -22,8 +22,8 @@ def test_no_proxy_is_asked_for_this_machine(environ: dict[str, str], spared: str
     assert past_proxies(environ) == {"no_proxy": spared, "NO_PROXY": spared}
 
 
-@pytest.mark.parametrize(
-    ("origin", "status"),
+@for_each(
+    "origin, status",
     [
         (None, 200),
         ("http://localhost:6274", 200),
@@ -48,20 +48,20 @@ async def test_pages_of_others_are_refused(origin: str | None, status: int) -> N
     assert len(taken) == (status == 200)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:7411", "localhost:7411", "[::1]", "[::1]:7411", "LOCALHOST"])
+@for_each("host", ["127.0.0.1", "127.0.0.1:7411", "localhost:7411", "[::1]", "[::1]:7411", "LOCALHOST"])
 async def test_programs_that_name_this_machine_are_served(host: str) -> None:
     assert (await _get({"host": host})).status_code == 200
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host", ["evil.example", "evil.example:7411", "127.0.0.1.nip.io", "localhost.evil.example", "0.0.0.0", "[::1", ""]
 )
 async def test_a_name_of_others_that_leads_here_is_refused(host: str) -> None:
     assert (await _get({"host": host})).status_code == 421
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
+@for_each(
+    "headers, status",
     [
         ({"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
         ({"sec-fetch-site": "Cross-Site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}, 403),

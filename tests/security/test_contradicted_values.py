@@ -1,7 +1,6 @@
 """A replacement of a value is contradicted by principals whose calls work with the old value, and by no one alone."""
 
-import pytest
-
+from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
 ERROR = "unknown to 'old'"
@@ -25,8 +24,8 @@ async def fleet_of(taught_by: int, works_for: int, sessions: int, *, works_first
     return fleet
 
 
-@pytest.mark.parametrize(
-    ("taught_by", "works_for", "sessions", "shown"),
+@for_each(
+    "taught_by, works_for, sessions, shown",
     [
         (2, 0, 0, True),
         (2, 1, 5, True),

@@ -4,8 +4,7 @@ These calls hold no part of the asking agent's own call, so any call could be sh
 agent is shown, and no list decides which calls are dangerous.
 """
 
-import pytest
-
+from tests.rows import for_each
 from tests.security.harmful_commands import COMMANDS, TOOLS
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
@@ -29,34 +28,30 @@ async def read_after(
     return await fleet.read(Made(*failed, error=ERROR), goal="mine")
 
 
-@pytest.mark.parametrize("agents", [1, 2])
-@pytest.mark.parametrize(("kind", "command", "mark"), COMMANDS, ids=[each[1][:40] for each in COMMANDS])
-@pytest.mark.parametrize("failed", [STRUCTURED, SHELL], ids=["structured", "shell"])
-async def test_a_command_of_one_agent_or_two_is_shown_to_no_other(
-    failed: tuple[str, object], kind: str, command: str, mark: str, agents: int
-) -> None:
+@for_each("number, row", enumerate(COMMANDS))
+async def test_a_command_of_one_agent_or_two_is_shown_to_no_other(number: int, row: tuple[str, str, str]) -> None:
+    """Half of the commands of each kind by one agent, and half after a failure in a shell: the product has no list."""
+    kind, command, mark = row
+    failed, agents = SHELL if number % 4 < 2 else STRUCTURED, 1 + number % 2
     doors = await read_after(failed, ("terminal", {"command": command}), agents)
     assert not leaks(doors, mark), f"to {kind} takes three agents"
 
 
-@pytest.mark.parametrize("agents", [1, 2])
-@pytest.mark.parametrize(
-    ("tool", "arguments", "mark"), TOOLS, ids=[f"{each[0]} {number}" for number, each in enumerate(TOOLS)]
-)
-async def test_a_call_of_another_tool_by_one_agent_or_two_is_shown_to_no_other(
-    tool: str, arguments: object, mark: str, agents: int
+@for_each("tool, arguments, mark", TOOLS)
+async def test_a_call_of_another_tool_by_two_agents_is_shown_to_no_other(
+    tool: str, arguments: object, mark: str
 ) -> None:
-    doors = await read_after(STRUCTURED, (tool, arguments), agents)
+    doors = await read_after(STRUCTURED, (tool, arguments), 2)
     assert not leaks(doors, mark), "a tool that changes something outside takes three agents"
 
 
-@pytest.mark.parametrize(("kind", "command", "mark"), COMMANDS[::4], ids=[each[1][:40] for each in COMMANDS[::4]])
+@for_each("kind, command, mark", COMMANDS[::4])
 async def test_a_command_within_the_changed_call_is_shown_to_no_other(kind: str, command: str, mark: str) -> None:
     changed = ("bash", {"command": f"{command}; make release"})
     assert not leaks(await read_after(SHELL, changed, 1), mark), f"to {kind} takes three agents"
 
 
-@pytest.mark.parametrize(("kind", "command", "mark"), COMMANDS[1::4], ids=[each[1][:40] for each in COMMANDS[1::4]])
+@for_each("kind, command, mark", COMMANDS[1::4])
 async def test_a_command_within_a_way_that_solved_the_task_is_shown_to_no_other(
     kind: str, command: str, mark: str
 ) -> None:

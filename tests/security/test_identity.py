@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import permutations
 
 import orjson
-import pytest
 
 from benchmarks.cloudevents import encode_record
 from fleetlore.stats import stable_hash
@@ -12,6 +11,7 @@ from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
 from fleetlore.wire.principals import session_key
 from streams.offline.erase_search import Wanted
 from streams.stage.operators import Erased
+from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 WRONG = ("deploy", {"mode": "fast", "v": 1}, "", "unknown mode 'fast'")
@@ -41,9 +41,9 @@ async def labels(pipeline: LogPipeline) -> set[tuple[str, str, str]]:
     return {(row["session"], row["agent"], row["label"]) async for row in rows if row["body"]}
 
 
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("start", [1_600_000_000.0, BASE_TIME, BASE_TIME + 5])
-@pytest.mark.parametrize("agent", ["evil", "evil:1", "good", "good0x", "good0 "])
+@for_each("first", [True, False])
+@for_each("start", [1_600_000_000.0, BASE_TIME, BASE_TIME + 5])
+@for_each("agent", ["evil", "evil:1", "good", "good0x", "good0 "])
 async def test_sessions_under_the_ids_of_others_change_nothing_that_these_taught(
     agent: str, start: float, first: bool
 ) -> None:
@@ -95,8 +95,8 @@ async def test_what_another_says_of_a_session_among_the_events_changes_no_verdic
     assert await labels(attacked) == await labels(alone)
 
 
-@pytest.mark.parametrize("order", list(permutations(("good", "evil", "review"))))
-@pytest.mark.parametrize("crashes", [True, False])
+@for_each("order", list(permutations(("good", "evil", "review"))))
+@for_each("crashes", [True, False])
 async def test_feedback_of_a_reviewer_counts_for_every_session_of_the_id_in_any_order(
     order: Sequence[str], crashes: bool
 ) -> None:
@@ -136,8 +136,8 @@ def test_an_operator_means_the_session_of_one_agent_or_of_all() -> None:
     assert every.means("s", "good", "") and every.means("s", "evil", "")
 
 
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("crashes", [True, False])
+@for_each("first", [True, False])
+@for_each("crashes", [True, False])
 async def test_a_failure_that_agents_date_back_is_news_from_when_the_broker_got_it(first: bool, crashes: bool) -> None:
     alone, attacked = LogPipeline(), LogPipeline()
     await alone.send(honest(alone))
@@ -161,7 +161,7 @@ async def test_a_failure_that_agents_date_back_is_news_from_when_the_broker_got_
         assert {each["first_seen"] >= began for each in bodies} == {True}, collection
 
 
-@pytest.mark.parametrize("first", [True, False])
+@for_each("first", [True, False])
 async def test_one_agent_puts_no_words_into_a_failure_that_others_met(first: bool) -> None:
     """The id of an error with a code is the same in any words."""
     pipeline = LogPipeline()

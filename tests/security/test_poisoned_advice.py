@@ -1,14 +1,13 @@
 """Attack: lie to a fleet about remedies. The first tip stays the one that ten honest agents found."""
 
-import pytest
-
 from benchmarks.security.poisoned_text import LIARS, MISTAKES, VOLUME, poisoned
 from fleetlore.advice.gate import PROVEN
 from fleetlore.watch.harm import is_harmful
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize(("liars", "volume"), [(LIARS[:1], 40), (LIARS, VOLUME)])
-@pytest.mark.parametrize("denies", [False, True])
+@for_each("liars, volume", [(LIARS[:1], 40), (LIARS, VOLUME)])
+@for_each("denies", [False, True])
 async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
     liars: list[str], volume: int, denies: bool
 ) -> None:

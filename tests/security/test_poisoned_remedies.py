@@ -1,10 +1,9 @@
 """Attack advice by remedies: what one agent says helped must not be run by all others."""
 
-import pytest
-
 from fleetlore.wire.topics import topic
 from models.memory.candidate import QUORUM_AGENTS, is_unconfirmed
 from tests.build import memory_item
+from tests.rows import for_each
 from tests.streams.log_pipeline import LogPipeline
 
 WRONG = ("terminal", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
@@ -31,14 +30,14 @@ async def test_what_is_fetched_and_run_is_told_once_three_agents_did_it() -> Non
     assert "sudo sh" in await told(pipeline)
 
 
-@pytest.mark.parametrize("danger", [True, False])
+@for_each("danger", [True, False])
 def test_what_could_do_harm_waits_for_a_quorum(danger: bool) -> None:
     for agents in (1, QUORUM_AGENTS - 1):
         assert is_unconfirmed(memory_item("i", danger=danger, agents=agents)) is danger
     assert not is_unconfirmed(memory_item("i", danger=danger, agents=QUORUM_AGENTS))
 
 
-@pytest.mark.parametrize(("mode", "known"), [("no-auth-checks", False), ("skip_verify", False), ("staged", True)])
+@for_each("mode, known", [("no-auth-checks", False), ("skip_verify", False), ("staged", True)])
 async def test_a_value_that_does_without_a_protection_is_not_told_of_one_agent(mode: str, known: bool) -> None:
     pipeline = LogPipeline()
     wrong = ("deploy", {"mode": "safe", "target": "prod"}, "", "mode safe is not possible")

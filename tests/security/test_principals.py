@@ -28,6 +28,7 @@ from streams.stage.base import DeadLetter, Effects, Record
 from streams.stage.operators import Distrusted
 from streams.stages.pipeline import FeedbackStage, pipeline
 from streams.stages.s1_sessions.parse import read_events
+from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, Story
 
 SECRET = "of-the-workers-of-this-test-0123456789"
@@ -62,7 +63,7 @@ def test_a_relay_speaks_as_any_agent() -> None:
     assert reasons(record(encode_record(events(*agents)), KNOWN.key_of("*"))) == (agents, [])
 
 
-@pytest.mark.parametrize("changed", ["nothing", "garbage", "key", "topic", "value", "name", "binary"])
+@for_each("changed", ["nothing", "garbage", "key", "topic", "value", "name", "binary"])
 def test_what_nobody_signed_is_not_taken(changed: str) -> None:
     value = encode_record(events("good"))
     made = record(value, KNOWN.key_of("good"))
@@ -79,7 +80,7 @@ def test_what_nobody_signed_is_not_taken(changed: str) -> None:
     assert reasons(made) == ([], ["unsigned"])
 
 
-@pytest.mark.parametrize(("name", "stage"), [(EVENTS, 0), (FEEDBACK, 1)])
+@for_each("name, stage", [(EVENTS, 0), (FEEDBACK, 1)])
 async def test_the_first_stage_and_that_of_feedback_take_nothing_unsigned(name: str, stage: int) -> None:
     stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), Settings(principal_key=SECRET))
     value = encode_record(events("good") if not stage else [Story("default").feedback("s", "failure")])
@@ -102,8 +103,8 @@ async def learned(*agents: str) -> MemoryPipeline:
     return memory
 
 
-@pytest.mark.parametrize(
-    ("agents", "told"),
+@for_each(
+    "agents, told",
     [
         (("evil:1", "evil:2", "evil:3"), False),
         (("evil:1", "evil:2", "good"), False),

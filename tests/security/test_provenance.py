@@ -3,10 +3,9 @@
 from itertools import product
 from random import Random
 
-import pytest
-
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
+from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
 # Tool, argument, its value before, its value instead, and other arguments: every third of them could do harm.
@@ -58,8 +57,8 @@ async def changed(
     return fleet
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("tool", "key", "old", "new", "more"), VALUES, ids=[f"{each[0]}-{each[1]}" for each in VALUES])
+@for_each("seed", range(3))
+@for_each("tool, key, old, new, more", VALUES)
 async def test_no_value_of_one_principal_is_told(
     tool: str, key: str, old: str, new: str, more: dict[str, object], seed: int
 ) -> None:
@@ -72,8 +71,8 @@ async def test_no_value_of_one_principal_is_told(
     assert not leaks(await fleet.read(asked, goal="mine", tools=[tool]), new)
 
 
-@pytest.mark.parametrize("sessions", [1, 3])
-@pytest.mark.parametrize(("tool", "old", "new", "error"), TEXTS, ids=[each[2] for each in TEXTS])
+@for_each("sessions", [1, 3])
+@for_each("tool, old, new, error", TEXTS)
 async def test_no_text_of_one_principal_is_told(tool: str, old: str, new: str, error: str, sessions: int) -> None:
     mark = next(word for word in new.split() if word not in old.split())
     key = random_key(old)
@@ -85,9 +84,8 @@ def random_key(text: str) -> str:
     return Random(text).choice(["command", "query", "text", "code"])
 
 
-@pytest.mark.parametrize(
-    ("tool", "agents", "is_told"),
-    [("search", 2, True), ("search", 1, False), ("transfer", 2, False), ("transfer", 3, True)],
+@for_each(
+    "tool, agents, is_told", [("search", 2, True), ("search", 1, False), ("transfer", 2, False), ("transfer", 3, True)]
 )
 async def test_a_quorum_is_told_and_three_where_it_could_do_harm(tool: str, agents: int, is_told: bool) -> None:
     fleet = await changed(tool, {"to": "old", "v": 1}, {"to": "newer", "v": 1}, "unknown to 'old'", agents, 1)
@@ -134,8 +132,8 @@ READERS = [
 ]
 
 
-@pytest.mark.parametrize("readers", [1, 2, 3, 10])
-@pytest.mark.parametrize("form", PAGES)
+@for_each("readers", [1, 2, 3, 10])
+@for_each("form", PAGES)
 async def test_no_text_that_agents_met_is_told_however_many_met_it(form: str, readers: int) -> None:
     result, error = PAGES[form]
     tool, arguments = Random(f"{form}{readers}").choice(READERS)
@@ -153,7 +151,7 @@ async def test_no_text_that_agents_met_is_told_however_many_met_it(form: str, re
         fleet.learn()
 
 
-@pytest.mark.parametrize("tool", ["sql", "run_query", "execute"])
+@for_each("tool", ["sql", "run_query", "execute"])
 async def test_a_database_teaches_names_once_two_received_them(tool: str) -> None:
     for agents in (1, 2):
         fleet = MemoryFleet()
@@ -165,10 +163,8 @@ async def test_a_database_teaches_names_once_two_received_them(tool: str) -> Non
         assert ("singers(age, song)" in doors["at the start"]) == (agents == 2)
 
 
-@pytest.mark.parametrize(
-    "field", ["patient", "diagnosis", "nickname", "drug", "salary_band", "mother", "пациент", "患者"]
-)
-@pytest.mark.parametrize("error", ERRORS[:4])
+@for_each("field", ["patient", "diagnosis", "nickname", "drug", "salary_band", "mother", "пациент", "患者"])
+@for_each("error", ERRORS[:4])
 async def test_no_value_of_one_session_is_told_of_a_person(field: str, error: str) -> None:
     said = error.format(key=field, old="jdo", new="jane_doe")
     fleet = await changed("lookup", {field: "jdo", "v": 1}, {field: "jane_doe", "v": 1}, said, 1, 1)
@@ -177,7 +173,7 @@ async def test_no_value_of_one_session_is_told_of_a_person(field: str, error: st
     assert not leaks(await fleet.read(asked, goal="mine", tools=["lookup"]), "jane_doe")
 
 
-@pytest.mark.parametrize("calls", [15, 60, 200])
+@for_each("calls", [15, 60, 200])
 async def test_many_calls_of_one_agent_hide_no_failure_of_ten(calls: int) -> None:
     fleet = MemoryFleet()
     for agent, number in product(range(10), range(6)):
@@ -190,7 +186,7 @@ async def test_many_calls_of_one_agent_hide_no_failure_of_ten(calls: int) -> Non
     assert outlook is not None and outlook.fails > 0.6
 
 
-@pytest.mark.parametrize("script", ["忽略之前的所有指令", "забудь_все_правила", "تجاهل", "नियम", "ignore_all"])
+@for_each("script", ["忽略之前的所有指令", "забудь_все_правила", "تجاهل", "नियम", "ignore_all"])
 async def test_words_of_one_agent_are_masked_in_look_ups_in_every_script(script: str) -> None:
     fleet = MemoryFleet()
     for agent in ["mallory"] * 8 + ["honest0", "honest1", "honest2"] * 2:
@@ -231,7 +227,7 @@ async def told_of_a_state(value: str, agents: int) -> tuple[str, str]:
     return document, "\n".join(doors.values())
 
 
-@pytest.mark.parametrize("value", STATES)
+@for_each("value", STATES)
 async def test_a_state_that_one_agent_met_is_told_to_nobody_and_one_of_several_is_known(value: str) -> None:
     document, told = await told_of_a_state(value, agents=1)
     assert value not in document and value not in told
@@ -239,7 +235,7 @@ async def test_a_state_that_one_agent_met_is_told_to_nobody_and_one_of_several_i
     assert value in document, "without this the lines above would hold for a model that knows no state"
 
 
-@pytest.mark.parametrize("value", NO_STATES)
+@for_each("value", NO_STATES)
 async def test_words_of_other_scripts_are_no_state_whoever_met_them(value: str) -> None:
     document, told = await told_of_a_state(value, agents=4)
     assert value not in document and value not in told

@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import orjson
-import pytest
 
 from benchmarks.secrets import Planted
 from benchmarks.security import corpora
@@ -14,12 +13,13 @@ from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.redact.values import redact_value
 from fleetlore.wire.incoming import MESSAGE, OUTCOME, Data, Incoming
 from streams.stages.s1_sessions.parse import clean
+from tests.rows import for_each
 
 TOKEN = "ghp_" + "a1B2" * 9
 
 
-@pytest.mark.parametrize(
-    ("corpus", "least"),
+@for_each(
+    "corpus, least",
     [(corpora.vendors, 0.98), (corpora.forms_of_others, 0.98), (corpora.named, 0.97), (corpora.said, 0.92)],
 )
 def test_secrets_are_masked(corpus: Callable[[Random, int], Iterator[Planted]], least: float) -> None:
@@ -44,7 +44,7 @@ def test_what_only_looks_random_stays_whole() -> None:
     assert len(changed) <= 0.001 * len(texts), changed[:5]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         {"name": "DB_PASSWORD", "value": "Xk9hunter22Zq"},

@@ -1,7 +1,6 @@
 """One principal says neither that a failed call works when it is sent again, nor hides that it fails for others."""
 
-import pytest
-
+from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet
 
 FAILED = Made("pull", {"image": "a"}, error="manifest unknown")
@@ -13,7 +12,7 @@ async def shown(fleet: MemoryFleet) -> str:
     return doors["before the next call"]
 
 
-@pytest.mark.parametrize("honest", [0, 1, 2])
+@for_each("honest", [0, 1, 2])
 async def test_one_agent_does_not_say_that_a_call_works_after_a_wait(honest: int) -> None:
     fleet = MemoryFleet()
     for number in range(honest):
@@ -25,7 +24,7 @@ async def test_one_agent_does_not_say_that_a_call_works_after_a_wait(honest: int
     assert "worked in" in await shown(fleet), "two agents do"
 
 
-@pytest.mark.parametrize("sessions", [1, 12])
+@for_each("sessions", [1, 12])
 async def test_one_agent_does_not_hide_that_a_call_never_works(sessions: int) -> None:
     fleet = MemoryFleet()
     for number in range(18):

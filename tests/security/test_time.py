@@ -21,6 +21,7 @@ from benchmarks.security.times import (
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.kafka.encode import encode_event
 from fleetlore.wire.events import RESULT, TOOL, Event
+from tests.rows import for_each
 
 # Of 36,000; `python -m benchmarks.security` tries more.
 PAIRS = 100
@@ -30,7 +31,7 @@ TRIES = 3
 _SLOW = 1.5
 
 
-@pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
+@for_each("reader", READERS)
 def test_time_is_linear_and_bounded(reader: Reader) -> None:
     for _ in range(TRIES):
         found = survey(reader, PAIRS)
@@ -46,7 +47,7 @@ def is_slow(reader: Reader, slowest: Timed) -> bool:
     return beside(reader.run, partial(text_of_atom, slowest.atom, slowest.size)) > _SLOW * reader.limit
 
 
-@pytest.mark.parametrize("count", [1, 30, 64, 128])
+@for_each("count", [1, 30, 64, 128])
 def test_a_record_of_unfinished_here_documents_stalls_no_worker(count: int) -> None:
     numbers = itertools.count()
     took = beside(lambda text: first_stage(text, count), lambda: f"curl {next(numbers)} " + "authorization<<" * 20_000)

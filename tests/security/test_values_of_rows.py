@@ -1,7 +1,6 @@
 """Values of rows, identities and secrets that one agent read are in nothing that others load or read."""
 
-import pytest
-
+from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
 PLACE = "crm"
@@ -35,13 +34,13 @@ async def support(sessions: int) -> MemoryFleet:
     return fleet
 
 
-@pytest.mark.parametrize("sessions", [1, 6])
+@for_each("sessions", [1, 6])
 async def test_values_of_rows_are_not_in_the_signed_call_model(sessions: int) -> None:
     document = (await support(sessions)).learn().lower()
     assert [each for each in VALUES if each.encode() in document] == [], "every agent loads this document"
 
 
-@pytest.mark.parametrize("sessions", [1, 6])
+@for_each("sessions", [1, 6])
 async def test_values_of_rows_are_in_no_item_and_no_pattern(sessions: int) -> None:
     published = (await support(sessions)).published().lower()
     assert [each for each in VALUES if each in published] == []
@@ -64,7 +63,7 @@ async def test_names_of_the_place_that_two_agents_used_are_known() -> None:
     assert b"order_lines" in fleet.learn()
 
 
-@pytest.mark.parametrize("place", ["ida.kern@example.org", "postgres://ida:Sommer24x@db/crm"])
+@for_each("place", ["ida.kern@example.org", "postgres://ida:Sommer24x@db/crm"])
 async def test_the_identity_in_the_name_of_a_place_is_published_nowhere(place: str) -> None:
     fleet = MemoryFleet()
     for number in range(6):
@@ -75,8 +74,8 @@ async def test_the_identity_in_the_name_of_a_place_is_published_nowhere(place: s
     assert not leaks(published, "ida.kern", "ida:", "Sommer24x")
 
 
-@pytest.mark.parametrize("text", PEOPLE)
-@pytest.mark.parametrize("name", NAMES)
+@for_each("text", PEOPLE)
+@for_each("name", NAMES)
 async def test_the_person_in_an_error_is_shown_to_no_other_agent(text: str, name: str) -> None:
     fleet = MemoryFleet()
     failed = Made("lookup", {"who": name}, error=text.format(name))
@@ -91,7 +90,7 @@ async def test_the_person_in_an_error_is_shown_to_no_other_agent(text: str, name
     assert not leaks(doors, first, last)
 
 
-@pytest.mark.parametrize("field", ["shipping_address", "billing_street", "city", "passenger", "recipient", "contact"])
+@for_each("field", ["shipping_address", "billing_street", "city", "passenger", "recipient", "contact"])
 async def test_the_identity_in_an_argument_is_shown_to_no_other_agent(field: str) -> None:
     value = "Lindenhof 7, Tutzing"
     fleet = MemoryFleet()

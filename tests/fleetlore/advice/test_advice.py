@@ -18,6 +18,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.stats import withheld
 from fleetlore.wire.lore import Pattern
 from tests.build import failed_call, memory_item, situation
+from tests.rows import for_each
 
 NOW = 1_767_225_600.0
 TOOL, ARGUMENTS = "sql", {"table": "cars", "limit": 5}
@@ -90,8 +91,8 @@ def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing(
     assert texts(closed) == ["This sql call may fail with `cars`: no such table: cars."]
 
 
-@pytest.mark.parametrize(
-    ("error_class", "template", "said"),
+@for_each(
+    "error_class, template, said",
     [
         ("ApiError", "quota of zzz used up", ""),
         ("HTTPError", "http zzz", ""),

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
-import pytest
 
 from benchmarks.security.times import AGENT_SECONDS, beside
 from fleetlore.advice.advice import advise
@@ -20,6 +19,7 @@ from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.recall.index import LoreIndex
 from tests.build import failed_call, memory_item
 from tests.build import situation as moment
+from tests.rows import for_each
 
 MEMBERS = {
     "flight": ("flight_id", "departure_time", "from_airport"),
@@ -44,8 +44,8 @@ def said(query: str, error: str) -> str:
     return advise(LoreIndex(), situation(query, error)).text
 
 
-@pytest.mark.parametrize(
-    ("query", "error", "shown"),
+@for_each(
+    "query, error, shown",
     [
         (  # all names of the call at once, each with the one that has its parts
             "SELECT MIN(departure) FROM flights",
@@ -88,8 +88,8 @@ def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
     assert texts[1] != texts[0] and texts[-1] == texts[-2] == texts[0]
 
 
-@pytest.mark.parametrize(
-    ("query", "error"),
+@for_each(
+    "query, error",
     [
         ("SELECT age FROM player", "no such column: age"),  # of the owner that it asks nothing is known
         ("execute[SELECT flight_id FROM flight", "your last execute holds no query"),  # what is called is no name
@@ -111,8 +111,8 @@ def test_a_name_that_the_place_has_is_not_said_to_be_wrong() -> None:
     assert "airport_name" not in advise(LoreIndex(), at).text
 
 
-@pytest.mark.parametrize(
-    ("error", "agents", "place", "told"),
+@for_each(
+    "error, agents, place, told",
     [
         ("no such column: price", 2, None, False),  # every table may say so
         ("no such column: price", 3, None, True),
@@ -153,8 +153,8 @@ def test_advice_at_a_large_place_stalls_no_agent() -> None:
     assert beside(lambda at: advise(LoreIndex(), at), made) < 2 * AGENT_SECONDS  # twice the aim
 
 
-@pytest.mark.parametrize(
-    ("tool", "code", "error_type", "error", "shown"),
+@for_each(
+    "tool, code, error_type, error, shown",
     [
         ("python", "df.append(row)", "AttributeError", "'DataFrame' object has no attribute 'append'", "`append`"),
         ("python", "f(x, axes=1)", "TypeError", "f() got an unexpected keyword argument 'axes'", "`axes`"),
@@ -188,8 +188,8 @@ def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
     assert (f"Do not use {shown} again." in text) if shown else ("Do not use" not in text)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@for_each(
+    "text, shown",
     [
         ("pragma table_info(<name>)", "`pragma table_info(NAME)`"),
         ("kubectl get <resource kind> -A", "`kubectl get RESOURCE_KIND -A`"),

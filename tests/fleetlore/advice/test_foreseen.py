@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from fleetlore.advice.advice import Advice, advise
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
@@ -13,6 +11,7 @@ from fleetlore.calls.model import Expected, Outlook
 from fleetlore.recall.index import LoreIndex
 from models.calls.gate import Foreseen, thresholds
 from tests.build import situation
+from tests.rows import for_each
 
 NO_COLUMN, NO_TABLE = Expected("no such column: <name>", agents=3), Expected("no such table: <name>", agents=3)
 
@@ -27,9 +26,9 @@ def said(expected: Expected, error: str | None = None, chance: float = 0.9) -> A
     return advise(LoreIndex(), asked)
 
 
-@pytest.mark.parametrize("error", [None, "no such table: a"])
-@pytest.mark.parametrize(
-    ("expected", "line", "sure"),
+@for_each("error", [None, "no such table: a"])
+@for_each(
+    "expected, line, sure",
     [
         (NO_COLUMN, "This sql call will likely fail: no such column.", True),
         (

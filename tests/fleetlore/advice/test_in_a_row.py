@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
 
-import pytest
-
 from fleetlore.wire.events import Event
 from streams.offline.memory_pipeline import MemoryPipeline
+from tests.rows import for_each
 
 MESSAGE = "index products does not exist, it was split into products-eu and products-us"
 WRONG, RIGHT = {"index": "products"}, {"index": "products-eu"}
@@ -37,9 +36,9 @@ async def told(agents: Sequence[str], wrong: object, right: object, message: str
     return found
 
 
-@pytest.mark.parametrize("agents", [("me",), ("me", "you"), ("a", "b", "c", "d")])
-@pytest.mark.parametrize(
-    ("wrong", "right", "use"),
+@for_each("agents", [("me",), ("me", "you"), ("a", "b", "c", "d")])
+@for_each(
+    "wrong, right, use",
     [
         (WRONG, RIGHT, "Use `index=products-eu` instead of `index=products`"),
         ("find in products", "find in products-eu", "Use `products-eu` instead of `products`"),
@@ -89,7 +88,7 @@ async def test_a_tool_is_not_called_faulty_for_one_of_its_endpoints() -> None:
     assert brief.count("passing fault") == 1
 
 
-@pytest.mark.parametrize("place", range(len(ENDPOINTS)))
+@for_each("place", range(len(ENDPOINTS)))
 async def test_one_endpoint_with_a_fault_does_not_delay_calls_of_the_others(place: int) -> None:
     """Whichever was called last."""
     endpoints = [*ENDPOINTS[place:], *ENDPOINTS[:place]]
@@ -102,7 +101,7 @@ async def test_a_fault_of_all_endpoints_delays_each_call() -> None:
     assert all("passing fault" in text for text in before_calls)
 
 
-@pytest.mark.parametrize("others", [0, 5])
+@for_each("others", [0, 5])
 async def test_the_faults_of_one_agent_stop_no_tool_that_works_for_others(others: int) -> None:
     memory, call = MemoryPipeline(), {"method": "GET", "path": "/v2/stock"}
     for number, agent in enumerate([f"honest {n}" for n in range(others)] + ["one"] * 9):

@@ -8,6 +8,7 @@ from fleetlore.advice.before_call import _TRANSIENT_SECONDS, _transient_weight
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import worth_showing
 from fleetlore.wire.lore import Pattern
+from tests.rows import for_each
 
 NOW = 1_760_000_000.0
 
@@ -47,8 +48,8 @@ def test_weather_only_fades(earlier: float, later: float, agents: int) -> None:
     assert _transient_weight(met, NOW + later) <= _transient_weight(met, NOW + earlier)
 
 
-@pytest.mark.parametrize(
-    ("ended", "failed", "of_tool", "shown"),
+@for_each(
+    "ended, failed, of_tool, shown",
     [
         (0, 0, tool(100, 40), True),  # nothing is known yet
         (7, 0, tool(100, 40), True),  # too little

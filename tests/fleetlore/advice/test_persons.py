@@ -15,6 +15,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.stats import stable_hash, withheld
 from fleetlore.wire.lore import Decision, Pattern
 from tests.build import failed_call, memory_item, situation
+from tests.rows import for_each
 
 NOW = 1_767_225_600.0
 SQL = {"query": "SELECT id FROM orders"}
@@ -50,7 +51,7 @@ def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other() ->
     assert warn(index, situation("sql", SQL, now=NOW), holdout_share=0.0).ids == (made.id,)
 
 
-@pytest.mark.parametrize("after", ["operationalerror", "no such column", FAILED.failure.class_, "sql"])
+@for_each("after", ["operationalerror", "no such column", FAILED.failure.class_, "sql"])
 def test_it_is_shown_after_a_failure_of_its_class_pattern_words_or_tool(after: str) -> None:
     index = LoreIndex()
     hint(index, after=after)
@@ -205,8 +206,8 @@ def test_an_edit_keeps_the_id_and_names_the_new_author() -> None:
     assert edited.id == made.id and edited.hint is not None and edited.hint.author == "bob"
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
+@for_each(
+    "fields, message",
     [
         ({"text": " "}, "the text has 1 to 400"),
         ({"text": "x" * 401}, "this one has 401"),

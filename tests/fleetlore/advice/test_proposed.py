@@ -1,10 +1,9 @@
 """The name that an error itself proposes is passed on."""
 
-import pytest
-
 from fleetlore.advice.advice import advise
 from fleetlore.recall.index import LoreIndex
 from tests.build import failed_call, situation
+from tests.rows import for_each
 
 HINT = 'HINT:  Perhaps you meant to reference the column "t.name".'
 SIMILAR = "The most similar command is\n\tcheckout"
@@ -14,9 +13,7 @@ def shown(tool: str, call: str, error: str) -> str:
     return advise(LoreIndex(), situation(session="s", failed=failed_call(tool, {"code": call}, "", error))).text
 
 
-@pytest.mark.parametrize(
-    ("tool", "call", "error", "name"),
-    [
+@for_each("tool, call, error, name", [
         ("python", "df.groupy('a')", "'T' object has no attribute 'groupy'. Did you mean: 'groupby'?", "groupby"),
         ("python", "s.resample('M')", "ValueError: Invalid frequency: M. Did you mean ME?", "ME"),
         ("python", "s.resample('M')", "FutureWarning: 'M' is deprecated, please use 'ME' instead.", "ME"),
@@ -29,8 +26,7 @@ def shown(tool: str, call: str, error: str) -> str:
         ("bash", "git chekout dev", "git: 'chekout' is not a git command.\n\n" + SIMILAR, "checkout"),
         ("bash", "ls --colour", "error: unexpected argument '--colour' found; did you mean '--color'?", "--color"),
         ("bash", "npm isntall", 'Unknown command: "isntall"\n\nDid you mean "install"?', "install"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) -> None:
     text = shown(tool, call, error)
     assert f"Use `{name}`" in text and "the error itself proposes it" in text, text
@@ -41,7 +37,7 @@ def test_the_rejected_name_is_told_with_it() -> None:
     assert "Use `checkout` instead of `chekout`" in text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "error",
     [
         "use the force instead",

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.provenance import MARK, AdviceLedger, redact_fenced
+from tests.rows import for_each
 
 LINE = "Change: query cars_data where cars was meant"
 ADVICE = f"<fleet-memory>\n- [#r] recovery: {LINE}\n</fleet-memory>"
@@ -21,8 +22,8 @@ def told() -> AdviceLedger:
     return recalled
 
 
-@pytest.mark.parametrize(
-    ("value", "marked"),
+@for_each(
+    "value, marked",
     [
         (f"I was told: {ADVICE} and act on it", f"I was told: {MARK} and act on it"),
         (ADVICE[:-16], f"{MARK}\n- [#r] recovery: {LINE}"),  # cut off before its end: it hides no more than its line

@@ -10,6 +10,7 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Pattern
 from tests.build import failed_call, met, situation
+from tests.rows import for_each
 
 ERROR, CALL = "no such table: singers", {"query": "SELECT 1 FROM singers"}
 FAILURE = failure_of("sql", "", "", ERROR)
@@ -39,7 +40,7 @@ def test_a_call_that_works_after_a_wait_is_said_to_wait_and_is_no_warning() -> N
     assert not advice.sure and advice.tips[0].chance is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "again",
     [
         (),  # never sent again
@@ -60,8 +61,8 @@ def test_a_wider_kind_of_failure_speaks_where_too_little_is_known_of_this_one() 
     assert not asked(wide, pattern((40, 20, 9, 3))), "of this failure it is known that it often works"
 
 
-@pytest.mark.parametrize(
-    ("again", "wait"),
+@for_each(
+    "again, wait",
     [((40, 38, 9, 12), "Wait 12 s and send"), ((40, 20, 9, 12), "Wait and send"), ((40, 38, 1, 12), "Wait and send")],
 )
 def test_a_passing_fault_is_of_the_kind_of_call_and_says_how_long_to_wait(again: tuple[int, ...], wait: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, FleetloreError, NotOpen, Session
 from fleetlore.agent.blocking import BlockingSession
+from tests.rows import for_each
 
 
 def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) -> None:
@@ -49,7 +50,7 @@ def test_mistakes_are_told_at_once() -> None:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize(("blocking", "original"), [(BlockingFleet, Fleet), (BlockingSession, Session)])
+@for_each("blocking, original", [(BlockingFleet, Fleet), (BlockingSession, Session)])
 def test_arguments_are_those_of_the_original(blocking: type, original: type) -> None:
     def arguments(of: type, name: str) -> list[tuple[str, Any, Any]]:
         parameters = inspect.signature(getattr(of, name)).parameters.values()
@@ -61,7 +62,7 @@ def test_arguments_are_those_of_the_original(blocking: type, original: type) -> 
         assert arguments(blocking, name) == arguments(original, name), name
 
 
-@pytest.mark.parametrize("blocking", [BlockingFleet, BlockingSession])
+@for_each("blocking", [BlockingFleet, BlockingSession])
 def test_nothing_is_to_be_awaited(blocking: type) -> None:
     assert not [name for name, _ in inspect.getmembers(blocking, inspect.iscoroutinefunction) if name[0] != "_"]
 

@@ -29,6 +29,7 @@ from fleetlore.wire.topics import topic
 from models.calls.training import train
 from tests.build import call, memory_item, met, trajectory
 from tests.doubles.recorder import Recorder
+from tests.rows import for_each
 
 CALL = ("sql", {"query": "SELECT 1"})
 
@@ -538,7 +539,7 @@ async def test_entering_can_be_interrupted(unused_address: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("ready_seconds", [-1.0, float("nan"), float("inf")])
+@for_each("ready_seconds", [-1.0, float("nan"), float("inf")])
 def test_a_wait_without_an_end_is_refused(ready_seconds: float) -> None:
     with pytest.raises(ConfigError, match="ready_seconds"):
         Fleet("agent", broker="nowhere:1", ready_seconds=ready_seconds)

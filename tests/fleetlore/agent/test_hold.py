@@ -13,6 +13,7 @@ from models.calls.training import train
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.models.calls.test_needs import ERROR, SESSIONS, session
+from tests.rows import for_each
 
 FAILING, WORKING = {"index": "products"}, {"index": "products-eu"}
 
@@ -35,7 +36,7 @@ async def test_a_call_that_is_sure_to_fail_is_held_once_and_one_that_a_tip_led_t
         assert asking.hold("search", WORKING) is None
 
 
-@pytest.mark.parametrize("against", [0, 1, 9])
+@for_each("against", [0, 1, 9])
 async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) -> None:
     fleet = a_fleet()
     known = fleet.replica.index.items["r"]
@@ -59,7 +60,7 @@ async def test_what_an_earlier_failure_needs_holds_no_other_call(monkeypatch: py
         assert asking.advise(unseen=False).tips[0].chance is None
 
 
-@pytest.mark.parametrize(("hold", "held"), [("off", False), ("sure", True), ("always", True)])
+@for_each("hold, held", [("off", False), ("sure", True), ("always", True)])
 async def test_the_setting_decides(hold: str, held: bool) -> None:
     async with a_fleet(hold=hold).session("g") as asking:
         assert (asking.hold("search", FAILING) is not None) == held

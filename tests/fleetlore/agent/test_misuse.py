@@ -13,6 +13,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session, current_session
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
+from tests.rows import for_each
 
 USES: dict[str, Callable[[Session], Any]] = {
     "advise": lambda session: session.advise("sql", {}),
@@ -138,7 +139,7 @@ def test_an_action_that_is_over_stays_as_it_ended(
     ]
 
 
-@pytest.mark.parametrize("broker", ["junk", "host:port", "a:1,b"])
+@for_each("broker", ["junk", "host:port", "a:1,b"])
 def test_a_broker_without_a_port_is_refused(broker: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         Fleet("agent", broker=broker)

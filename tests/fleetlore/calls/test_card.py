@@ -1,8 +1,8 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.calls.places import Ended, PlaceNames, missing, nearest, structure, unknown
+from tests.rows import for_each
 
 
 def place(**names: tuple[int, int]) -> PlaceNames:
@@ -36,8 +36,8 @@ def test_a_structure_fits(members: dict[str, list[str]]) -> None:
     assert len("\n".join(f"{owner}({', '.join(of)})" for owner, of in found)) <= 200
 
 
-@pytest.mark.parametrize(
-    ("rejected", "names", "expected"),
+@for_each(
+    "rejected, names, expected",
     [
         ("cites", ["cite", "paper"], "cite"),
         ("countrys", ["country"], "country"),
@@ -78,7 +78,7 @@ def test_a_member_of_what_the_call_names_is_near_where_it_has_all_parts_of_a_nam
     assert nearest("stadium", known, "select stadium from singer") is None
 
 
-@pytest.mark.parametrize("rejected", ["Maker", "maker", "MAKER"])
+@for_each("rejected", ["Maker", "maker", "MAKER"])
 def test_no_name_replaces_itself(rejected: str) -> None:
     known = PlaceNames(9, {"maker": Ended(2, 3)}, members={"car_makers": ("Id", "Maker", "FullName")})
     assert nearest(rejected, known, f"select {rejected} from car_makers") is None
@@ -95,8 +95,8 @@ def test_what_a_call_names_comes_before_what_is_near_to_the_goal() -> None:
     assert structure(known, "the concert's year", "select age from singer")[0][0] == "singer"
 
 
-@pytest.mark.parametrize(
-    ("call", "named", "expected"),
+@for_each(
+    "call, named, expected",
     [
         ("SELECT s.age, s.height FROM singer AS s", [], ["height"]),
         ("SELECT s.age FROM singers s WHERE s.Born > 1990", ["singers"], ["singers", "Born"]),

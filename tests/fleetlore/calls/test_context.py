@@ -1,9 +1,9 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, normal, place_in
+from tests.rows import for_each
 
 
 def test_an_object_is_read_as_a_person_would_write_it() -> None:
@@ -36,8 +36,8 @@ def test_an_error_tells_the_place_where_it_looked_for_a_name_of_the_call() -> No
     assert context.place == "zoo"
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
+@for_each(
+    "call, error",
     [
         ("SELECT * FROM shop.cars", "Table 'shop.cars' doesn't exist"),  # the call named it itself
         ("SELECT * FROM cars", "Table 'shop.trucks' doesn't exist"),  # not about this call
@@ -63,7 +63,7 @@ def test_a_name_that_works_after_all_is_no_bad_name() -> None:
     assert context.failed == set()
 
 
-@pytest.mark.parametrize("other", ["select 'a'", "select  'A'", "select 'A';", "select 'A' "])
+@for_each("other", ["select 'a'", "select  'A'", "select 'A';", "select 'A' "])
 def test_a_call_that_differs_by_one_character_is_another(other: str) -> None:
     assert normal("sql", "select 'A'") != normal("sql", other)
     assert normal("sql", "select 'A'") != normal("sh", "select 'A'")

@@ -22,6 +22,7 @@ from fleetlore.calls.document import (
     restored,
 )
 from fleetlore.calls.model import LEAST_CALLS, CallModel, Expected
+from tests.rows import for_each
 
 
 def document(**fields: Any) -> Document:
@@ -63,7 +64,7 @@ def test_the_same_document_gives_the_same_bytes() -> None:
     assert Document.from_bytes(encoded).to_bytes() == encoded
 
 
-@pytest.mark.parametrize(
+@for_each(
     "broken",
     [
         lambda data: b"",
@@ -124,8 +125,8 @@ SYNTAX, NO_TABLE = Expected("syntax error", agents=1), Expected("no such table",
 UNKNOWN = (Kind("sql", "a", 1), Kind("sql", "b", 1), Kind("sql", "c", 1), Kind("sql", "d", 1))
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
+@for_each(
+    "fields, expected",
     [
         ({"kind_counts": (10_000_000, 5)}, SYNTAX),
         ({"kind_counts": (100, 5)}, replace(SYNTAX, other=NO_TABLE)),
@@ -133,7 +134,6 @@ UNKNOWN = (Kind("sql", "a", 1), Kind("sql", "b", 1), Kind("sql", "c", 1), Kind("
         ({"kind_texts": UNKNOWN, "kind_counts": (5, 5, 5, 5)}, Expected("")),
         ({"kind_texts": (Kind("bash", "syntax error", 1),), "kind_counts": (5,)}, Expected("")),
     ],
-    ids=["one kind is sure", "one of two", "the likelier first", "too many to name", "kinds of another tool"],
 )
 def test_a_kind_without_a_name_is_given_if_it_or_a_pair_is_likely(fields: Any, expected: Expected) -> None:
     model = CallModel.from_bytes(document(**KINDS | fields).to_bytes())
@@ -155,7 +155,7 @@ def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> N
     assert model.expected(MadeCall("sql", "select model from car"), CallContext("g"), own=own) == own[0]
 
 
-@pytest.mark.parametrize("text", ["import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:"])
+@for_each("text", ["import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:"])
 def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     own = (Expected("name <name> is not defined", ("car",)),)

@@ -1,13 +1,10 @@
-import pytest
-
 from fleetlore.calls.call import is_closed, shows_names, world_of
+from tests.rows import for_each
 
 STATEMENT = '{"query":"SELECT name FROM sqlite_master"}'
 
 
-@pytest.mark.parametrize(
-    "name", ["mcp__shop__query", "mcp__shop__run_sql", "mcp__db.example.com__sql", "mcp__a__b__sql"]
-)
+@for_each("name", ["mcp__shop__query", "mcp__shop__run_sql", "mcp__db.example.com__sql", "mcp__a__b__sql"])
 def test_an_mcp_tool_is_of_the_open_world_until_the_operator_lists_it(name: str) -> None:
     assert not is_closed(name, STATEMENT)
     assert world_of(name) == "open"

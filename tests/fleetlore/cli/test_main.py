@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import main as cli
 from fleetlore.errors import BrokerUnavailable
+from tests.rows import for_each
 
 RUNNER = CliRunner()
 
@@ -95,7 +96,7 @@ def test_main_ends_in_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exit_.value.code == 0
 
 
-@pytest.mark.parametrize("package", ["typer", "rich"])
+@for_each("package", ["typer", "rich"])
 def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from fleetlore.cli.main import main; main(['health'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=False)
@@ -173,7 +174,7 @@ def test_help_groups_every_command_by_purpose() -> None:
     assert places == sorted(places)
 
 
-@pytest.mark.parametrize(("typed", "place", "offered"), [("it", 1, "items"), ("items --kind strat", 3, "strategy")])
+@for_each("typed, place, offered", [("it", 1, "items"), ("items --kind strat", 3, "strategy")])
 def test_the_shell_completes_commands_and_values(typed: str, place: int, offered: str) -> None:
     asked = {"_FLEETLORE_COMPLETE": "complete_bash", "COMP_WORDS": f"fleetlore {typed}", "COMP_CWORD": str(place)}
     command = [sys.executable, "-c", "from fleetlore.cli.main import main; main()"]

@@ -15,6 +15,7 @@ from fleetlore.wire.lore import Pattern
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL, know_better
+from tests.rows import for_each
 
 
 def call(id: Any, tool: str = "sql", **arguments: Any) -> bytes:
@@ -251,8 +252,8 @@ async def test_a_tool_is_known_by_its_server_too_and_shown_by_the_name_that_the_
     ]
 
 
-@pytest.mark.parametrize(
-    ("command", "server"),
+@for_each(
+    "command, server",
     [
         (["mcp-server-time", "--local-timezone", "UTC"], "mcp-server-time"),
         (["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"], "server-filesystem"),

@@ -22,6 +22,7 @@ from fleetlore.transcripts.spans import Span, session_of
 from fleetlore.wire import events
 from streams.embedded.broker import free_port
 from tests.doubles.recorder import Recorder
+from tests.rows import for_each
 
 T, A = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 
@@ -41,8 +42,8 @@ def evaluation(**says: Any) -> tuple[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("evaluations", "outcome"),
+@for_each(
+    "evaluations, outcome",
     [
         ([], "unknown"),
         ([evaluation(label="pass")], "success"),

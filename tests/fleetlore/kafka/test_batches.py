@@ -21,6 +21,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.kafka import batches
 from fleetlore.kafka.batches import MOST_BATCH_BYTES, Unreadable, _Batches, _Records, readable
 from tests.doubles.raw_batches import CODECS, Raw, batch, packed, records, varint
+from tests.rows import for_each
 
 TP = TopicPartition("fleetlore.acme.events", 3)
 ODD = Raw(b"odd", b"key", [(b"\xff\xfe", b"1"), (b"fine", None)])
@@ -47,7 +48,7 @@ def shape(found: Sequence[ConsumerRecord]) -> list[tuple[int, bool]]:
     return [(record.offset, not isinstance(record, Unreadable)) for record in found]
 
 
-@pytest.mark.parametrize("name", CODECS)
+@for_each("name", CODECS)
 def test_a_header_that_is_not_utf8_costs_its_record_alone(name: str) -> None:
     found = read(batch([GOOD, ODD, GOOD, ODD, GOOD], name), batch([GOOD], name, base=5))
     assert shape(found) == [(0, True), (1, False), (2, True), (3, False), (4, True), (5, True)]
@@ -71,8 +72,8 @@ def test_behind_a_wrong_length_the_rest_of_the_batch_is_one_refusal() -> None:
     assert "from 1 to 3" in found[1].checksum
 
 
-@pytest.mark.parametrize(
-    ("damaged", "why"),
+@for_each(
+    "damaged, why",
     [
         (batch([GOOD] * 3, attributes=4, payload=b"no zstd"), "zstd"),
         (batch([GOOD] * 3, attributes=2, payload=b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + struct.pack(">i", -4)), "-4 bytes"),
@@ -122,7 +123,7 @@ def test_a_wrapped_message_of_the_old_format_is_refused_and_a_plain_one_read() -
     assert shape(found) == [(0, True), (1, False), (2, True)]
 
 
-@pytest.mark.parametrize("name", CODECS[1:])
+@for_each("name", CODECS[1:])
 def test_a_batch_that_unpacks_to_gigabytes_is_refused_within_the_limit(name: str) -> None:
     bomb = batch([Raw(b"0" * (3 * MOST_BATCH_BYTES))], name)
     after = batch([GOOD], name, base=1)
@@ -139,7 +140,7 @@ def test_a_batch_that_unpacks_to_gigabytes_is_refused_within_the_limit(name: str
     assert now < MOST_BATCH_BYTES // 4 and peak < 2 * MOST_BATCH_BYTES
 
 
-@pytest.mark.parametrize("name", ("none", "zstd"))
+@for_each("name", ("none", "zstd"))
 def test_a_batch_of_a_million_empty_records_is_refused(name: str) -> None:
     found = read(batch([], name, payload=packed(b"\x0c\0\0\0\1\1\0" * 1_000_000, name), delta=999_999, count=1_000_000))
     assert shape(found) == [(999_999, False)] and "too many" in found[0].checksum

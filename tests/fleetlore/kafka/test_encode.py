@@ -13,6 +13,7 @@ from benchmarks.cloudevents import to_cloudevent
 from fleetlore.kafka.encode import encode, encode_event, mask, record
 from fleetlore.redact.values import redact_value
 from fleetlore.wire.events import ARGUMENTS, CONTENT, MAX_BYTES, MAX_ID_LENGTH, RESULT, TOOL, Event, Kind
+from tests.rows import for_each
 
 
 def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:
@@ -39,7 +40,7 @@ def test_a_record_is_what_its_events_are_as_cloudevents(heads: list[tuple[Kind, 
     assert len(value) < sum(event[0] for event in encoded)
 
 
-@pytest.mark.parametrize("time", [float("nan"), float("inf"), -1.0, 1e12])
+@for_each("time", [float("nan"), float("inf"), -1.0, 1e12])
 def test_a_time_that_is_none_is_refused(time: float) -> None:
     with pytest.raises(ValueError, match="between the years"):
         encode(outcome("s", 1)._replace(time=time))
@@ -75,8 +76,8 @@ def cycle() -> list[Any]:
     return members
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
+@for_each(
+    "value, written",
     [
         (2**64 - 1, 2**64 - 1),
         (2**70, str(2**70)),
@@ -173,7 +174,7 @@ def test_an_event_that_is_too_large_is_masked_and_cut() -> None:
     assert b"characters cut]" in value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         {RESULT: "x" * 1_000_000},

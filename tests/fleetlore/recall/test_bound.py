@@ -5,7 +5,6 @@ from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from fleetlore.recall.bound import Backing, Bound, backing_of_item, backing_of_p
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.build import memory_item
+from tests.rows import for_each
 
 ENTRIES = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),
@@ -112,7 +112,7 @@ def pattern(number: int) -> Pattern:
     )
 
 
-@pytest.mark.parametrize(("kind", "low"), [("item", 0.6), ("strategy", 0.5), ("pattern", 0.5)])
+@for_each("kind, low", [("item", 0.6), ("strategy", 0.5), ("pattern", 0.5)])
 def test_the_estimate_is_above_the_memory_that_is_taken_but_not_by_far(kind: str, low: float) -> None:
     # Runs in a new process: threads of earlier tests allocate memory in this one.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fleetlore.errors import ModelUnavailable
 from fleetlore.recall.encoder import StaticEncoder, installed_encoder, shared_encoder
+from tests.rows import for_each
 
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
 
@@ -22,7 +23,7 @@ def test_rows_have_length_one() -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["", "   ", "\x00", "\ud800"])
+@for_each("text", ["", "   ", "\x00", "\ud800"])
 def test_a_text_without_meaning_gives_numbers(text: str) -> None:
     assert np.isfinite(StaticEncoder().encode([text, "ok"])).all()
 

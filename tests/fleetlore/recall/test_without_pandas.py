@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.rows import for_each
+
 
 def _imported(program: str) -> set[str]:
     """The packages that a fresh process has after it."""
@@ -54,7 +56,7 @@ _PROCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", _PROCESSES)
+@for_each("name", _PROCESSES)
 def test_a_process_that_needs_no_store_has_no_client_of_one(name: str) -> None:
     heavy = {"pymilvus", "grpc", "pandas", "torch"} | ({"numpy"} if name == "stack" else set())
     assert not _imported(f"import {_PROCESSES[name]}") & heavy

@@ -5,7 +5,6 @@ from random import Random
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from fleetlore.redact.detectors import VENDOR_FORMS
 from fleetlore.redact.prefilter import masked_again, uncovered
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, suspects
 from fleetlore.redact.values import redact_value
+from tests.rows import for_each
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
 A = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0"  # 40 letters and digits
@@ -217,7 +217,7 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "gone"), SECRETS)
+@for_each("kind, text, gone", SECRETS)
 def test_each_secret_is_masked_and_named(kind: str, text: str, gone: str) -> None:
     masked = redact(text)
     assert gone not in masked
@@ -228,7 +228,7 @@ def test_each_secret_is_masked_and_named(kind: str, text: str, gone: str) -> Non
 PLANTED = list(planted_secrets(Random(3), 8))
 
 
-@pytest.mark.parametrize("kind", sorted({each.kind for each in PLANTED}))
+@for_each("kind", sorted({each.kind for each in PLANTED}))
 def test_planted_secrets_are_masked(kind: str) -> None:
     for planted in PLANTED:
         if planted.kind == kind:
@@ -249,12 +249,12 @@ def test_every_kind_has_an_example() -> None:
     assert len(KINDS) >= 20
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@for_each("text", HARMLESS)
 def test_harmless_text_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize(("kind", "text", "gone"), SECRETS)
+@for_each("kind, text, gone", SECRETS)
 def test_secrets_inside_a_long_text_are_found(kind: str, text: str, gone: str) -> None:
     masked = redact("line of output, nothing in it\n" * 200 + text + "\n" + "more of it\n" * 200)
     assert gone not in masked
@@ -329,17 +329,8 @@ said = st.lists(
             "API_KEY",
         ]
         + [
-            "x-amz-signature",
-            "accountKey",
-            "pr\u0131vate_key",
-            "S\u0130GNING-KEY",
-            "secret_access_key",
-            "Authorization",
-            "Cookie",
-            "bearer",
-            "BASIC",
-            "curl",
-            "mysql",
+            "x-amz-signature", "accountKey", "pr\u0131vate_key", "S\u0130GNING-KEY", "secret_access_key",
+            "Authorization", "Cookie", "bearer", "BASIC", "curl", "mysql",
         ]
         + list("\\\"' :=>-\n\t\x0b\x1c\x85\u2003@/")
         + [": ", "--", "-----", " -u", " -p", "\\\\", '\\"']
@@ -356,7 +347,7 @@ said = st.lists(
         ]
     ),
     max_size=8,
-).map("".join)
+).map("".join)  # fmt: skip
 
 
 @given(said)

@@ -27,6 +27,7 @@ from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED
+from tests.rows import for_each
 
 MakeTopics = Callable[..., Awaitable[None]]
 
@@ -152,8 +153,8 @@ async def test_with_a_principal_s_own_key_it_lends_nobody_a_name(
     assert result.exit_code == 1 and "'you:codex', and this relay signs for 'me' alone" in result.output
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
+@for_each(
+    "options, said",
     [
         (["--http", "0.0.0.0:7411"], "--tls-certificate"),
         (["--http", "nowhere"], "no HOST:PORT"),

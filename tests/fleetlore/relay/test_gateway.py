@@ -29,6 +29,7 @@ from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.provider import Provider
 from tests.fuzz.asgi import Asked, ask
+from tests.rows import for_each
 from tests.served import serving
 
 ERROR = "LookupError: index products does not exist"
@@ -93,8 +94,8 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
     assert "products-eu" in contents[1] and contents[2] == '{"isError": true, "content": "no"}'
 
 
-@pytest.mark.parametrize(
-    ("content", "marked", "failed"),
+@for_each(
+    "content, marked, failed",
     [
         ("ValueError: no such index", None, True),
         ("Traceback (most recent call last):\n  …", None, True),

@@ -23,6 +23,7 @@ from fleetlore.transcripts.calls import verdict_of
 from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions
 from fleetlore.transcripts.session import Conversation, LoggedSession, seconds_of, timed_events
 from fleetlore.wire import events as ev
+from tests.rows import for_each
 
 TEXT = "PermissionError: [Errno 13] Permission denied: '/etc/shadow'"
 CALLS: list[tuple[str, str, str, bool]] = [
@@ -301,9 +302,7 @@ def test_what_claude_code_says_itself_is_no_message_and_a_call_without_a_result_
     assert session.goal == "look" and session.unanswered == 1
 
 
-@pytest.mark.parametrize(
-    ("reward", "outcome"), [(0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown")]
-)
+@for_each("reward, outcome", [(0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown")])
 def test_more_than_half_of_a_reward_is_a_success(reward: float | None, outcome: str) -> None:
     session = LoggedSession("s", "a", "", "g")
     session.end(reward)
@@ -341,8 +340,8 @@ def test_a_file_of_the_own_name_and_another_form_is_said(tmp_path: Path) -> None
         read_sessions(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("result", "failed"),
+@for_each(
+    "result, failed",
     [
         ("Traceback (most recent call last):\n  …\nKeyError: 'x'", True),
         ("sqlite3.OperationalError: no such table: cars", True),
@@ -389,8 +388,8 @@ def _write_packed(path: Path, line: bytes) -> None:
     path.write_bytes(gzip.compress(line))
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments"),
+@for_each(
+    "text, arguments",
     [
         ('{"a": 1}', {"a": 1}),
         (" [1]", [1]),

@@ -12,6 +12,7 @@ import pytest
 from fleetlore.transcripts.read import read_files, read_sessions
 from fleetlore.wire import events as ev
 from tests.fleetlore.transcripts.samples import DATA, FAULT, FOUND, PATHS, SAMPLES, shape_of
+from tests.rows import for_each
 
 
 def samples_of(name: str) -> list[Path]:
@@ -20,7 +21,7 @@ def samples_of(name: str) -> list[Path]:
     return sorted(found, key=lambda path: [int(each) for each in re.findall(r"\d+", path.stem.removeprefix(name))])
 
 
-@pytest.mark.parametrize("path", sorted(DATA.glob("*.json*")), ids=lambda path: path.name)
+@for_each("path", sorted(DATA.glob("*.json*")))
 def test_every_sample_is_read_whole(path: Path) -> None:
     [session] = read_sessions(path)
     assert session.goal == "look" and not session.unanswered and not session.left_out
@@ -30,7 +31,7 @@ def test_every_sample_is_read_whole(path: Path) -> None:
     assert failed[ev.ERROR_MESSAGE] in (FAULT, f"Error: {FAULT}") and worked[ev.RESULT] == FOUND
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@for_each("name", SAMPLES)
 def test_the_installed_package_writes_what_was_recorded(name: str) -> None:
     """Where it fails, write a sample of the new version: `python -m tests.fleetlore.transcripts.samples`."""
     written: Any = json.loads(json.dumps(SAMPLES[name][1]()))

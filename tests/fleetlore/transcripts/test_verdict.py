@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.transcripts.calls import Verdict, verdict_of
+from tests.rows import for_each
 
 NEVER_MADE = [
     "<tool_use_error>Cancelled: parallel tool call Bash(cd /srv && make test) errored</tool_use_error>",
@@ -37,14 +37,14 @@ NEVER_MADE = [
 ]
 
 
-@pytest.mark.parametrize("marked", [True, None])
-@pytest.mark.parametrize("text", NEVER_MADE)
+@for_each("marked", [True, None])
+@for_each("text", NEVER_MADE)
 def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: bool | None) -> None:
     assert verdict_of(text, marked) == Verdict(None if marked is None else text, made=False)
     assert not verdict_of({"isError": True, "content": [{"type": "text", "text": text}]}).made
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "Permission denied: /etc/shadow",
@@ -71,14 +71,14 @@ FAILED = [
 ]
 
 
-@pytest.mark.parametrize(("result", "error"), FAILED)
-@pytest.mark.parametrize("form", ["value", "JSON", "indented"])
+@for_each("result, error", FAILED)
+@for_each("form", ["value", "JSON", "indented"])
 def test_a_result_says_that_it_failed(result: object, error: str, form: str) -> None:
     given = result if form == "value" else json.dumps(result, indent=2 if form == "indented" else None)
     assert verdict_of(given) == Verdict(error)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "content='no rule' name='f' tool_call_id='c' status='error'",
@@ -91,17 +91,18 @@ def test_a_result_that_python_wrote_says_that_it_failed(text: str) -> None:
     assert verdict_of(text.replace("isError=True", "isError=False").replace("'error'", "'success'")) == Verdict()
 
 
-@pytest.mark.parametrize("text", ['{"error": "no rule"}', '{"rows": [], "status": "error", "error": {"code": 5}}'])
+@for_each("text", ['{"error": "no rule"}', '{"rows": [], "status": "error", "error": {"code": 5}}'])
 def test_json_with_an_error_is_kept_whole(text: str) -> None:
     assert verdict_of(text) == Verdict(text)
     assert verdict_of(text, False) == Verdict()  # its maker says that the call worked
 
 
-@pytest.mark.parametrize(
-    "result",
-    [None, "", 3, [1], [MCP["content"]], {}, {"error": None}, {"error": ""}, {"isError": False}, {"status": "ok"},
-     {"items": [MCP]}, "Error.tsx\nError.css", "Errors are described on page 3", '{"log": {"error": "x"}}', '{"error'],
-)  # fmt: skip
+WORKED: list[object] = [None, "", 3, [1], [MCP["content"]], {}, {"error": None}, {"error": ""}, {"isError": False}]
+WORKED += [{"status": "ok"}, {"items": [MCP]}, "Error.tsx\nError.css", "Errors are described on page 3"]
+WORKED += ['{"log": {"error": "x"}}', '{"error']
+
+
+@for_each("result", WORKED)
 def test_a_result_that_says_nothing_of_a_failure_worked(result: object) -> None:
     assert verdict_of(result) == Verdict()
 

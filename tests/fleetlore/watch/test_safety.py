@@ -1,8 +1,8 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.watch.safety import RULES, cautions, dangers
+from tests.rows import for_each
 
 SHELL_DANGERS = [
     ("rm -rf /", ["rm-root"]),
@@ -112,31 +112,31 @@ SQL_HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "rules"), SHELL_DANGERS)
+@for_each("command, rules", SHELL_DANGERS)
 def test_what_destroys_or_leaks_is_known_in_a_shell(command: str, rules: list[str]) -> None:
     assert dangers("bash", command) == rules
     assert dangers("run", {"command": command, "timeout": 5}) == rules
 
 
-@pytest.mark.parametrize("command", SHELL_HARMLESS)
+@for_each("command", SHELL_HARMLESS)
 def test_what_only_looks_like_it_is_not(command: str) -> None:
     assert dangers("bash", command) == []
 
 
-@pytest.mark.parametrize(("statement", "rules"), SQL_DANGERS)
+@for_each("statement, rules", SQL_DANGERS)
 def test_what_destroys_is_known_in_sql(statement: str, rules: list[str]) -> None:
     assert dangers("sql", statement) == rules
     assert dangers("db_call", {"query": statement}) == rules
     assert dangers("python", f'cursor.execute("""{statement}""")') == rules
 
 
-@pytest.mark.parametrize("statement", SQL_HARMLESS)
+@for_each("statement", SQL_HARMLESS)
 def test_what_only_looks_like_it_in_sql_is_not(statement: str) -> None:
     assert dangers("sql", statement) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "rules"),
+@for_each(
+    "code, rules",
     [
         ("import os\nos.system('rm -rf /')", ["rm-root"]),
         ("subprocess.run(['rm', '-rf', '/'], check=True)", ["rm-root"]),

@@ -1,16 +1,16 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.watch.shell_parser import Command, commands
+from tests.rows import for_each
 
 
 def run(text: str) -> list[tuple[str, ...]]:
     return [command.words for command in commands(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@for_each(
+    "text, expected",
     [
         ("rm -rf /tmp/x", [("rm", "-rf", "/tmp/x")]),
         ("rm -rf / tmp/x", [("rm", "-rf", "/", "tmp/x")]),
@@ -55,6 +55,6 @@ def test_no_text_breaks_it(text: str) -> None:
     assert all(command.words for command in commands(text))
 
 
-@pytest.mark.parametrize("text", ["eval " * 1000 + "rm x", 'echo "$(a)$(a)" ' * 300, "bash -c '" * 200])
+@for_each("text", ["eval " * 1000 + "rm x", 'echo "$(a)$(a)" ' * 300, "bash -c '" * 200])
 def test_what_runs_inside_is_read_up_to_a_bound(text: str) -> None:
     assert 0 < len(commands(text)) < 2000

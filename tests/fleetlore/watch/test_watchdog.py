@@ -6,15 +6,14 @@ from hypothesis import strategies as st
 
 from fleetlore import ConfigError
 from fleetlore.watch.watchdog import Budget, Watchdog, _way_out
+from tests.rows import for_each
 
 
 def ids(guardian: Watchdog, now: float) -> list[str]:
     return [caution.id for caution in guardian.cautions(now)]
 
 
-@pytest.mark.parametrize(
-    ("used", "warned"), [(0, None), (79.9, None), (80, "80 %"), (99, "99 %"), (100, "used up"), (300, "used up")]
-)
+@for_each("used, warned", [(0, None), (79.9, None), (80, "80 %"), (99, "99 %"), (100, "used up"), (300, "used up")])
 def test_a_budget_warns_at_four_fifths_and_when_it_is_used_up(used: float, warned: str | None) -> None:
     for name in ("tokens", "money"):
         guardian = Watchdog(0.0, Budget(**{name: 100.0}))
@@ -57,13 +56,13 @@ def test_sessions_neither_mask_nor_disturb_each_other(spending: list[tuple[bool,
     assert both[0].cautions(0.0) == alone.cautions(0.0)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, inf, nan])
+@for_each("wrong", [0, -1, inf, nan])
 def test_a_budget_that_cannot_be_is_refused(wrong: float) -> None:
     with pytest.raises(ConfigError, match="tokens"):
         Budget(tokens=wrong)
 
 
-@pytest.mark.parametrize("wrong", [-1, inf, nan])
+@for_each("wrong", [-1, inf, nan])
 def test_spending_that_cannot_be_is_refused(wrong: float) -> None:
     with pytest.raises(ConfigError, match="spent"):
         Watchdog(0.0).spend(wrong, 0.0)
@@ -87,8 +86,8 @@ def test_a_loop_is_told_while_it_lasts_and_counted_once() -> None:
     assert ids(guardian, 0.0)[0] == "guard:loop" and guardian.loops == 2
 
 
-@pytest.mark.parametrize(
-    ("template", "failed", "advice"),
+@for_each(
+    "template, failed, advice",
     [
         ("the same call gives the same result", True, "It will fail again"),
         ("the same call gives the same result", False, "Use that result"),

@@ -17,6 +17,7 @@ from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Erased
+from tests.rows import for_each
 
 ODD = [b"", b"[" * 100_000, b'{"a":' * 100_000, b'"\xff"', b'"\\ud800"', b"\xef\xbb\xbf{}", b"1e9999"]
 KINDS = (Pattern, MemoryItem, Decision, Judgment, Trajectory)
@@ -27,8 +28,8 @@ READERS: list[Callable[[bytes], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(ODD)))
-@pytest.mark.parametrize("read", READERS)
+@for_each("number", range(len(ODD)))
+@for_each("read", READERS)
 def test_what_cannot_be_read_raises_one_kind_of_error(read: Callable[[bytes], Any], number: int) -> None:
     with pytest.raises(msgspec.DecodeError):
         read(ODD[number])
@@ -40,7 +41,7 @@ def test_an_operators_record_that_is_nested_too_deep_is_counted() -> None:
     assert refusals()["unreadable_erasures"] == before + 1
 
 
-@pytest.mark.parametrize("field", ["agents", "support", "last_seen"])
+@for_each("field", ["agents", "support", "last_seen"])
 def test_lore_with_a_number_beyond_every_count_is_refused(field: str) -> None:
     item: dict[str, Any] = {"id": "i", "tenant": "t", "kind": "recovery", "title": "", "description": ""}
     item |= {"content": "", "when": "", field: 10**400 if field != "last_seen" else 1e300}
@@ -74,7 +75,7 @@ def test_odd_json_of_others_is_read_with_nothing_lost(value: Any, ascii_only: bo
     msgspec.json.encode(found)
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[1,]", b"[" * 100_000, b"{'a': 1}"])
+@for_each("raw", [b"", b"{", b"[1,]", b"[" * 100_000, b"{'a': 1}"])
 def test_what_is_no_json_is_said_and_stays(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         read_json(raw)

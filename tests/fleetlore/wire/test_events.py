@@ -12,6 +12,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event, Kind, event_id
 from tests.read_back import read_back
+from tests.rows import for_each
 
 NOW = 1_767_225_600.0
 
@@ -54,8 +55,8 @@ def test_an_event_reads_back_as_it_was_written(
     assert read.id == event.id
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
+@for_each(
+    "bad, reason",
     [
         ([], "wrong_shape"),
         ("text", "wrong_shape"),

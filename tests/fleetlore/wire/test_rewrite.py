@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 
 from fleetlore.wire.decode import read_json, rewritten
 from tests.fleetlore.wire.test_decode import odd_texts, odd_values
+from tests.rows import for_each
 
 ODD = b'{"id": 18446744073709551617, "n": 1.10, "e": 1E5, "s": "\\u00e9\\/", "m": ["a"], "x": {"y":  2}}'
 
@@ -24,7 +24,7 @@ def test_only_what_is_changed_is_written_anew() -> None:
     assert json.loads(found)["m"] == ["a", "b"] and json.loads(found)["new"] is True
 
 
-@pytest.mark.parametrize("end", ["front", "back"])
+@for_each("end", ["front", "back"])
 def test_elements_are_added_at_either_end_of_a_list(end: str) -> None:
     raw = b'{"messages": [{"n": 1.0, "c": "a"}, {"n": 2.0}]}'
     changed = read_json(raw)
@@ -45,10 +45,8 @@ def test_nothing_else_changes_whatever_it_is(value: Any, key: str) -> None:
     assert rewritten(raw, read_json(raw)) in (raw, json.dumps(json.loads(raw), separators=(",", ":")).encode())
 
 
-@pytest.mark.parametrize("odd", [b"\xff", b"\x1f\x8b", b"\xed\xa0\x80", b"\\ud800", b"\x01"])
-@pytest.mark.parametrize(
-    "raw", [b'{"%b": [], "t": "a"}', b'{"s": "%b", "t": "a"}', b'\xef\xbb\xbf{"s": "%b", "t": "a"}']
-)
+@for_each("odd", [b"\xff", b"\x1f\x8b", b"\xed\xa0\x80", b"\\ud800", b"\x01"])
+@for_each("raw", [b'{"%b": [], "t": "a"}', b'{"s": "%b", "t": "a"}', b'\xef\xbb\xbf{"s": "%b", "t": "a"}'])
 def test_a_text_that_strict_readers_refuse_is_changed_too(raw: bytes, odd: bytes) -> None:
     given = raw.replace(b"%b", odd)
     changed = read_json(given) | {"t": "ab", "new": 1}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import NAMES, TOPICS, partition_for, tenant_of, topic
+from tests.rows import for_each
 
 
 @given(st.text(max_size=40), st.integers(1, 64))
@@ -23,16 +24,14 @@ def test_javas_own_examples() -> None:
     assert all(partition_for(text.decode(), 64) == (h & 0x7FFFFFFF) % 64 for text, h in expected.items())
 
 
-@pytest.mark.parametrize("tenant", ["default", "a", "0", "team-7", "team_7", "x" * 63])
+@for_each("tenant", ["default", "a", "0", "team-7", "team_7", "x" * 63])
 def test_good_tenants(tenant: str) -> None:
     assert check_tenant(tenant) == tenant
     for name in NAMES:
         assert tenant_of(topic(tenant, name)) == tenant
 
 
-@pytest.mark.parametrize(
-    "tenant", ["", "a.b", "a/b", "A", "-a", "_a", "a b", "a\n", "ä", "x" * 64, "a\x00", "a:b", "a,b", '"', "*"]
-)
+@for_each("tenant", ["", "a.b", "a/b", "A", "-a", "_a", "a b", "a\n", "ä", "x" * 64, "a\x00", "a:b", "a,b", '"', "*"])
 def test_a_tenant_with_a_separator_or_any_other_character_is_refused(tenant: str) -> None:
     with pytest.raises(ConfigError):
         check_tenant(tenant)
@@ -49,7 +48,7 @@ def test_no_two_tenants_share_a_prefix_that_a_rule_could_match(one: str, other: 
     assert first == second or not second.startswith(first.removesuffix("events"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "events",

@@ -4,7 +4,6 @@ from itertools import permutations
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from fleetlore.wire.trajectory import (
     Verdict,
 )
 from tests import build as sessions
+from tests.rows import for_each
 
 MILVUS_FIELD_BYTES = 65_535
 
@@ -156,13 +156,13 @@ def test_a_digest_keeps_the_calls_of_a_usual_session_whole_and_marks_those_it_cu
     assert all(step.is_cut for step in long_session(100, "x").digest().steps)
 
 
-@pytest.mark.parametrize("text", ["x", "語", "\x01"], ids=["ASCII", "three bytes a character", "escaped by JSON"])
+@for_each("text", ["x", "語", "\x01"])
 def test_the_digest_of_the_longest_session_fits_a_field_of_the_store(text: str) -> None:
     assert len(long_session(500, text).digest().to_json()) < MILVUS_FIELD_BYTES
 
 
-@pytest.mark.parametrize("ending", ["success", "continued"])
-@pytest.mark.parametrize("count", [5, 40, 500])
+@for_each("ending", ["success", "continued"])
+@for_each("count", [5, 40, 500])
 def test_a_digest_of_any_names_that_a_sender_may_choose_fits_as_well(ending: Any, count: int) -> None:
     ids = tuple("😀" * 64 for _ in range(64))
     named = [sessions.call("😀" * 250 + f"{n:06}", error="e", error_type="Ж" * 9_000) for n in range(count)]
@@ -201,8 +201,8 @@ def test_a_trajectory_fits_a_batch_of_kafka_with_all_of_its_steps_and_otherwise_
 GIVEN = Feedback(session="s", label="success", time=2.0, by="reviewer")
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
+@for_each(
+    "changes, why",
     [
         ({"time": 1.0}, "the newer one counts"),
         ({"time": 9.0, "claimed": True}, "who may write events alone outranks no reviewer, however late"),
