@@ -45,10 +45,14 @@ async def honest(fleet: MemoryFleet, agents: int) -> None:
         await fleet.session(f"honest{number}", BUSY, goal=GOAL, task=TASK, ok=False)
 
 
-@for_each("agents", [3, 10, 40])
 @for_each(
-    "ending, id",
-    [(CHECK, ground("m")), (CHECK, "mallory"), (Made("shell", {"command": "certs list"}, "9 certs"), ground("x"))],
+    "agents, ending, id",
+    [
+        (3, CHECK, ground("m")),
+        (3, Made("shell", {"command": "certs list"}, "9 certs"), ground("x")),
+        (10, CHECK, "mallory"),
+        (40, CHECK, ground("m")),
+    ],
 )
 async def test_one_session_puts_no_line_into_the_strategy_of_others(agents: int, ending: Made, id: str) -> None:
     fleet = MemoryFleet()

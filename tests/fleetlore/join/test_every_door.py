@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,8 +41,11 @@ AT_THE_MODEL: dict[str, Door] = {
     "typescript, vercel-ai": typescript_doors.example("vercel-ai"),
 }
 DOORS = AT_THE_CALL | AT_THE_MODEL
-# Of their programs the former takes ten seconds for its start and end, the latter two.
+# Their programs take ten seconds and two for their start and end.
 SLOW: dict[str, Any] = {"claude_code": pytest.mark.long, "mcp_over_stdio": pytest.mark.long}
+# A blocking client differs only in how an answer is read: whole, or as a stream of either SDK.
+BLOCKING = ("chat", "responses stored streamed", "messages streamed")
+SLOW |= {f"wrapped blocking client, {agent}": pytest.mark.long for agent in AGENTS if agent not in BLOCKING}
 SLOW |= {each: typescript_doors.MARKS for each in DOORS if each.startswith("typescript")}
 
 
@@ -51,13 +53,20 @@ def through(doors: Iterable[str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("door", [pytest.param(each, marks=SLOW.get(each, ())) for each in doors])
 
 
+LEARNED: dict[str, World] = {}
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+async def world(door: str, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A world in which one agent met the failure through a door, and got past it: the same one for each test."""
+    if door not in LEARNED:
+        world = World(tmp_path_factory.mktemp("world"))
+        await first_agent(world, door)
+        LEARNED[door] = world
+    return LEARNED[door]
 
 
 async def first_agent(world: World, door: str) -> None:
-    """It meets the failure, and gets past it."""
     await DOORS[door](world, world.fleet(), Scripted(WRONG))
     assert world.made == [WRONG, RIGHT], "nothing was known, so nothing was said"
     failed, worked = world.recorder.outcomes
@@ -70,14 +79,12 @@ async def first_agent(world: World, door: str) -> None:
 
 @through(AT_THE_CALL)
 async def test_a_known_failure_is_not_repeated(world: World, door: str) -> None:
-    await first_agent(world, door)
     await DOORS[door](world, world.fleet(), Scripted())
     assert WRONG not in world.made and world.made[-1:] == [RIGHT]
 
 
 @through(DOORS)
 async def test_the_way_out_is_read_before_the_first_choice(world: World, door: str) -> None:
-    await first_agent(world, door)
     model = Scripted()
     await DOORS[door](world, world.fleet(hold="off"), model)
     assert model.chosen == world.made == [RIGHT]
@@ -85,7 +92,6 @@ async def test_the_way_out_is_read_before_the_first_choice(world: World, door: s
 
 @through(AT_THE_CALL)
 async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, door: str) -> None:
-    await first_agent(world, door)
     model = Scripted(WRONG, WRONG, obeys=False)
     await DOORS[door](world, world.fleet(), model)
     assert model.chosen == [WRONG, WRONG, RIGHT] and world.made == [WRONG, RIGHT]
@@ -94,7 +100,6 @@ async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, 
 
 @through(AT_THE_CALL)
 async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -> None:
-    await first_agent(world, door)
     await DOORS[door](world, world.fleet(hold="off"), Scripted(WRONG, obeys=False))
     assert world.made == [WRONG, RIGHT]
 
@@ -102,7 +107,6 @@ async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -
 @through(["langchain", "openai_agents", "pydantic_ai", *AT_THE_MODEL])
 async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door: str) -> None:
     """What a provider caches of a prompt is read again at every turn, though more becomes known meanwhile."""
-    await first_agent(world, door)
     model = Scripted(WRONG, WRONG, obeys=False)
     await DOORS[door](world, world.fleet(), model)
     assert len(model.sent) == 4

@@ -21,17 +21,14 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("blocking", [False, True], ids=["async", "sync"])
+WAYS = [(False, False), (False, True), (True, False), (True, True)]
+# The other providers are called by the code of these two.
+MODELS = {"openai/m": WAYS, "anthropic/claude-haiku-4-5": WAYS}
+MODELS |= {each: WAYS[1:3] for each in ("hosted_vllm/m", "azure_ai/claude-haiku-4-5", "vertex_ai/claude-haiku-4-5")}
+
+
 @pytest.mark.parametrize(
-    "model",
-    [
-        "openai/m",
-        "anthropic/claude-haiku-4-5",
-        "hosted_vllm/m",
-        "azure_ai/claude-haiku-4-5",
-        "vertex_ai/claude-haiku-4-5",
-    ],
+    ("model", "blocking", "streamed"), [(model, *way) for model, ways in MODELS.items() for way in ways]
 )
 async def test_the_second_agent_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch, model: str, blocking: bool, streamed: bool
