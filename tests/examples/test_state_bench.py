@@ -100,33 +100,3 @@ def test_training_trajectories_are_written_as_chat_messages(tmp_path: Path) -> N
     assert (session.task, session.goal, session.outcome) == ("travel/1-cancel", "Cancel BK-1.", "unknown")
     assert [kind for kind, _ in session.events] == ["message", "outcome", "message", "message"]
     assert session.events[1][1][ev.ARGUMENTS] == {"booking_id": "BK-1"}
-
-
-@pytest.fixture
-def installed() -> None:
-    pytest.importorskip("state_bench", reason="STATE-Bench is no package of PyPI: put its checkout on the path")
-    pytest.importorskip("azure.identity", reason="its client wants azure-identity")
-
-
-def test_the_benchmark_itself_finds_the_agent_and_asks_it(installed: None, fleet_address: str, tmp_path: Path) -> None:
-    from state_bench.agents.loader import load_root_agent_class
-    from state_bench.client import LLMClient
-
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "fleetlore_agent.py").write_text((EXAMPLE / "fleetlore_agent.py").read_text())
-    found: Any = load_root_agent_class("FleetloreAgent", root=tmp_path)
-    found.searches = False
-    agent = found(LLMClient.__new__(LLMClient), "You are an agent.", TOOLS, {})
-    try:
-        assert [tool["name"] for tool in agent.tools][-1] == "retrieve_learnings"
-        said = agent.tool_handlers["retrieve_learnings"]({"query": "another cabin", "top_k": 3})
-        assert said == {"learnings": ["Use `cabin=economy` instead of `cabin=eco` in update_booking."]}
-    finally:
-        sys.modules[found.__module__].ending.close()  # type: ignore[attr-defined]
-
-
-def test_a_sandbox_says_that_a_task_is_not_done_by_doing_nothing(installed: None) -> None:
-    from state_bench.protocol import load_split_task_ids
-
-    task = load_split_task_ids("travel", "train")[0]
-    assert import_module("trajectories").reward("travel", task, []) == 0.0

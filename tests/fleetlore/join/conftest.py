@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fleetlore import Fleet
@@ -9,6 +11,7 @@ from fleetlore.advice.decide import Draft, write
 from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.wire.lore import HOW_TO
 from tests.build import memory_item, met
+from tests.fleetlore.join.world import World
 
 # That the strategy solved.
 GOAL = "look around"
@@ -28,6 +31,11 @@ def fleet(fleet: Fleet) -> Fleet:
     )
     fleet.replica.index.put_item(item)
     return fleet
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
 
 
 def read_file(path: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import orjson
 import pytest
 
@@ -14,11 +12,6 @@ from tests.fleetlore.relay.provider import Provider
 
 # LiteLLM's own, of its types and of connections that it leaves to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 WAYS = [(False, False), (False, True), (True, False), (True, True)]

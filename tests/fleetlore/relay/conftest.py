@@ -15,11 +15,6 @@ NOW = 1_700_000_000.0
 
 
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
 def fleet(recorder: Recorder) -> Fleet:
     fleet = Fleet("relay", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(NOW))
     fleet.emitter = recorder  # type: ignore[assignment]
