@@ -1,7 +1,7 @@
 """Make odd inputs of valid ones, by the choices of a `random.Random`.
 
-Three drivers use the same functions. Hypothesis passes a `Random` whose choices it can shrink. The long run passes a
-seeded one. For atheris the choices are read from the bytes that it mutates (`FromBytes`).
+The tests and the long run pass a seeded one. For atheris the choices are read from the bytes that it mutates
+(`FromBytes`).
 """
 
 import gzip
