@@ -155,6 +155,15 @@ def test_sessions_and_agents_are_listed_by_words_time_and_order() -> None:
     assert listed("/agents?q=co") == ["bob%20%26%20co"]
 
 
+def test_the_pages_of_a_list_keep_the_choice() -> None:
+    pages = client(index_sessions=tuple(seen(f"s{number:04}") for number in range(150)))
+    first = pages.get("/sessions?q=shop+goal&since=hour&sort=calls").text
+    (after,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    assert "150 in all, page 1 of 2" in first and "q=shop+goal&amp;since=hour&amp;sort=calls" in after
+    second = pages.get(html.unescape(after)).text
+    assert "page 2 of 2" in second and "goal of s0100" in second and "goal of s0099<" not in second
+
+
 def test_no_link_is_dead() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     states = {

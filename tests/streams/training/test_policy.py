@@ -31,16 +31,18 @@ COUNT = 60
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_model(tmp_path_factory.mktemp("base"))
 
 
-@pytest.fixture(autouse=True)
-def learns_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def base(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model that is learned fast."""
     from models.policy import learn
 
     fast = learn.Training(updates=40, learning_rate=5e-3)
     monkeypatch.setattr(learn, "Training", lambda: fast)
+    return tiny
 
 
 @pytest.fixture
@@ -151,10 +153,10 @@ async def test_a_share_of_the_principals_tries_a_version_first(
 
 
 async def test_a_model_that_is_missing_and_weights_without_a_storage_end_the_role_at_once(
-    settings: Settings, base: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="FLEETLORE_WEIGHTS_STORAGE"):
-        await run_trainer(settings.with_(weights_storage=""), policy=str(base))
+        await run_trainer(settings.with_(weights_storage=""), policy=str(tmp_path))
     monkeypatch.setattr("streams.training.trainer._LEARNING", ("no_such_package",))
     with pytest.raises(ModelUnavailable, match=r"no_such_package.*fleetlore-server\[policy\]"):
-        await run_trainer(settings, policy=str(base))
+        await run_trainer(settings, policy=str(tmp_path))
