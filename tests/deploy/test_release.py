@@ -19,7 +19,7 @@ from deploy.verify_release import verify
 from streams.embedded.broker import free_port
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 FROM = "fleetlore-server[embedded]"
 
 
@@ -30,7 +30,10 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = clone.parent / "release.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
     release = [sys.executable, "deploy/release.py", "--key", key]
-    done = subprocess.run(release, cwd=clone, check=True, capture_output=True, text=True)
+    done = subprocess.run(release, cwd=clone, capture_output=True, text=True)
+    if done.returncode and "'npm'" in done.stderr:
+        pytest.skip("what the TypeScript client is built with cannot be fetched")
+    assert done.returncode == 0, done.stderr
     (clone.parent / "fingerprint").write_text(done.stdout.split()[-1])
     return clone / "dist"
 
@@ -89,6 +92,11 @@ def test_the_chart_and_the_image_context_are_whole(dist: Path) -> None:
 @pytest.fixture(scope="module")
 def box(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, subprocess.Popen[str]]]:
     folder, port = tmp_path_factory.mktemp("box"), free_port()
+    installed = subprocess.run(
+        uv(dist, "--from", FROM, "fleetlore", "--help"), cwd=folder, env=clean(folder), capture_output=True, text=True
+    )
+    if "Failed to fetch" in installed.stderr:
+        pytest.skip("uv cannot fetch from PyPI")
     command = uv(
         dist, "--from", FROM, "fleetlore", "up", "--data", str(folder / "lore"), "--no-console", "--no-trainer"
     )
@@ -124,6 +132,7 @@ def test_the_page_leads_to_the_first_hint(box: tuple[Path, int, subprocess.Popen
     assert "products-eu" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_pipx_installs_the_command(dist: Path, tmp_path: Path) -> None:
     pipx = [sys.executable, "-m", "uv", "tool", "run", "pipx", "install", "--python", sys.executable]
     environ = {**clean(tmp_path), "PIP_FIND_LINKS": str(dist)}
@@ -133,6 +142,7 @@ def test_pipx_installs_the_command(dist: Path, tmp_path: Path) -> None:
     assert "--http" in said
 
 
+@pytest.mark.slow
 def test_an_agent_takes_less_than_a_hundred_megabytes(dist: Path, tmp_path: Path) -> None:
     """numpy alone is 70 of them; the bar of 60 is missed by what numpy and cryptography are."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)

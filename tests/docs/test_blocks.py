@@ -164,7 +164,7 @@ def check_pip(arguments: list[str]) -> None:
     for target in arguments:
         if target.startswith("https:"):
             assert target == "https://download.pytorch.org/whl/cpu"
-        elif not target.startswith("-") and target != "install":
+        elif not target.startswith(("-", "opentelemetry-")) and target != "install":
             folder, _, extras = target.partition("[")
             known = tomllib.loads(projects[folder].read_text())["project"].get("optional-dependencies", {})
             assert {*filter(None, extras.rstrip("]").split(","))} <= {*known}
@@ -320,7 +320,7 @@ def test_a_command_of_the_pages_is_one(page: Path, line: str, tmp_path: Path, mo
             assert arguments == [".venv/bin/activate"]
         case "docker":
             check_docker(arguments)
-        case "uvx":
+        case "uvx" | "opentelemetry-instrument":  # the packages are installed by tests/deploy/test_traces.py
             check_fleetlore(arguments[arguments.index("fleetlore") + 1 :], tmp_path)
         case "openssl":
             pass  # run by tests/deploy/test_compose.py
