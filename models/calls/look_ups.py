@@ -2,7 +2,7 @@
 
 A look-up is a call that worked, right after a failure or as the first of its session. Its result listed a schema, or
 held unseen names that a later call used. A word belongs to the call, and not to the session, if enough look-ups hold it
-and their sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not. A look-up is shown whole.
+and their sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Keep the sessions that a version of the call model is learned from: the newest, and not too many of one agent.
 
-The choice is a function of the set of sessions. `Passes` learn them in slices: the newest at once, and the whole window
-in a second pass. A pass learns in order and cannot add a late session or drop one. So the second one learns the window
-from nothing, with most of each slice, until it replaces the first.
+`Passes` learn them in slices: the newest at once, and the whole window in a second pass. A pass learns in order and
+cannot add a late session or drop one. So the second one learns from nothing, until it replaces the first.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A case is a failed call and the next attempt at the same thing with other arguments. The change helped if the class of
 the failure is gone and a changed call worked. A session backs a change that helped more often than not, and contradicts
-it otherwise. The environment showed what works, so the session's verdict is not needed. An item's id is a hash of its
-whole text, so its evidence belongs to that very text.
+it otherwise. An item's id is a hash of its whole text, so its evidence belongs to that very text.
 """
 
 from __future__ import annotations

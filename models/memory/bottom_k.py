@@ -1,11 +1,10 @@
 """Count sessions in a bounded sample that counts no session twice and that no single agent can fill.
 
-An incremented count is wrong as soon as a record is processed twice. So a count is kept as a *set* of sessions, each
-with its own cumulative value: merging takes the union and joins the two values of one session. Of each agent's sessions
-those with the smallest hashes are kept (a bottom-k or KMV sketch: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to
-`TURN` of every agent, then up to `TURN` more of every agent, until there are `k`. The kept sessions depend on the set
-alone, as an agent's nth smallest hash only ever falls. Below `k` sessions all figures are exact. Above, sums are
-estimates; with one agent alone their relative standard error is about 1/sqrt(k - 2).
+An incremented count is wrong as soon as a record is processed twice. So a count is a *set* of sessions, each with its
+own cumulative value: merging takes the union and joins the two values of one session. Of each agent's sessions those
+with the smallest hashes are kept (bottom-k: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every
+agent, then up to `TURN` more, until there are `k`. The kept sessions depend on the set alone, as an agent's nth
+smallest hash only ever falls. Above `k` sessions, sums are estimates.
 """
 
 from __future__ import annotations

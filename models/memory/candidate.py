@@ -50,17 +50,15 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
     Attributes:
         item_id: derived from the lesson, so that sessions agree on it independently.
-        side: successes back an item, and failures contradict a recovery. `withdrawn` means that the session, judged
-            again, no longer teaches this.
-        session: `Trajectory.id`.
-        revision: `Trajectory.revision`. The greatest of a session counts.
-        came: `Trajectory.came`, or 0 in records of earlier releases.
+        side: successes back an item, and failures contradict a recovery. `withdrawn`: the session, judged again, no
+            longer teaches this.
+        session, revision, came: `id` and properties of its `Trajectory`. The greatest revision of a session counts.
         goal: hash of the session's goal, or else of its task or itself.
         is_open: the session goes on. This counts until its contribution of the same or a greater revision arrives.
         delayed: whether the session got there only after another failure or look-up.
         least_goals: different goals that the backing sessions need before the item is published.
         calls: the session's calls in order, if this is a strategy. The `title` is then its goal.
-        title, …, version: as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
+        title, …: as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
     item_id: str

@@ -1,9 +1,8 @@
 """Merge contributions into the state behind one memory item.
 
 Merging commutes and is idempotent, so the item depends on the *set* of contributions alone. A session that is judged
-again replaces its earlier contribution. The state stays small: a bounded sample of sessions for the counts, and a few
-examples of each side. It is exact up to `SAMPLED_SESSIONS` sessions, except that a corrected session may leave a gap
-among the examples until the log is replayed.
+again replaces its earlier contribution. The state keeps a bounded sample of sessions for the counts, and a few examples
+of each side. A corrected session may leave a gap among the examples until the log is replayed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Run Milvus Lite so that it keeps acknowledged rows, compacts on request and flushes searched collections.
 
-`correct` corrects four faults of Milvus Lite 3.2.2. After a failed flush or log write the process ends, because the
-next flush would delete acknowledged rows; the next start replays the log. Requests run one by one, because two writes
-may share sequence numbers. A read during a flush is repeated: it may miss a moving row. Compaction requests, which were
-ignored, rewrite a collection's files.
+`correct` corrects four faults of Milvus Lite 3.2.2. After a failed flush or log write the process ends: the next flush
+would delete acknowledged rows. Requests run one by one, because two writes may share sequence numbers. A read during a
+flush is repeated: it may miss a moving row. Compaction requests, which were ignored, rewrite a collection's files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Erase what a session, an agent, a user or a tenant has left, step by step, while the fleet goes on.
 
 (1) The topic `erasures` makes every stage drop the erased events. (2) The owners of states forget the sessions. (3)
-Rows of judgments and of empty states are deleted, and Milvus compacts. (4) The same is done in collection versions that
-are not live. (5) Adapter versions that have learned of it are revoked and deleted. Records on the log age out, and the
-report says when. Run the command again to continue a stopped run.
+Rows are deleted, and Milvus compacts. (4) The same is done in collection versions that are not live. (5) Adapter
+versions that have learned of it are revoked and deleted. Run the command again to continue a stopped run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Write and merge the file of `fleetlore export lore`: a header, one JSON object a line, and a closing last line.
 
-The last line holds the number of lines and their SHA-256, signed by the tenant's key if there is one, so a cut or
-changed file is refused as a whole. The `body` of a pattern or item is for people: an import reads its `state` alone and
-computes the counts from the sessions in it. It asks the owners of the states (`Adopt`), so it merges with the tenant's
-own lore, may be repeated, and runs beside live workers.
+The last line holds the number of lines and their SHA-256, and a signature if the tenant has a key, so a cut or changed
+file is refused as a whole. An import reads the `state` of a pattern or item, not its `body`. It asks the owners of the
+states (`Adopt`), so it merges with the tenant's own lore, may be repeated, and runs beside live workers.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 If all are bad, the fault lies in a schema or in this worker, so the records stay in the log. Other tenants go on. The
 rows of a stage are a stream of their own, `TOPIC/COLLECTION`.
 
-A record is lost if none of its events is usable, and one good event ends a run. The breaker trips on a run of
-`run_records` lost records that spans `RUN_SECONDS` of broker time and has more than one sender: the signing principal
-or the named agent. Anonymous junk counts as one sender. On later topics, which only workers write, each record is one.
-
-While a run may still trip the breaker, `streams.runtime.delivery` holds back its commit, so a restart finds it again.
+The breaker trips on a run of `run_records` records without a usable event that spans `RUN_SECONDS` of broker time and
+has more than one sender: the signing principal or the named agent. Anonymous junk counts as one sender. While a run may
+still trip, `streams.runtime.delivery` holds back its commit, so a restart finds it again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Track which offsets may be committed, and whether this worker still owns its partitions.
 
-Offsets may be committed once their effects are acknowledged.
-
 A worker paused for longer than its session timeout wakes up with states that another worker owns. Kafka refuses its
 commits, but the store would accept its rows, so effects need a lease. The coordinator accepts commits from members
-only, so each accepted commit renews the lease from the time of its request.
+only, so each accepted commit renews the lease.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A worker that loses its network keeps writing into its sockets. The broker receives those bytes minutes later, and no
 lease or deadline can stop them. So each record of a compacted topic carries the position up to which its writer had
 read the source topic (`POSITION`). For a record behind an earlier position, its key is sent to the source topic and the
-owner publishes it again. Such a request lies behind all earlier positions, so requests end. Group generations would not
-do, as they can restart, and the embedded broker has no transactions.
+owner publishes it again. Such a request lies behind all earlier positions, so requests end.
 """
 
 from __future__ import annotations

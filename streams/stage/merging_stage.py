@@ -1,8 +1,7 @@
 """Merge the contributions of many sessions into states, and write each state once for many changes.
 
 All contributions to a state are on one partition, so each state has a single writer. Changed states are published and
-stored together every few seconds. The commit waits for that write, but later batches do not: each makes a slice of the
-rows. Urgent states are published at once.
+stored together every few seconds, and urgent ones at once. The commit waits for that write; later batches do not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Ask a model about judgments (stage 5, optional). Opinions go to `trajectories`, lessons to `candidates`.
 
-The model judges sessions on which all other judges abstained, and a sample of the others to count its errors (metric
-`judge_cases`), drawn by a hash so that all workers agree. It is asked for lessons about sessions that got past a
-failure. No other stage waits for it: an opinion merges like feedback whenever it comes, and a lesson like any
-candidate. The commit waits for the answer: a lost one is requested again, and a second one changes nothing.
+The model judges sessions on which all other judges abstained, and a sample of the others, drawn by a hash, to count its
+errors. It is asked for lessons about sessions that got past a failure. No other stage waits for it. The commit waits
+for the answer: a lost one is requested again, and a second one changes nothing.
 """
 
 from __future__ import annotations

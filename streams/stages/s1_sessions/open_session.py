@@ -52,21 +52,16 @@ def after_end() -> InvalidEvent:
 class OpenSession(msgspec.Struct):
     """One part of one session. (msgspec copies an empty default for every object.)
 
-    Attributes:
-        first_offset: offset of the first record with one of its events. No commit may pass it.
-        arrived: broker time of its newest event, which its sender cannot choose.
-        has_new_failure: whether a call has failed or looped since the last observations, which is urgent news.
-        has_way_out: whether a call got past a failure since the session was last handed on.
-        sequences: event time by sequence, or None if only the store knows the event.
-        ended_at: sequence of its end. Events after it never belong to the trajectory, in any order of arrival.
-        out_of_order: dead letters of events before their predecessor, for the case that its end lies between.
-        left_out: calls that are known by their counts alone, because a stored digest has no steps of them.
-        persisted_up_to: a stored judgment covers the events before this sequence, see `SessionsStage`.
-        _failed_tools: tools that failed for a lasting reason, and whether a call of each has worked, without a result.
-        _ways_out: how often it was handed on for a way out. It is `_MOST_WAYS_OUT` after it was closed.
-        _next: the first sequence that has not arrived. Calls before it were checked for loops.
-        _unchanged: calls that failed since one worked, by tool and key of the arguments, and when they ended.
-        _waiting: calls after `_next`, with the second of their end and their arguments.
+    `first_offset`: of the first record with one of its events; no commit may pass it. `arrived`: broker time of its
+    newest event, which its sender cannot choose. `has_new_failure`: a call has failed or looped since the last
+    observations, which is urgent. `has_way_out`: a call got past a failure since the session was last handed on.
+    `sequences`: event time by sequence, or None if only the store knows the event. `ended_at`: events after it never
+    belong to the trajectory, in any order of arrival. `out_of_order`: dead letters of events before their predecessor,
+    for the case that the end lies between. `left_out`: calls known by their counts alone. `persisted_up_to`: a stored
+    judgment covers the events before. `_failed_tools`: whether a call of each has worked since, without a result.
+    `_ways_out`: is `_MOST_WAYS_OUT` after the session was closed. `_next`: the first sequence that has not arrived;
+    calls before it were checked for loops. `_unchanged`: calls that failed since one worked. `_waiting`: calls after
+    `_next`.
     """
 
     tenant: str

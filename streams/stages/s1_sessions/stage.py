@@ -1,8 +1,7 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
 Observations go out with every batch, and an open session as soon as it got past a failure. No state is kept outside: no
-commit passes the first event of an open session, so a restart reads it again. Event time and the distance in the log
-bound how much that is.
+commit passes the first event of an open session, so a restart reads it again.
 
 Three waits depend on the clock, and none changes the final result. A session whose end overtook other events waits for
 them. A tail waits for the judgment of its session. If a session holds the commit back for seconds, the store is asked
