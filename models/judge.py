@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fleetlore.stats import drawn
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.trajectory import Feedback, JsonStruct, Source, Trajectory, Verdict, encode
+from fleetlore.wire.trajectory import Feedback, JsonStruct, Source, Step, Trajectory, Verdict, encode
 from models.memory.candidate import Candidate, origin
 
 __all__ = ["RULES", "JudgeChain", "Opinion", "SessionState"]
@@ -142,8 +142,9 @@ def _gave_itself_away(trajectory: Trajectory) -> float | None:
     """A failure that the end of a session gives away. Each rule held on every source of logged runs."""
     if trajectory.ending == "continued" or not trajectory.steps:
         return None
-    rules = (ended_on_a_failed_call, never_got_a_call_through, ended_in_a_loop, gave_up)
-    return 0.05 if any(rule(trajectory) for rule in rules) else None
+    last, calls = trajectory.steps[-1], trajectory.calls
+    got_nowhere = len(calls) >= 2 and all(call.failed for call in calls)
+    return 0.05 if last.failed or last.loop is not None or got_nowhere or gave_up(last) else None
 
 
 REWARD, RULES = Judge("reward", "reward-1", _rewarded), Judge("rules", "rules-2", _gave_itself_away, audited=1 / 32)
@@ -200,19 +201,6 @@ class JudgeChain:
         return Verdict(label="abstained", probability=0.5, source="none", version=self.version)
 
 
-def ended_on_a_failed_call(trajectory: Trajectory) -> bool:
-    return trajectory.steps[-1].failed
-
-
-def never_got_a_call_through(trajectory: Trajectory) -> bool:
-    calls = trajectory.calls
-    return len(calls) >= 2 and all(call.failed for call in calls)
-
-
-def ended_in_a_loop(trajectory: Trajectory) -> bool:
-    return trajectory.steps[-1].loop is not None
-
-
 _GAVE_UP = re.compile(
     r"\bI (?:(?:will|must|have to|hereby) )?(?:give|am giving|gave) up\b"
     r"|\bI (?:can ?not|can't|could not|couldn't|am unable to) (?:solve|complete|finish)"
@@ -221,9 +209,8 @@ _GAVE_UP = re.compile(
 )
 
 
-def gave_up(trajectory: Trajectory) -> bool:
+def gave_up(last: Step) -> bool:
     """The agent's last step says literally that it gives up. Many succeed by refusing what a policy forbids."""
-    last = trajectory.steps[-1]
     text = last.arguments if last.role == "tool" else last.result
     return last.role != "user" and _GAVE_UP.search(text) is not None
 

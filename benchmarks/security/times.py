@@ -130,7 +130,7 @@ def _lessons(text: str) -> object:
     )  # fmt: skip
     verdict = Verdict(label="success", probability=0.99, source="reward", version="1")
     judgment = Judgment(trajectory=trajectory, verdict=verdict)
-    return distil(judgment), gave_up(trajectory), recording(trajectory)
+    return distil(judgment), gave_up(trajectory.steps[-1]), recording(trajectory)
 
 
 def _loops(text: str) -> object:

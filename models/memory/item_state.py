@@ -209,11 +209,12 @@ class ItemState:
             return None
         scales = self.contributors.scales
         support = round(fsum([scales[each.agent] for each in backed]))
+        patterns = [each.pattern for each in shown]
         best = way(shown[0]) if shown[0].calls else shown[0]
         return MemoryItem(
             **{name: getattr(best, name) for name in _SHOWN},
             id=best.item_id,
-            pattern=_most_common([each.pattern for each in shown]),
+            pattern=min(patterns, key=lambda each: (-patterns.count(each), each or "")),
             danger=any(each.danger for each in backed) or any(each.danger for each in shown),
             support=support,
             agents=len(agents),
@@ -300,10 +301,6 @@ def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
     """Lower is shown."""
     agents, weight = votes or (0, 0.0)
     return -agents, -weight, way
-
-
-def _most_common(patterns: Sequence[str | None]) -> str | None:
-    return min(patterns, key=lambda each: (-patterns.count(each), each or ""))
 
 
 def _least_agents(candidate: Candidate) -> int:

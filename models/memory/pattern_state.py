@@ -282,7 +282,7 @@ class PatternState:
             days=timelines["days"].periods if "days" in timelines else (),
             by_agent=self._by_agent(),
             estimated=self._estimated,
-            seen_by=self._seen_by(figures.agents),
+            seen_by=tuple(sorted({seen.agent for seen in sample.seen})) if figures.agents <= NAMED_BACKERS else (),
         )
 
     @property
@@ -290,11 +290,6 @@ class PatternState:
         names: tuple[Figures, ...] = ("hours", "days")
         estimated = [name for name in names if name in self.timelines and self.timelines[name].is_estimated]
         return (*(("all",) if self.sample.is_full else ()), *estimated)
-
-    def _seen_by(self, agents: int) -> tuple[int, ...]:
-        if agents > NAMED_BACKERS:
-            return ()
-        return tuple(sorted({seen.agent for seen in self.sample.seen}))
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
         if not self.names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -119,7 +119,8 @@ def acls(tenant: _Tenants = None) -> None:
     Every topic is named in full, so no tenant's list covers another's topics.
     """
     settings = Settings.from_env(tenants=tuple(tenant) if tenant else None)
-    typer.echo(as_commands(accesses(settings.tenants, settings.group), settings.broker))
+    for access in accesses(settings.tenants, settings.group):
+        typer.echo(shlex.join(_command(access, settings.broker)))
 
 
 @command
@@ -217,11 +218,6 @@ def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
     made.append(_Access(operator, ("Read",), "group", (group,)))
     made.append(_Access(operator, ("Read",), "group", (f"{group}.backfill.",), prefixed=True))
     return made
-
-
-def as_commands(needed: Iterable[_Access], bootstrap: str) -> str:
-    """Return shell lines for Kafka's own tool, run as the user of `admin.properties`."""
-    return "\n".join(shlex.join(_command(access, bootstrap)) for access in needed)
 
 
 def _topics(user: str, does: Mapping[str, tuple[str, ...]], tenants: Sequence[str]) -> Iterator[_Access]:
