@@ -339,18 +339,14 @@ async def _hear(memory: MemoryPipeline, logged: LoggedSession) -> Heard:
                 continue
             tool, arguments = data[ev.TOOL], data[ev.ARGUMENTS]
             before.append(told(session.advise(tool, arguments)))
-            await _act(session, data)
+            async with session.action(tool, arguments) as action:
+                if ev.ERROR_MESSAGE in data:
+                    action.fail("", data[ev.ERROR_MESSAGE])
+                else:
+                    action.result = data[ev.RESULT]
             if ev.ERROR_MESSAGE in data:
                 after[len(before) - 1] = told(session.advise())
     return Heard(call_log(logged), start, tuple(before), after)
-
-
-async def _act(session: Session, data: dict[str, Any]) -> None:
-    async with session.action(data[ev.TOOL], data[ev.ARGUMENTS]) as action:
-        if ev.ERROR_MESSAGE in data:
-            action.fail("", data[ev.ERROR_MESSAGE])
-        else:
-            action.result = data[ev.RESULT]
 
 
 def _call(data: dict[str, Any], before: str) -> Call:

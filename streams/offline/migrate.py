@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,10 +41,6 @@ Say = Callable[[str], None]
 class _Digests:
     sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
     unreadable: int = 0
-
-    @property
-    def cut(self) -> int:
-        return sum(any(part.left_out for part in parts) for parts in self.sessions.values())
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
@@ -101,12 +97,15 @@ async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
         say(f"{digests.unreadable:,} judged sessions cannot be read by this release and are not on the log: they are "
             "left out of the lore")  # fmt: skip
     if digests.sessions:
-        cut = f"; {digests.cut:,} of them were long, and come back without some of their calls" if digests.cut else ""
+        count = sum(any(part.left_out for part in parts) for parts in digests.sessions.values())
+        cut = f"; {count:,} of them were long, and come back without some of their calls" if count else ""
         say(f"{len(digests.sessions):,} sessions are not on the log: they come back from what was kept of them{cut}")
-    progress, done = _Progress(say, "sessions", len(digests.sessions)), 0
-    async for count in _processed(backfill, digests):
-        done += count
-        progress(done)
+    sessions = list(digests.sessions.values())
+    progress = _Progress(say, "sessions", len(sessions))
+    for start in range(0, len(sessions), _BATCH_SESSIONS):
+        batch = sessions[start : start + _BATCH_SESSIONS]
+        await backfill.process([event for parts in batch for event in _events_of(parts)])
+        progress(start + len(batch))
     return digests.unreadable
 
 
@@ -131,14 +130,6 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
             parts = digests.sessions.setdefault((tenant, session_key(trajectory.agent, trajectory.session)), [])
             parts.append(trajectory)
             parts.sort(key=lambda part: part.part)
-
-
-async def _processed(backfill: Backfill, digests: _Digests) -> AsyncIterator[int]:
-    sessions = list(digests.sessions.values())
-    for start in range(0, len(sessions), _BATCH_SESSIONS):
-        batch = sessions[start : start + _BATCH_SESSIONS]
-        await backfill.process([event for parts in batch for event in _events_of(parts)])
-        yield len(batch)
 
 
 def _events_of(parts: list[Trajectory]) -> list[Event]:
