@@ -1,8 +1,7 @@
 """Judge a session, and merge its records into the state behind its judgment.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts. If a principal used an id again, the session that began first counts. The state also remembers the items that
-the session taught: a later verdict may have to withdraw them.
+counts. The state also remembers the items that the session taught: a later verdict may have to withdraw them.
 """
 
 from __future__ import annotations

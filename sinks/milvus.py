@@ -68,9 +68,9 @@ _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 class MilvusStore:
     """The three collections. Calls run in threads, because pymilvus blocks.
 
-    `encoder` makes the vectors of items; without it they are searched by words. `version`: None for the live one.
-    `write_seconds`: deadline of a write. `check`: called directly before each write; its errors propagate. Every method
-    raises `StoreUnavailable` if Milvus does not answer, or refuses for a transient reason.
+    Without an `encoder`, items are searched by words. `version`: None for the live one. `write_seconds`: deadline of a
+    write. `check`: called directly before each write; its errors propagate. Every method raises `StoreUnavailable` if
+    Milvus does not answer, or refuses for a transient reason.
     """
 
     def __init__(

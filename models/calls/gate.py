@@ -1,8 +1,8 @@
 """Decide whether a version of the call model may replace the published one, and when it warns of a call.
 
-The candidate foresaw each call before it learned it (prequential evaluation, Dawid 1984), so no call is held out. It
-must predict better than the failure rate of the tool in the same state of a session, and no worse than the published
-version on calls that neither had seen. The same calls show where the level of warnings does not hold.
+The candidate foresaw each call before it learned it (prequential evaluation, Dawid 1984). It must predict better than
+the failure rate of the tool in the same state of a session, and no worse than the published version on calls that
+neither had seen. The same calls show where the level of warnings does not hold.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A `recovery` is a call that worked once it was changed (`models.distil.recovery`), or a name that was looked up after an
 error had rejected another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are shown without
-literals. Transient errors and those that only say that the call failed teach nothing. An item's id is made of its
-content, so contributions of many sessions meet in one item.
+literals. An item's id is made of its content, so contributions of many sessions meet in one item.
 """
 
 from __future__ import annotations

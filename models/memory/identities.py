@@ -1,8 +1,8 @@
 """Remove end users' identities from what becomes lore: no item quotes one.
 
-An identity is found by form (e-mail, phone, card, …: `fleetlore.redact.personal`), by name (the value of a field called
-`email`, `last_name`, `user_id`, …), or by company (an identifier in a record that holds such a field). A name that
-stands in free text alone is not recognised.
+An identity is found by form (e-mail, phone, …: `fleetlore.redact.personal`), by name (the value of a field called
+`email`, `last_name`, …), or by company (an identifier in a record that holds such a field). A name that stands in free
+text alone is not recognised.
 """
 
 from __future__ import annotations

@@ -66,9 +66,8 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subject with the cumulative counts of one session: a value of the topic `observations`.
 
-    `session`, `agent`: hashes. `first`, `last`: event times. `ended`, `again`: as in `SessionCounts`. `agent_name`: if
-    the subject is a tool, as its health says which agents fail. `arrived`: broker time of the first of its events, or 0
-    in records of earlier releases.
+    `session`, `agent`: hashes. `first`, `last`: event times. `ended`, `again`: as in `SessionCounts`. `agent_name`: of
+    a tool's agent. `arrived`: broker time of the first of its events, or 0 in records of earlier releases.
     """
 
     subject: Subject

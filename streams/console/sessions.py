@@ -1,7 +1,6 @@
 """Keep the newest judged sessions in short form, and explain the hints of one session.
 
-An outcome names hints by their ids alone, so a forgotten hint has no text. Its source is found by computing the ids
-that each source would have made.
+An outcome names hints by their ids alone. A hint's source is found by computing the ids that each would have made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Run the embedded stack in one folder: broker, Milvus Lite, workers and trainer as child processes.
 
 With `keep_log` the broker is Apache Kafka. Otherwise it is `tansu`, which keeps topics in memory: a restart refills the
-durable ones (patterns, items, adapters, decisions) from the folder. The rest of the log is processed by then, because
-the stack stops its workers first and the broker last.
+durable ones from the folder. The rest of the log is processed by then, because the stack stops its workers first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Run the pipeline's stages in one process without topics, and ask for advice as agents of logged sessions would.
 
-A backfill runs a `Chain` over Milvus, because topics would mix its values with the live workers'. A `MemoryPipeline`
-adds a store and a clock in memory, with real sessions and advice. `run_logs` learns from logged sessions. `hear`
-replays others call by call through a real agent's session.
+A backfill runs a `Chain` over Milvus. A `MemoryPipeline` adds a store and a clock in memory, with real sessions and
+advice. `run_logs` learns from logged sessions; `hear` replays others through a real agent's session.
 """
 
 from __future__ import annotations

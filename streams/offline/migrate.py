@@ -1,7 +1,7 @@
 """Rebuild an embedded stack's collections that another release filled, while no worker runs.
 
-A backfill fills a new version, because rows of another schema or encoder are not converted. Sessions that are no longer
-on the log come back from the digests in their judgments. The aliases move last.
+Rows of another schema or encoder are not converted: a backfill fills a new version. Sessions that are no longer on the
+log come back from the digests in their judgments.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class _Producer(Protocol):
 class SecondWrites:
     """Repeats the first writes of each stage after an assignment.
 
-    A write of the previous owner can land after them, and neither Milvus nor Kafka refuses it. Milvus drops it after
-    its deadline (`seconds`), so the new owner writes again then.
+    A write of the previous owner can land after them. Milvus drops it after its deadline (`seconds`), so the new owner
+    writes again then.
     """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
@@ -130,8 +130,7 @@ class Delivery:
         """Process a batch, have its effects acknowledged, and then allow its offsets to be committed.
 
         Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all. Raises
-        StoreUnavailable, BrokerUnavailable (beyond the retry budget), BreakerTripped (of all tenants), and ConfigError
-        (two stages read one topic). Then no offset may be committed.
+        StoreUnavailable, BrokerUnavailable, BreakerTripped, ConfigError. Then no offset may be committed.
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")

@@ -32,9 +32,8 @@ _SLICE_SECONDS = 0.01
 class MergingStage(Stage, Generic[_State, _Value]):
     """A stage of states that many sessions contribute to.
 
-    `values` decodes contributions and the requests `Forget`, `Reconsider` and `Adopt`. `restore` makes a state from its
-    row. `write_seconds`: longest wait of a change, while batches come. `most_waiting`: changes beyond, as in a replay,
-    are written at once. `most_bytes`: limit of the states in memory.
+    `values` decodes contributions and requests. `restore` makes a state from its row. `write_seconds`: longest wait of
+    a change, while batches come. `most_waiting`: changes beyond are written at once. `most_bytes`: of the states.
     """
 
     write_seconds = 5.0
@@ -221,8 +220,7 @@ class StateCache(Generic[_State]):
     """LRU cache of one collection's states, by tenant and id.
 
     It asks the store for missing ids once a batch: listing a million rows would take minutes. Only `load` evicts, so no
-    state in use is evicted. The cache is dropped when the collection's alias moves. `unreadable`: why rows of the last
-    `load` could not be restored.
+    state in use is evicted. `unreadable`: why rows of the last `load` could not be restored.
     """
 
     def __init__(

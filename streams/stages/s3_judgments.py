@@ -1,8 +1,8 @@
 """Judge trajectories, and send each session's contributions to memory items (stage 3).
 
-Contributions (`candidates`) are keyed by item, so one writer merges them. Each session has one row: longer trajectories
-and corrections are merged into it in any order, and contributions that no longer hold are withdrawn. Feedback names an
-id alone, so it counts for all principals' sessions under that id, and a separate row keeps it for later ones.
+Each session has one row: longer trajectories and corrections are merged into it in any order, and contributions that no
+longer hold are withdrawn. Feedback names an id alone, so it counts for all principals' sessions under that id, and a
+separate row keeps it for later ones.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ class CpuBudget:
     """CPU seconds of this process: `share` of a core, and a burst after a rest.
 
     A nice value does not bound the share: the trainer would fill every gap in which others wait for each other.
-    Learners call `pace` after each small piece of work, which returns once the share has paid for all that the process
-    has `spent`.
+    Learners call `pace` after each small piece of work, which returns once all that the process has `spent` is paid.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has a call model, and with `--policy` a policy adapter. Both are learned from the newest sessions of the
-log, so there are no offsets to commit. The process keeps to a share of a core; the policy adapter gets what the call
-model leaves of it.
+Each tenant has a call model, and with `--policy` a policy adapter, learned from the newest sessions of the log, so
+there are no offsets to commit. The process keeps to a share of a core.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read events: the bytes of a record become checked structs in one pass, with cleaned texts.
 
-msgspec decodes a wholly good record, as nearly all are, at once. Another one is read event by event, so that each bad
-event gets its reason. Then secrets are masked and recalled advice is cut from the texts, because a foreign client may
-not have done so: no secret is stored, and advice that comes back is never evidence.
+A wholly good record, as nearly all are, is decoded at once. Another one is read event by event, so that each bad event
+gets its reason. Then secrets are masked and recalled advice is cut from the texts, because a foreign client may not
+have done so: no secret is stored, and advice that comes back is never evidence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
 
-After a restart, a tail belongs to a session that was closed before the commit, and the store knows it. Otherwise its
-beginning was overtaken or is lost. Tails hold the commit back as open sessions do: they are stored nowhere else.
+After a restart, a tail belongs to a session that was closed before the commit. Otherwise its beginning was overtaken or
+is lost. Tails hold the commit back as open sessions do: they are stored nowhere else.
 """
 
 from __future__ import annotations
