@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,24 +81,41 @@ def whole(beginning: str, known: Iterable[str], what: str) -> str:
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a hint or a memory item; its beginning is enough.")]
 _Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of hints or memory items.")]
-_Text = Annotated[str | None, typer.Option("--text", help="What agents are shown.")]
-_Start = Annotated[bool, typer.Option("--start", help="Show it at the start of a session.")]
-_Before = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--before",
-        metavar="WORD",
-        help="Show it before a call that holds this word or `name=value`, or is of this tool; repeat: all of them.",
-    ),
-]
-_After = Annotated[
-    str | None,
-    typer.Option("--after", metavar="FAILURE", help="Show it after a failure: its class, pattern id, tool or words."),
-]
-_Tool = Annotated[str | None, typer.Option("--tool", help="Only for this tool.")]
-_Place = Annotated[str | None, typer.Option("--place", help="Only at this place.")]
-_Task = Annotated[str | None, typer.Option("--task", help="Only for this task.")]
-_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="When it ends: a date, or days as 30d.")]
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Options of the commands that write a hint."""
+
+    start: Annotated[bool, typer.Option("--start", help="Show it at the start of a session.")] = False
+    before: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--before",
+            metavar="WORD",
+            help="Show it before a call that holds this word or `name=value`, or is of this tool; repeat: all of them.",
+        ),
+    ] = None
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after", metavar="FAILURE", help="Show it after a failure: its class, pattern id, tool or words."
+        ),
+    ] = None
+    tool: Annotated[str | None, typer.Option("--tool", help="Only for this tool.")] = None
+    place: Annotated[str | None, typer.Option("--place", help="Only at this place.")] = None
+    task: Annotated[str | None, typer.Option("--task", help="Only for this task.")] = None
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="When it ends: a date, or days as 30d.")
+    ] = None
+    by: By = ""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        until = None if self.until is None else _moment(self.until)
+        made = {"start": self.start or None, "before": tuple(self.before) if self.before else None, "until": until}
+        made |= {name: getattr(self, name) for name in ("after", "tool", "place", "task")}
+        return {name: value for name, value in made.items() if value is not None}
 
 
 @command
@@ -138,55 +156,31 @@ def show(reader: Reader, id: _Id) -> None:
 
 @command
 def add(
-    reader: Reader,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What agents are shown, in one imperative line.")],
     why: Why,
-    start: _Start = False,
-    before: _Before = None,
-    after: _After = None,
-    tool: _Tool = None,
-    place: _Place = None,
-    task: _Task = None,
-    until: _Until = None,
-    by: By = "",
+    fields: _Fields,
+    reader: Reader,
 ) -> None:
     """Write a hint. Agents read it within a second, where it fits, with your name."""
     from fleetlore.advice.decide import Draft, write
 
-    end = 0.0 if until is None else _moment(until)
-    draft = Draft(
-        text=text, why=why, start=start, before=tuple(before or ()), after=after or "", tool=tool or "",
-        place=place or "", task=task or "", until=end,
-    )  # fmt: skip
-    _decide(reader, by, lambda index, by: write(index, draft, by=by, now=time.time()))
+    draft = Draft(text=text, why=why, **fields.given)
+    _decide(reader, fields.by, lambda index, by: write(index, draft, by=by, now=time.time()))
 
 
 @command
 def edit(
-    reader: Reader,
     id: _Id,
     why: Why,
-    text: _Text = None,
-    start: _Start = False,
-    before: _Before = None,
-    after: _After = None,
-    tool: _Tool = None,
-    place: _Place = None,
-    task: _Task = None,
-    until: _Until = None,
-    by: By = "",
+    fields: _Fields,
+    reader: Reader,
+    text: Annotated[str | None, typer.Option("--text", help="What agents are shown.")] = None,
 ) -> None:
     """Change a hint, or correct a memory item.
 
     Agents are shown your text in its place from then on.
     """
-    given: dict[str, Any] = {"text": text, "after": after, "tool": tool, "place": place, "task": task}
-    given |= {
-        "start": start or None,
-        "before": before and tuple(before),
-        "until": None if until is None else _moment(until),
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = fields.given | ({} if text is None else {"text": text})
 
     from fleetlore.advice.decide import draft_of, write
 
@@ -195,7 +189,7 @@ def edit(
         assert draft is not None  # `_whole` knows it
         return write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())
 
-    _decide(reader, by, change)
+    _decide(reader, fields.by, change)
 
 
 @command
