@@ -19,7 +19,7 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Feedback, JsonStruct, Source, Step, Trajectory, Verdict, encode
 from models.memory.candidate import Candidate, origin
 
-__all__ = ["RULES", "JudgeChain", "Opinion", "SessionState"]
+__all__ = ["JudgeChain", "Opinion", "SessionState"]
 
 # Item ids remembered of a session, which with its digest fit a field of the store. Items beyond stay taught.
 MAX_TAUGHT = 64
