@@ -158,7 +158,8 @@ class LoreFile:
         for number, line in enumerate(self._lines(), 1):
             digest.update(before)
             if number > 2:
-                counts[self._kind(number - 1, before)] += 1
+                name = self._parsed(number - 1, before).topic
+                counts[_COLLECTION_OF.get(name, name)] += 1
             before = line
         return header, self._signer(before, number - 1, digest.hexdigest(), trusted), counts
 
@@ -192,10 +193,6 @@ class LoreFile:
                 f"{reason}; add the key of its fleet to FLEETLORE_PUBLIC_KEY, or give --unsigned if you trust the file "
                 "as much as your own agents"
             ) from None
-
-    def _kind(self, number: int, line: bytes) -> str:
-        self._parsed(number, line)
-        return json_reader(_Line)(line).kind
 
     def _parsed(self, number: int, text: bytes) -> Outgoing:
         try:

@@ -94,9 +94,8 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._open = False
         for stage in self._stages.values():
             self._add_agent(stage)
-        for work in (self._read, self._commit_often, self._flush_often, self._measure_lag, self._watch_topics):
-            self.task(work)
-        for work in (self._follow_operators, self._mend_stale, health.keep_beating):
+        works = self._read, self._commit_often, self._flush_often, self._measure_lag, self._watch_topics
+        for work in (*works, self._follow_operators, self._mend_stale, health.keep_beating):
             self.task(work)
 
     def _made_stages(self) -> dict[str, Stage]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -40,21 +39,13 @@ def register(app: typer.Typer) -> None:
     hints.register(app)
 
 
-class Lore(StrEnum):
-    """Kinds of lore that can be revoked."""
-
-    item = "item"
-    pattern = "pattern"
-    hint = "hint"
-
-
 Undo = Annotated[bool, typer.Option("--undo", help="Undo the decision.")]
 
 
 @command
 def revoke(
     reader: Reader,
-    kind: Annotated[Lore, typer.Argument(help="What it is.")],
+    kind: Annotated[Literal["item", "pattern", "hint"], typer.Argument(help="What it is.")],
     id: Annotated[str, typer.Argument(metavar="ID", help="Its id; the first characters are enough.")],
     why: Why,
     undo: Undo = False,
@@ -68,19 +59,19 @@ def revoke(
     settings, tenant = reader.settings, reader.tenant
     from streams.offline.operator_word import decide
 
-    decided = _decision(settings, kind.value, id, undo, by, why)
-    newest = {each.id: each for each in read(reader) if each.kind == kind.value}
-    if undo or kind is Lore.hint:
-        id = whole(id, newest, f"revoked {kind.value}" if undo else "hint")
+    decided = _decision(settings, kind, id, undo, by, why)
+    newest = {each.id: each for each in read(reader) if each.kind == kind}
+    if undo or kind == "hint":
+        id = whole(id, newest, f"revoked {kind}" if undo else "hint")
     else:
         index = read_lore(reader)
-        id = whole(id, index.items if kind is Lore.item else index.patterns, kind.value)
+        id = whole(id, index.items if kind == "item" else index.patterns, kind)
     decided = msgspec.structs.replace(decided, id=id, hint=newest[id].hint if id in newest else None)
     ask(decide(settings, tenant, decided))
     if reader.json:
         print_json(msgspec.to_builtins(decided))
         return
-    typer.echo(f"The {kind.value} {safe(id)} of tenant {tenant} is {'shown again' if undo else 'revoked'}.")
+    typer.echo(f"The {kind} {safe(id)} of tenant {tenant} is {'shown again' if undo else 'revoked'}.")
 
 
 @command
