@@ -1,6 +1,6 @@
 """Learn across a fleet of AI agents: one agent's failure becomes every agent's lesson, within a second.
 
-A name is imported when it is first asked for: an agent imports what it uses, and `fleetlore --help` none of it.
+Names are imported when they are first used, so that `fleetlore --help` imports none of them.
 """
 
 from __future__ import annotations

@@ -39,11 +39,7 @@ ADAPTERS = Path("adapters")
 
 @dataclass(frozen=True, slots=True)
 class StackFolder:
-    """The folder of a stack, which may be stopped now, and at other addresses later.
-
-    Values of one path are equal, so that the agents of a process share what follows the stack. Raises ConfigError:
-    there is no such folder.
-    """
+    """The folder of a stack, which may be down now, and at other addresses later. Raises ConfigError: it is missing."""
 
     data: Path
 
@@ -82,7 +78,7 @@ class StackFolder:
 
 
 def roles_of(data: Path) -> dict[str, str]:
-    """Return the URLs of the endpoints of a folder's running stack."""
+    """Return the endpoints' URLs of a running stack."""
     return dict(orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {}))
 
 
@@ -117,7 +113,7 @@ _VARIABLE = "FLEETLORE_KAFKA_"
 
 
 def check_address(address: str) -> None:
-    """Check bootstrap servers. Raises ConfigError: one of them is not HOST:PORT."""
+    """Raises ConfigError: a bootstrap server is not HOST:PORT."""
     for server in address.split(","):
         host, _, port = server.strip().rpartition(":")
         if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
@@ -126,10 +122,9 @@ def check_address(address: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Bootstrap servers, with the settings `FLEETLORE_KAFKA_*`.
+    """Bootstrap servers, with the settings `FLEETLORE_KAFKA_*`. Its `str()` is the address; its `repr()` has no secret.
 
-    Its `str()` is the address, and its `repr()` has no secret. Raises ConfigError: settings are missing, contradict
-    each other, or name an unusable file or function.
+    Raises ConfigError: settings are missing, contradict each other, or name an unusable file or function.
     """
 
     address: str
@@ -191,7 +186,6 @@ class Cluster:
         )
 
     def token_function(self) -> Callable[[], str]:
-        """Return the function of `sasl_token`, which returns a new bearer token."""
         module, _, name = self.sasl_token.partition(":")
         try:
             function: Callable[[], str] = getattr(importlib.import_module(module), name)
@@ -202,7 +196,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """A `fleetlore relay` in place of the brokers."""
+    """Stands in place of the brokers."""
 
     address: str
     agent: str
@@ -225,14 +219,12 @@ class Relay:
         return path if scheme == "unix" else ""
 
 
-# How to reach a cluster, or its stand-in. A folder is read at each connection.
+# A folder is read at each connection.
 Bootstrap: TypeAlias = str | Cluster | Relay | StackFolder
 
 
 class _Session(ssl.SSLObject):
-    """A TLS session that ends without the broker's answer. asyncio waits up to 30 s for it, and leaks the socket if the
-    event loop ends before.
-    """
+    """Ends without the broker's answer: asyncio waits up to 30 s, and leaks the socket if its loop ends before."""
 
     def unwrap(self) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -241,7 +233,7 @@ class _Session(ssl.SSLObject):
 
 @lru_cache(maxsize=8)
 def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: bool) -> ssl.SSLContext:
-    """Agents of a process share one, because reading the system's certificates is slow."""
+    """Cached, because reading the system's certificates is slow."""
     try:
         context = ssl.create_default_context(cafile=ca or None)
         context.sslobject_class = _Session

@@ -1,4 +1,4 @@
-"""Read the settings: frozen, with units in their names, from the environment or from an embedded stack's folder.
+"""Read the settings from the environment, or from an embedded stack's folder.
 
 A field is a variable `FLEETLORE_<FIELD>`, or for a secret a file that `FLEETLORE_<FIELD>_FILE` names.
 """
@@ -35,7 +35,6 @@ _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 
 def check_tenant(tenant: str) -> str:
-    """Return `tenant`. Raises ConfigError: it is not 1–63 of `a-z 0-9 _ -`, beginning with a letter or digit."""
     if not _TENANT.match(tenant):
         raise ConfigError(
             f"tenant {tenant!r} must be 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit"
@@ -232,7 +231,6 @@ class Settings:
                 raise ConfigError(f"FLEETLORE_{each.name.upper()} must be in {within}, not {value}")
 
     def review_of(self, tenant: str) -> str:
-        """Return which new lessons of a tenant wait for a person: `off`, `risky` or `all`."""
         known = dict(each.rpartition("=")[::2] for each in self.review)
         return known.get(tenant) or known.get("", "off")
 
@@ -245,10 +243,9 @@ class Settings:
     def from_env(
         cls, environ: Mapping[str, str] | None = None, *, unknown_refused: bool = True, **overrides: Any
     ) -> Settings:
-        """Return settings from `FLEETLORE_*`, then `overrides` that are not None.
+        """Return settings from `FLEETLORE_*`, then `overrides` that are not None. Raises ConfigError.
 
-        `unknown_refused`: False only logs an unknown variable, for an agent. Raises ConfigError: a value is malformed,
-        a secret's file cannot be read, or a variable is misspelt.
+        `unknown_refused`: an agent only logs an unknown variable.
         """
         environ = os.environ if environ is None else environ
         known = {f.name: f for f in fields(cls)}
@@ -276,10 +273,9 @@ class Settings:
     def from_data_dir(
         cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
     ) -> Settings:
-        """Return settings of the embedded stack that runs on a folder; see `from_env`.
+        """Return settings of the stack that runs on a folder, as `from_env` does.
 
-        `must_run`: False for an agent, which waits for a stack that is away. Raises ConfigError: there is no such
-        folder, or no stack runs on it.
+        `must_run`: an agent waits for a stack that is down. Raises ConfigError.
         """
         stack: dict[str, Any] = {}
         folder = StackFolder(Path(data))
@@ -300,7 +296,7 @@ class Settings:
         return cls.from_env(environ, unknown_refused=unknown_refused, **found)
 
     def to_env(self) -> dict[str, str]:
-        """Return the environment that gives these settings in another process."""
+        """Return an environment that gives these settings."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         # An inherited file of a secret would count before the secret.
         files = {f"FLEETLORE_{f.name.upper()}_FILE": "" for f in fields(self) if f.metadata["secret"]}
@@ -313,7 +309,7 @@ class Settings:
         return replace(self, **changes)
 
     def with_key(self, data: Path | None) -> Settings:
-        """Return settings that sign with the key of the stack in `data`, if any."""
+        """Sign with the key of the stack in `data`, if any."""
         if data is None:
             return self
         return self.with_(
@@ -337,7 +333,7 @@ def _parse(variable: str, text: str, default: Any) -> Any:
 
 
 def embedded_environ(data: Path) -> dict[str, str]:
-    """Return the environment of a stack: one owner, and a broker that answers a waiting fetch late, without TLS."""
+    """Return the environment of a stack: one owner, and a broker without TLS that answers a waiting fetch late."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(f"FLEETLORE_{_KAFKA.upper()}")}
     weights = f"file://{data.absolute()}/weights"
     return {

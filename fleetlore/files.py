@@ -1,4 +1,4 @@
-"""Write files whole or not at all: a process that starts meanwhile reads the old file or the new one."""
+"""Write files whole or not at all, so that other processes read the old file or the new one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Serve an ASGI application over HTTP, and bound what clients hold open: connections and bytes, each and in total.
 
-uvicorn alone waits for headers and bodies without limit. At a bound the oldest connection with an unfinished request
-gives way. It belongs to the client that uses the most.
+uvicorn waits for headers and bodies without limit. Here the oldest connection with an unfinished request gives way, of
+the client that uses the most.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from fleetlore.loopback import Application, Message, Receive, Send
 __all__ = ["PROBLEM", "Listener", "listen", "serve_http"]
 
 _MAX_FILES = 65_536
-# The event loop accepts so many connections in one go.
+# Connections that the event loop accepts in one go.
 BACKLOG = 128
 # Connections in the kernel's queue.
 _QUEUE = 2048
-# Files for other uses.
 _OTHER_FILES = 64
 # One client's part of a bound.
 _SHARE = 0.75
@@ -61,8 +60,6 @@ class HttpLimits:
 
 
 class Listener(socket.socket):
-    """A listening socket that counts the connections it accepts."""
-
     gate: Gate
 
     def listen(self, backlog: int = _QUEUE, /) -> None:
@@ -108,7 +105,7 @@ class Slot(socket.socket):
 
 
 class _Budget:
-    """A bound of which one client may use three quarters."""
+    """A bound of which one client may use `_SHARE`."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -172,7 +169,6 @@ class Gate:
         slot.held = 0
 
     def mark(self, slot: Slot, *, unfinished: bool) -> None:
-        """Note whether the server waits for a request. A waiting client keeps its position."""
         if unfinished:
             self._unfinished.setdefault(slot.client, {})[slot] = None
         elif slot in (waiting := self._unfinished.get(slot.client, {})):
@@ -344,7 +340,7 @@ def server(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> uvicorn.Server:
-    """Make the server of an application, for `serve(sockets)`."""
+    """Make the server of an application."""
     gate = Gate((limits or HttpLimits()).within_open_files())
     for each in listening:
         each.gate = gate
@@ -366,7 +362,7 @@ def server(
 
 
 async def serve_http(app: Application, listening: Sequence[Listener], **options: Any) -> None:
-    """Serve until a signal ends the process. `options` are those of `server`."""
+    """Serve until a signal ends the process."""
     await server(app, listening, **options).serve(list(listening))
 
 

@@ -17,9 +17,7 @@ _refused: Counter[str] = Counter()
 
 
 def refused(reason: str, detail: str) -> None:
-    """Count a refusal, and log the first, second, fourth, eighth … of a reason. `reason`: from a bounded set, fit for a
-    metric label.
-    """
+    """Count a refusal, and log the first, second, fourth, eighth … of a reason. `reason` is a metric label."""
     with _counting:
         _refused[reason] += 1
         count = _refused[reason]
@@ -34,14 +32,13 @@ def refusals() -> dict[str, int]:
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-# An entry's caller: its tenant, and its name there.
+# Tenant and name of a caller.
 Share = tuple[Hashable, Hashable]
 
 
 class Shares(Generic[Key, Value]):
-    """A bounded dictionary in which each entry belongs to a caller.
-
-    When it is full, the longest unused entry of the largest caller of the largest tenant gives way.
+    """A bounded dictionary. When it is full, the longest unused entry of the largest caller of the largest tenant gives
+    way.
     """
 
     def __init__(self, limit: int, name: str) -> None:
@@ -65,7 +62,7 @@ class Shares(Generic[Key, Value]):
         return held[key]
 
     def put(self, owner: Share, key: Key, value: Value) -> tuple[Key, Value] | None:
-        """Add or replace an entry, which counts as used. Return the one that gave way, or None."""
+        """Add or replace an entry. Return the one that gave way, or None."""
         gone = None
         if key in self._owners:
             owner = self._owners[key]

@@ -30,7 +30,7 @@ def hostname(netloc: str) -> str:
 
 
 def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that exempt this machine from the proxies in `environ`."""
+    """Return the variables that spare this machine the proxies in `environ`."""
     named = [environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     spared = [host for each in named for host in each.split(",") if host.strip()]
     if "*" not in spared:

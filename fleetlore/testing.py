@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """Implements `fleetlore.clock.Clock`. Starts at 2026-01-01T00:00:00Z by default."""
+    """A `fleetlore.clock.Clock` that starts at 2026-01-01T00:00:00Z."""
 
     def __init__(self, now: float = 1_767_225_600.0) -> None:
         self._now = now
@@ -24,5 +24,5 @@ class FakeClock:
         self._monotonic += seconds
 
     def set(self, now: float) -> None:
-        """Set the wall clock, as NTP does, and not the monotonic one."""
+        """Set the wall clock alone, as NTP does."""
         self._now = now

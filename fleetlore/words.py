@@ -1,4 +1,4 @@
-"""Split texts into the kinds of words that several rooms compare."""
+"""Split texts into words."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["NAME", "PART", "PLAIN_WORD", "TOKEN", "WORD", "count", "names_of", "
 
 # A word in any script. `order_id` is one word.
 WORD = re.compile(r"\w+")
-# Letters and digits in any script. `order_id` is two.
+# `order_id` is two.
 PART = re.compile(r"[^\W_]+")
 # At least three letters: shorter words carry no information.
 PLAIN_WORD = re.compile(r"[^\W\d_]{3,}")
 # The name of a thing in a call, result or error: at least two characters.
 NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]+")
-# A name or a single letter, a number, or a sign of a call.
+# A name, a number, or a sign of a call.
 TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")
 
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -23,7 +23,7 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 
 
 def names_of(text: str) -> set[str]:
-    """Return lower-case names in a text, and the parts of dotted ones."""
+    """Return lower-case names, and the parts of dotted ones."""
     return set(NAME.findall(text.lower()))
 
 
@@ -33,7 +33,7 @@ def words(text: str, kind: re.Pattern[str] = PART) -> list[str]:
 
 
 def parts_of(name: str) -> list[str]:
-    """Return the words of a name in lower case: `http`, `server` of `HTTPServer`."""
+    """Return the lower-case words of a name: `http`, `server` of `HTTPServer`."""
     return [part.lower() for part in _PARTS.findall(name)]
 
 
