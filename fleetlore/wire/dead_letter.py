@@ -1,8 +1,7 @@
-"""Define dead letters: the untouched bytes of what could not be processed, with headers that name the source and the
-reason.
+"""Define dead letters: the untouched bytes of what could not be processed, with headers that name source and reason.
 
-A letter keeps the key of its record and, if it holds the whole record, its headers. A letter is never changed: a second
-record, a mark, says that it was sent back.
+A letter keeps its record's key and, if it holds the whole record, headers. A second record, a mark, says that it was
+sent back.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ __all__ = [
 _Headers = tuple[tuple[str, bytes | None], ...]
 
 _PREFIX = "dlq."
-# How often this record was sent back before. The header travels with the record.
+# Times this record was sent back before.
 REDRIVEN = "dlq.redriven"
 _MARK = "dlq.mark"
 
-# The letter holds a row for the store and no record. All other reasons are those of `InvalidEvent`.
+# A row for the store and no record. All other reasons are those of `InvalidEvent`.
 ROW_REFUSED = "row_refused"
 # The broker refused the record that a stage made.
 RECORD_REFUSED = "record_refused"
 # The Kafka client cannot read the record, or its whole batch: see `fleetlore.kafka.batches`.
 UNREADABLE = "unreadable"
 
-# The original still lies in the log: a copy of megabytes would only break the producer.
+# The original is in the log: megabytes would only break the producer.
 MAX_VALUE_BYTES = 256 * 1024
 MAX_KEY_BYTES = 64 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
@@ -59,10 +58,10 @@ class DeadLetterRecord:
 
     Attributes:
         place: its id, its own `PARTITION:OFFSET`.
-        topic, partition, offset: of the record it came from.
+        topic, partition, offset: of its source record.
         size, sha256: of the whole value.
         cut: which of `value`, `key` and `headers` are not whole.
-        redriven: how often it was sent back before.
+        redriven: times it was sent back before.
     """
 
     place: str
@@ -107,9 +106,7 @@ def dead_letter(
 ) -> RawRecord:
     """Return the letter for the topic `to`. Parts that are too large are cut and named in `dlq.cut`.
 
-    Args:
-        value: the record's, or that of one event out of it.
-        whole: it is the record's.
+    `value`: the record's, or one event's out of it (not `whole`).
     """
     kept = [
         (name, content)
@@ -154,7 +151,7 @@ def _count_redriven(headers: Mapping[str, bytes | None]) -> int:
 
 
 def read_dead_letter(record: Any) -> DeadLetterRecord | Mark | None:
-    """Read a consumed record of a dead-letter topic. Return None if the pipeline did not write it."""
+    """Return None for a record that the pipeline did not write."""
     headers: _Headers = tuple(record.headers or ())
     said = {name: (content or b"").decode("utf-8", "replace") for name, content in headers if name.startswith(_PREFIX)}
     if _MARK in said:

@@ -1,10 +1,8 @@
 """Decode untrusted bytes. Those that cannot be read raise msgspec.DecodeError, a ValueError.
 
-msgspec itself also raises RecursionError and UnicodeDecodeError. `json_reader` reads our own records, and `read_json`
-those of others without loss. `rewritten` changes a text in a few places and passes on all other bytes, because encoding
-again would change integers beyond 64 bits, half surrogate pairs, NaN and floats.
-
-A compressed body is unpacked no further than a limit: a few kB may stand for gigabytes.
+`json_reader` reads our own records, and `read_json` those of others without loss. `rewritten` changes a text in a few
+places: encoding again would change integers beyond 64 bits, half surrogate pairs, NaN and floats. A compressed body is
+unpacked up to a limit: a few kB may expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -33,13 +31,10 @@ _SYNTAX = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def read_json(value: bytes | str) -> Any:
-    """Decode JSON of any maker, strict or not, to values that every stage takes.
+    """Decode JSON of any maker, strict or not. Raises msgspec.DecodeError.
 
-    Integers keep all their digits. Half a surrogate pair becomes U+FFFD, and so do bytes that are no UTF-8. NaN,
-    Infinity and numbers beyond a double become texts. A byte order mark and raw control characters are allowed.
-
-    Raises:
-        msgspec.DecodeError: it is no JSON, or nested too deep.
+    Integers keep their digits. Half a surrogate pair and bytes that are no UTF-8 become U+FFFD. NaN, Infinity and
+    numbers beyond a double become texts. A byte order mark and raw control characters are allowed.
     """
     try:
         return msgspec.json.decode(value)
@@ -58,7 +53,7 @@ def json_text(value: bytes | str) -> str:
 
 
 def mended_json(value: bytes) -> bytes:
-    """Return the value in JSON that strict readers take, or the bytes themselves if nothing helps."""
+    """Return JSON that strict readers take, or the bytes themselves if nothing helps."""
     try:
         msgspec.json.decode(value)
     except _SYNTAX:
@@ -70,7 +65,7 @@ def mended_json(value: bytes) -> bytes:
 
 
 def well_formed(value: Any) -> Any:
-    """Return a copy of a JSON value in which half a surrogate pair is U+FFFD."""
+    """Return a JSON value in which half a surrogate pair is U+FFFD."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
@@ -110,10 +105,10 @@ def _reader(form: Literal["json", "msgpack"], kind: Any) -> Callable[[Any], Any]
 
 
 def rewritten(given: bytes, changed: Any) -> bytes:
-    """Return the JSON text `given` with the changes that were made to its value from `read_json`.
+    """Return the JSON text `given` with the changes made to its value from `read_json`, or unchanged if nested too
+    deep.
 
-    Members of objects may be added and replaced, and elements be replaced and added at one end of a list. A text that
-    is nested too deep comes back without the changes.
+    Members of objects may be added and replaced; elements be replaced, and added at one end of a list.
     """
     before = read_json(given)
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it
@@ -147,7 +142,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
-    """Return up to `limit` + 1 bytes of what gzip or deflate packed, the latter with or without zlib's header."""
+    """Return up to `limit` + 1 bytes of gzip or deflate, the latter with or without zlib's header."""
     has_header = packed[:1] == b"\x78" and int.from_bytes(packed[:2], "big") % 31 == 0
     unpacking = zlib.decompressobj(_GZIP if gzip else zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
     try:

@@ -1,7 +1,6 @@
 """Define events: what agents report, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
 
-An event's id is made of its tenant, agent, session and `sequence`, which grows by one within the session. So an event
-sent twice is the same event.
+An event's id is made of tenant, agent, session and `sequence`, so an event sent twice is the same event.
 
 | kind | content |
 | --- | --- |
@@ -13,7 +12,7 @@ sent twice is the same event.
 | `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
 
 A Kafka record is one event, or a JSON array of events of one partition, because a stream processor pays per record.
-CloudEvents' Kafka binding has no batch mode, so an array has a content type of its own.
+CloudEvents' Kafka binding has no batch mode, so arrays have another content type.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ BATCH_TYPE = b"application/cloudevents-batch+json"
 EVENT_TYPE = b"application/cloudevents+json"
 BATCH_HEADERS = [(CONTENT_TYPE, BATCH_TYPE)]  # aiokafka takes only a list
 
-# Error type of a call that broke a rule of the environment, whatever the call returned.
+# Error type of a call that broke a rule of the environment.
 _GUARD_ERROR = "guard"
 # OpenTelemetry's `error.type` where only a text is known.
 OTHER_ERROR = "_OTHER"
@@ -86,13 +85,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Event(NamedTuple):
-    """One event, as the cheapest immutable class.
-
-
-    Attributes:
-        time: in seconds since the Unix epoch.
-        data: the attribute names of this module to JSON values.
-    """
+    """One event. `time`: Unix seconds. `data`: the attribute names of this module to JSON values."""
 
     kind: Kind
     tenant: str
@@ -114,12 +107,12 @@ def event_id(tenant: str, agent: str, session: str, sequence: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _session_id(tenant: str, agent: str, session: str) -> str:
-    """The separator cannot occur in names, so different sessions have different ids."""
+    """The separator cannot occur in names."""
     return blake2b(f"{tenant}\x1f{agent}\x1f{session}".encode(), digest_size=16).hexdigest()
 
 
 def checked_name(what: str, name: str) -> str:
-    """Return a name that every stage accepts. Raises ConfigError for any other."""
+    """Return a name that every stage accepts. Raises ConfigError."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ID_LENGTH or CONTROL.search(name):
         raise ConfigError(f"{what} must be 1 to {MAX_ID_LENGTH} characters without control characters: {name!r}")
     try:
@@ -137,7 +130,7 @@ def fitting_name(name: str, default: str = "unnamed") -> str:
 
 
 def finite(value: Any) -> float | None:
-    """Return a reward or a duration if it is a finite number."""
+    """Return a reward or duration if it is a finite number."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

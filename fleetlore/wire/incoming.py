@@ -1,7 +1,4 @@
-"""Define an event as a type, and give the reason why a text or a dictionary is no event.
-
-Workers and relays accept the same events.
-"""
+"""Say why a text or dictionary is no event, the same in workers and relays."""
 
 from __future__ import annotations
 
@@ -58,12 +55,12 @@ _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 def latest_from(now: float) -> datetime:
-    """Return the latest time that an event may have which came at `now`, in seconds since the Unix epoch."""
+    """Return the latest time of an event that came at `now`, in Unix seconds."""
     return datetime.fromtimestamp(max(0.0, min(now, _LATEST)) + ev.MAX_FUTURE_SECONDS, UTC)
 
 
 def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a CloudEvent in binary mode, whose values are texts, with its sequence as a number."""
+    """Return the attributes of a CloudEvent in binary mode, whose values are texts."""
     sequence = attributes.get("sequence", "")
     # Python refuses to read thousands of digits.
     if sequence.isdecimal() and len(sequence) <= len(str(ev.MAX_SEQUENCE)):
@@ -74,7 +71,7 @@ def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
 def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
     """Return the event of a decoded CloudEvent from a topic of `tenant`.
 
-    Raises InvalidEvent with reason `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
+    Raises InvalidEvent: `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
     `control_characters`, `foreign_tenant` or `future_time`.
     """
     try:
@@ -87,7 +84,7 @@ def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> In
 
 
 def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | None:
-    """Return why an event breaks the rules that its type does not cover, or None if it is good."""
+    """Return why an event breaks the rules that its type does not cover, or None."""
     kind, tool = event.type, event.data.tool
     if event.tenant is not UNSET and event.tenant != tenant:
         return InvalidEvent("foreign_tenant", f"the event claims tenant {event.tenant!r} on a topic of {tenant!r}")
@@ -97,7 +94,7 @@ def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | No
         return InvalidEvent("bad_field", f"{event.time.isoformat()} is before the year 1970")
     if tool is None and kind in (OUTCOME, ACTION):
         return InvalidEvent("missing_field", ev.TOOL)
-    # This fast check also refuses harmless characters such as a no-break space, which the slow one below accepts.
+    # The fast check refuses harmless characters, too, such as a no-break space.
     if not (event.agent.isprintable() and event.session.isprintable() and (tool is None or tool.isprintable())):
         for name in (event.agent, event.session, tool or ""):
             if ev.CONTROL.search(name):

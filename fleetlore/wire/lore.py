@@ -18,12 +18,12 @@ Figures = Literal["all", "hours", "days"]
 Level = Literal["tool", "call", "family", "class", "exact"]
 ItemKind = Literal["recovery", "strategy"]
 
-# Error class of a loop (`fleetlore.fingerprint.loops`): a pattern of calls, even if all of them worked.
+# Error class of a loop, whose calls may all have worked.
 LOOP = "loop"
 
 # A pattern lists the agents that saw it up to this number.
 NAMED_BACKERS = 8
-# Separates the title of a recovery from the names that worked.
+# Before the names that worked, in the title of a recovery.
 INSTEAD_OF = " — instead"
 # Begins the title of a way that solved a task.
 HOW_TO = "How to: "
@@ -40,20 +40,20 @@ class Pattern:
         level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too.
         parent: exact → class → family; call → tool.
         call: the kind of call that met an `exact` pattern.
-        transient: whether it is a transient fault (503, time-out, rate limit).
-        calls: for a failure pattern equal to `failures`, for a loop the calls in it.
-        failures: number of calls that failed; 0 for a loop.
-        sessions_ended: number of those sessions whose end is known. No agent counts for more than the median agent.
-        sessions_failed: the same for sessions that ended badly.
-        first_seen: when the broker got it from a second agent (or the only one), in seconds since the Unix epoch.
-        last_seen: event time in seconds since the Unix epoch when it was seen last.
-        other_words: number of agents that met the same error code in other words.
-        agents_lately: number of agents that met a transient pattern in the two minutes before `last_seen`.
-        again: sessions that repeated the failed call unchanged: how many, in how many it worked, number of
-            agents for whom it ended as in most of them, median seconds until it worked.
+        transient: a transient fault (503, time-out, rate limit).
+        calls: of a failure pattern `failures`, of a loop the calls in it.
+        failures: calls that failed; 0 for a loop.
+        sessions_ended, sessions_failed: sessions with a known end, and with a bad one. No agent counts for more than
+            the median agent.
+        first_seen: when the broker got it from a second agent (or the only one), in Unix seconds.
+        last_seen: event time of the newest, in Unix seconds.
+        other_words: agents that met the same error code in other words.
+        agents_lately: agents that met a transient pattern in the two minutes before `last_seen`.
+        again: of unchanged repeats: sessions, those in which it worked, agents for whom most ended so, median seconds
+            until it worked.
         estimated: figures that are not exact, because more sessions were met than are kept. `days` includes `by_agent`.
-        hours, days: (number of the hour or day since the epoch, calls, failures) of a tool or a family, newest first. A
-            session counts in the period in which it first saw it.
+        hours, days: (hour or day since the epoch, calls, failures) of a tool or a family, newest first. A session
+            counts when it first saw it.
         by_agent: (agent, calls, failures) of a tool, the surest to be failing first.
         seen_by: hashes of its agents' names, or empty with more than `NAMED_BACKERS`.
     """
@@ -105,21 +105,20 @@ class MemoryItem:
     Attributes:
         when: the situation in which it applies, in words.
         pattern: class-level id.
-        remedy: the call that helped, `{"tool": str}`. If one value was changed it also has `"change"`: name of the
-            argument, value that failed, value that worked.
-        was: the parts of a changed call that are gone, as the title shows them. An argument is `name=value`.
-        now: the parts that came, in the same form.
-        danger: whether a call of it could do harm (`fleetlore.watch.harm`).
-        support: number of distinct sessions that back it with these very words.
-        agents, goals: numbers of distinct agents and goals of these sessions.
-        delayed: number of the agents that did not get there by their next call.
-        against: number of distinct sessions that contradict it, scaled so that one agent contradicts as much as one
-            agent backs.
+        remedy: the call that helped, `{"tool": str}`, and `"change"` if one value was changed: argument, value that
+            failed, value that worked.
+        was, now: the parts of a changed call that are gone, and that came, as the title shows them. An argument is
+            `name=value`.
+        danger: a call of it could do harm (`fleetlore.watch.harm`).
+        support: sessions that back it with these very words.
+        agents, goals: those of these sessions.
+        delayed: agents that did not get there by their next call.
+        against: sessions that contradict it, scaled so that one agent contradicts as much as one agent backs.
         sessions: keys (`session_key`) of a few of those sessions.
-        first_seen: as in `Pattern`, or 0 if unknown.
-        last_seen: event time of the newest session in seconds since the Unix epoch, or 0 if unknown.
+        first_seen: as in `Pattern`, or 0.
+        last_seen: event time of the newest session in Unix seconds, or 0.
         version: of the distiller.
-        proposed: whether a person must approve it first (`FLEETLORE_REVIEW`).
+        proposed: a person must approve it first (`FLEETLORE_REVIEW`).
     """
 
     id: str
@@ -150,7 +149,7 @@ class MemoryItem:
 
     @property
     def wording(self) -> str:
-        """Digest of the words that an agent may be shown. An approval holds only for these words."""
+        """Digest of the words that an agent may be shown: an approval holds for these alone."""
         shown = [self.tool, self.content if self.kind == "strategy" else "", *self.was, "", *self.now]
         return blake2b("\x1f".join(shown).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -159,18 +158,18 @@ class MemoryItem:
         return "\n".join((self.title, self.description, self.when, self.content))
 
     def standing(self) -> float:
-        """Return the item's backing, halved for each half-life since it was last seen, as a logarithm to base 2.
+        """Return log2 of the item's backing, which halves with each half-life since it was last seen.
 
-        Agents count first: all sessions of one agent count less than one more agent. The order of two items never
-        changes with time, so items are kept in order without a clock.
+        All sessions of one agent count less than one more agent. Time never changes the order of two items, so that
+        they are kept in order without a clock.
         """
         return standing(self.agents, self.support, self.against, self.last_seen)
 
     def worth(self) -> tuple[float, int, float, str]:
         """Return a sort key by the use for another task; higher is better.
 
-        - Breadth: `delayed` agents, at most as many as goals, less the share that contradicts. It is 0 for one agent or
-          one goal.
+        - Breadth: `delayed` agents, at most as many as goals, less the share that contradicts; 0 for one agent or one
+          goal.
         - Scope: 3 backed by several goals, 2 an error met at one goal, 1 the way that solved one.
         """
         goals = 1 if self.task else self.goals
@@ -185,7 +184,6 @@ class MemoryItem:
 
     @classmethod
     def from_json(cls, value: bytes | str) -> MemoryItem:
-        """Reads as `Pattern.from_json` does. Raises ValueError."""
         return _sharing(_read_item(value), "tenant", "tool", "pattern", "task", "version")
 
 
@@ -205,7 +203,6 @@ _read_item = json_reader(MemoryItem)
 
 
 def standing(agents: int, support: int, against: int, last_seen: float) -> float:
-    """See `MemoryItem.standing`."""
     sessions = max(1, support - against)
     kept = max(1.0, agents * sessions / max(1, support))
     return math.log2(kept + 1 - 1 / sessions) + last_seen / HALF_LIFE_SECONDS
@@ -222,11 +219,10 @@ class Hint(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         author: a principal that the operator vouches for.
-        written: when, in seconds since the Unix epoch.
-        before: words of the tool or the arguments. It is shown before a call that holds all of them.
+        written, until: Unix seconds; `until` is 0 for no end.
+        before: words of the tool or the arguments; it is shown before a call that holds all of them.
         after: it is shown after a failure of this class or pattern, or with these words in its error or tool.
         tool, place, task: exact names, or empty for any.
-        until: when it ends, in seconds since the Unix epoch, or 0 for never.
         replaces: id of the memory item that agents are then not shown.
     """
 
@@ -248,8 +244,8 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         id: of the item, pattern or hint, or the agent's name.
-        on: whether it is revoked or distrusted; False undoes that.
-        time: in seconds since the Unix epoch.
+        on: False undoes it.
+        time: Unix seconds.
         wording: `MemoryItem.wording` of an item that was approved, or "".
     """
 
@@ -268,5 +264,5 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def records(self) -> tuple[tuple[str, str], ...]:
-        """Topics that it is written to, in order, each with its key there."""
+        """Topics that it is written to, in order, with its key there."""
         return (HISTORY, f"{self.key}@{self.time}"), (DECISIONS, self.key)

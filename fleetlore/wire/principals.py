@@ -1,12 +1,10 @@
 """Tell who sent a record, and name sessions by it. Kafka does not pass on the producer's user, so senders sign.
 
-A principal is the part of an agent's name before the first colon. `support:1` and `support:2` count once wherever
-agents are counted. A worker with a key accepts only records that a principal signed, with events of that principal's
-agents. Each principal's key is derived from the worker's. A relay signs as `*`, because it has told its callers apart
-by their tokens.
+A principal is the part of an agent's name before the first colon: `support:1` and `support:2` count once. A worker with
+a key accepts only records that a principal signed with a key derived from it, of that principal's agents. A relay signs
+as `*`: it has told its callers apart by their tokens.
 
-Senders choose session ids. So a session is named by its principal and its id, and a second principal cannot write into
-it.
+Senders choose session ids, so a session is named by its principal and its id: no other principal can write into it.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def principal_of(agent: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def session_key(agent: str, session: str, part: int = 0) -> str:
-    """Return 32 hex digits for the session of the agent's principal, and `#part` for a later part."""
+    """Return 32 hex digits for a principal's session, and `#part` for a later part."""
     named = f"{principal_of(agent)}\x1f{session}".encode("utf-8", "surrogatepass")
     key = blake2b(named, digest_size=16).hexdigest()
     return key if part == 0 else f"{key}#{part}"
@@ -46,8 +44,6 @@ def review_key(session: str) -> str:
 
 
 class Principals:
-    """Derives every principal's key from a worker's."""
-
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
@@ -79,7 +75,7 @@ class Principals:
         return name
 
     def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
-        """Return the header of a part of a record, signed like the record."""
+        """Return the header of a part of a record."""
         name = self.signed_by(headers, topic, value)
         return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 

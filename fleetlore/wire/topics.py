@@ -1,7 +1,4 @@
-"""Define the topics: their names, retention and partitions.
-
-A name is `fleetlore.<tenant>.<topic>`: ACLs match by prefix and so keep tenants apart.
-"""
+"""Define the topics. A name is `fleetlore.<tenant>.<topic>`: ACLs match by prefix and so keep tenants apart."""
 
 from __future__ import annotations
 
@@ -44,22 +41,21 @@ class TopicSpec:
         return "compacted" if self.compacted else f"{self.retention_days} days"
 
     def configs(self, replication: int) -> dict[str, str]:
-        """Return the broker's settings of the topic."""
+        """Return the broker's settings."""
         stated = {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
             "min.insync.replicas": str(max(1, replication - 1)),
-            # Clients' clocks differ: early timestamps are refused, and late ones delete records unread. An event has
-            # its own time.
+            # Clients' clocks differ: early timestamps are refused, and late ones delete records unread.
             "message.timestamp.type": "LogAppendTime",
             # A replica that lacks acknowledged records may not lead.
             "unclean.leader.election.enable": "false",
         }
         if self.compacted:
-            # Only closed segments are compacted. With Kafka's defaults (a week, 1 GiB), a starting agent would read
-            # days of replaced counts. Tombstones stay a week, for absent readers. Erased records leave the log within a
-            # day of the next write to their partition. Agents read these topics without zstd, snappy and lz4, so the
-            # broker's `compression.type` must not apply.
+            # Only closed segments are compacted: with Kafka's defaults (a week, 1 GiB) a starting agent would read days
+            # of replaced counts. Tombstones stay a week, for absent readers. Erased records leave the log within a day
+            # of the next write. Agents read without zstd, snappy and lz4, so the broker's `compression.type` must not
+            # apply.
             stated |= {
                 "compression.type": "producer",
                 "segment.ms": str(_HOUR_SECONDS * 1000),
@@ -136,7 +132,7 @@ def topic(tenant: str, name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def tenant_of(full_name: str) -> str:
-    """Return the tenant of a topic's full name. Raises ConfigError for a foreign name."""
+    """Raises ConfigError for a foreign name."""
     parts = full_name.split(".", 2)
     if len(parts) != 3 or parts[0] != PREFIX or parts[2] not in NAMES:
         raise ConfigError(f"{full_name!r} is not a topic of fleetlore")

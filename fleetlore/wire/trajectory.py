@@ -1,7 +1,5 @@
-"""Define trajectories (closed sessions) and verdicts, which the later stages exchange.
-
-msgspec decodes, checks and builds them in one pass, five times as fast as separate steps. Fields with their default are
-left out of the JSON.
+"""Define trajectories (closed sessions) and verdicts, which the later stages exchange. JSON omits fields with their
+default.
 """
 
 from __future__ import annotations
@@ -28,24 +26,24 @@ MAX_TEXT = 2000
 # Characters kept of a result that lists a schema (`models.place_names.shows_schema`).
 MAX_SCHEMA = 6000
 
-# Bytes of a digest. With the rest of its row it fits a Milvus field (65,535 bytes).
+# Bytes of a digest: with the rest of its row it fits a Milvus field (65,535 bytes).
 DIGEST_BYTES = 60_000
-# Steps of a digest. Lessons come from kept steps only: 32 of 120 short calls held a quarter of the remedies.
+# Lessons come from kept steps only: 32 of 120 short calls held a quarter of the remedies.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
-# Kinds of left-out calls that are counted, and their bytes: up to 1 kB for a tool's name, about 200 B for the rest.
+# Kinds of left-out calls that are counted, and their bytes.
 _MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 32 * 1024
 MAX_LOOPS = 32
-# Characters of a result in a digest. Calls and errors keep at least as many, and all of them if the session fits.
+# Characters of a result in a digest. Calls and errors keep at least as many.
 DIGEST_TEXT = 300
-# Number of calls, and of their characters, with which `LoopDetector` compares the next one.
+# Calls, and their characters, with which `LoopDetector` compares the next one.
 _COMPARED_CALLS, _COMPARED_TEXT = 7, 1_001
 _CALL_TEXTS = (MAX_TEXT, 1000, 500)
 # The last tenth of a second that `Trajectory.claim` tells apart (year 2187), and more events than a part has.
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 CUT = "…"
 
-# Larger numbers would break the arithmetic of a later reader, or not fit a JSON integer in the store.
+# Larger numbers would not fit a JSON integer in the store.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Sequence = Annotated[int, Meta(ge=0, le=2**20)]  # of an event: `fleetlore.wire.events.MAX_SEQUENCE`
 Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.stable_hash`
@@ -77,18 +75,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     Attributes:
         role: `tool` for a call, or else the speaker (`user`, `assistant`, …), with the text in `result`.
-        arguments: JSON or text, at most `MAX_TEXT` characters (`clip`).
+        arguments: JSON or text, at most `MAX_TEXT` characters.
         result: at most `MAX_TEXT` characters, or `MAX_SCHEMA` if it lists a schema.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`), or "" for a message.
         family, pattern, exact: ids of the failure at its three levels (`pattern`: class), or None if the call worked.
-        template: the masked text of the error, or "" if the call worked.
+        template: the masked text of the error, or "".
         about: the names in the call that the error is about, in lower case and sorted.
-        advice, withheld: ids of the lore that was shown before the call, and that the holdout withheld.
+        advice, withheld: ids of the lore shown before the call, and withheld by the holdout.
         adapter: version that the agent ran.
         loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) with this call, or None.
         mark: stands for the whole arguments and result in the detection of loops
             (`fleetlore.fingerprint.loops.mark_of`).
-        time: end of a call that later ones are compared with, in seconds since the Unix epoch, or 0.
+        time: end of a call that later ones are compared with, in Unix seconds, or 0.
     """
 
     sequence: Sequence
@@ -122,9 +120,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         return self.arguments.endswith(CUT)
 
     def clipped(self, limit: int) -> Step:
-        """Return the step with its call and error cut to `limit` characters, and its result to `DIGEST_TEXT` or
-        `limit`.
-        """
+        """Cut call and error to `limit` characters, and the result to at most `DIGEST_TEXT`."""
         error, most = self.error_message, min(limit, DIGEST_TEXT)
         if len(self.arguments) <= limit and len(self.result) <= most and (error is None or len(error) <= limit):
             return self
@@ -164,7 +160,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Number of calls of a session that were in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
+    """Number of a session's calls in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
 
     calls: int
     tool: str
@@ -180,9 +176,9 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     Attributes:
         session: a claim is about the sender's own session, other feedback about every session with this id.
-        time: event time, in seconds since the Unix epoch.
+        time: event time, in Unix seconds.
         by: the agent or person who gave it.
-        claimed: whether it came among the agents' events. Other feedback counts first.
+        claimed: it came among the agents' events. Other feedback counts first.
     """
 
     session: str
@@ -205,18 +201,17 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     Attributes:
         part: 0 for the first, and nearly always only, part.
-        started, ended: first and latest event time, in seconds since the Unix epoch.
+        started, ended: first and latest event time, in Unix seconds.
         arrived: when the broker got its newest event, or 0 in records of earlier releases.
         ending: by its own or its environment's word, or `continued` if it was closed without an end.
         events: number of events it was made from.
         missing: number of events that never arrived.
         gaps: their ranges [from, to) of sequences before the last event.
-        place: where it acts by its own statement, or "".
-        user: hash of the user it acts for by its own statement, or "".
+        place, user: where it acts, and the hash of the user it acts for, by its own statement, or "".
         guard: the first rule by name that it broke by the environment's word, or "".
-        left_out: calls that are not among the steps of a digest: the `_MOST_LEFT_OUT` kinds with the most calls.
+        left_out: calls that are not among the steps of a digest, of the most frequent kinds.
         loops: the `MAX_LOOPS` with the most calls, including left-out ones.
-        is_open: whether the session goes on. Only its ways past failures are learned yet.
+        is_open: the session goes on. Only its ways past failures are learned yet.
     """
 
     tenant: str
@@ -243,26 +238,25 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     arrived: Moment = 0.0
 
     def __post_init__(self) -> None:
-        # All numbers of a gap are made anew when a session goes on: a few bytes would fill the memory.
+        # A reopened session makes all numbers of a gap: a few bytes would fill the memory.
         if self.gaps and sum(max(0, end - start) for start, end in self.gaps) > _MOST_EVENTS:
             raise ValueError("its gaps are longer than a part of a session")
 
     @property
     def id(self) -> str:
-        """Key of the session and its part. It names the judgment and all that it teaches."""
+        """Key of the session and its part, and name of its judgment."""
         return session_key(self.agent, self.session, self.part)
 
     @property
     def came(self) -> float:
-        """When it became known. Senders choose the times of events, so the broker's time counts."""
+        """When it became known, by the broker's time: senders choose the times of events."""
         return self.arrived or self.ended
 
     @property
     def claim(self) -> int:
-        """Rank among several sessions of one principal under one id: the first to begin has the greatest claim.
+        """Rank among sessions of one principal under one id: the first to begin has the greatest claim.
 
-        It has 36 bits of tenths of a second, and 6 bits of the agent's hash for ties. With `revision` it is still an
-        exact JSON number.
+        36 bits of tenths of a second and 6 of the agent's hash: with `revision` still an exact JSON number.
         """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
         return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
@@ -274,7 +268,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def correction(self) -> Feedback | None:
-        """The feedback of somebody else who may give it. It outranks the environment's reward."""
+        """Somebody else's feedback, which outranks the environment's reward."""
         given = self.feedback
         return None if given is None or given.claimed or given.by == self.agent else given
 
@@ -283,7 +277,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return tuple([step for step in self.steps if step.role == "tool"])
 
     def to_bounded_json(self, most_bytes: int) -> bytes:
-        """Return JSON of at most so many bytes: steps and their texts are cut shorter as needed."""
+        """Cut steps and their texts shorter as needed."""
         encoded, text, short = self.to_json(), MAX_TEXT, self
         while len(encoded) > most_bytes and text > 1:
             text //= 2
@@ -293,14 +287,12 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return encoded
 
     def digest(self) -> Trajectory:
-        """Return the session with long texts cut, and only the first and last of many steps."""
         return self.digested()[0]
 
     def digested(self) -> tuple[Trajectory, bytes]:
-        """Return the digest and its JSON, which is made anyway to count it."""
+        """Return the session with long texts cut and only the first and last of many steps, and its JSON."""
         steps, text = DIGEST_STEPS, self._call_text()
-        # Counted in bytes: a character has up to six in JSON, and the store refuses a row that does not fit at every
-        # retry.
+        # In bytes: a character has up to six in JSON, and the store refuses a row that does not fit at every retry.
         while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
             if steps > LEAST_STEPS:
                 steps = max(LEAST_STEPS, min(steps * DIGEST_BYTES // size, steps - 1))
@@ -350,7 +342,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """Whether a session succeeded, how sure that is, and who says so.
 
     Attributes:
-        probability: of success, 0..1, or 0.5 if the judge abstained.
+        probability: of success, 0..1; 0.5 if the judge abstained.
         version: of the judge.
         by: the person who gave feedback.
     """
