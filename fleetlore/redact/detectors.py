@@ -1,7 +1,6 @@
 """Detect secrets with a distinctive form: a vendor's prefix, a PEM block, a three-part token, a command's argument.
 
-The forms come from vendors' documentation and repository scanners. To add one, add its row and an example in
-`tests/fleetlore/redact/test_redact.py`.
+To add a form, add its row and an example in `tests/fleetlore/redact/test_redact.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
 _WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
 # From a command's name to one of its options.
 _UP_TO = r"\b[^\n|;]{0,200}?\s"
-# Words before a key's name. The shape test omits them.
+# Words before a key's name, which the shape test omits.
 _BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 
 
@@ -195,7 +194,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"\bMII[A-Za-z0-9+/]{3,5}IBA(?:AKC|DANB)[A-Za-z0-9+/]{8,}"
          r"(?:(?:\\[rn]|[\s\"'\\>|]|\d{1,3}[:|.] )*[A-Za-z0-9+/]{24,})*={0,2}"),
     ),
-    # Any vendor: a prefix with a telling word, then characters that form no word or name.
+    # Any vendor: a prefix, then characters that form no word or name.
     "sk": (("vendor_key", "sk_|sk-", _any("sk")),),
     "pat": (("vendor_key", "pat_|pat-", _any("pat")),),
     "api": (("vendor_key", "api_|api-|apikey_|apikey-", _any("api(?:key)?")),),

@@ -1,7 +1,7 @@
 """Mask values with a secret's name: `password=`, `"api_key": "..."`, `--token x`, `Bearer x`, and columns of tables.
 
-Failure patterns are mined from texts such as "Unexpected token: <", so only a value that can be a secret (`is_secret`)
-is masked.
+Failure patterns are mined from texts such as "Unexpected token: <", so only what can be a secret is masked
+(`is_secret`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def masked_group(match: re.Match[str], group: str, mask: str, length: int | None
 
 
 def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) -> Rule:
-    """Make a rule of a distinctive form. It masks the group `secret`, or the whole match."""
+    """Make a rule that masks the group `secret`, or the whole match."""
     compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
     mask = mask_of(kind)
     if "secret" not in compiled.groupindex:
@@ -105,13 +105,10 @@ FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 @lru_cache(maxsize=1024)
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
-    """Whether a value after a secret's name can be a secret.
+    """Whether a value after a secret's name can be one: any word for a password.
 
-    A password may be any word. A token or key has at least eight characters, no blank, and a digit or mixed case.
-
-    Args:
-        bare: unquoted, so it may be code.
-        prose: a bare word after a colon, followed by words.
+    A token or key has at least eight characters, no blank, and a digit or mixed case. `bare`: unquoted, so it may be
+    code. `prose`: a bare word after a colon, followed by words.
     """
     value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):
@@ -129,7 +126,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     mask = mask_of(kind)
 
     def replace(match: re.Match[str]) -> str:
-        form = match.lastgroup or "bare"  # the group of the value that matched
+        form = match.lastgroup or "bare"
         value = match[form]
         bare = form == "bare"
         prose = bare and ":" in match["sign"] and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
@@ -154,7 +151,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+|\\*[\"'],\s{{0,2}}(?=\\*[\"']))(?!-){_VALUE}",
         re.IGNORECASE,
     )
-    # A literal first letter more than doubles the speed.
+    # A literal first letter doubles the speed.
     named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
     return (
@@ -164,7 +161,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
 
 def _basic_credentials(rule: Rule) -> Rule:
-    """Mask `Basic dXNlcjpwYXNz` only if it decodes to `user:password`."""
+    """`Basic dXNlcjpwYXNz`, if it decodes to `user:password`"""
 
     def replace(match: re.Match[str]) -> str:
         try:
@@ -194,7 +191,6 @@ def _is_random(value: str, named: bool) -> bool:
 
 
 def _said() -> Rule:
-    """ "token is …", "401 for key …", `secret - '…'`."""
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:
@@ -217,12 +213,11 @@ def _said() -> Rule:
     )
 
 
-# Resembles no id and no path: `fastlyKey string = "…"`.
+# `fastlyKey string = "…"`
 OF_A_KEY = (
     r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*[\"'])?"
     r"(?=[\w+.=?-]{0,60}\d)"
 )
-# Keys that identify and do not authenticate.
 _FINDS = re.compile(
     r"(?:cache|primary|foreign|partition|idempotency|sort|row|object|storage|s3|unique|rout(?:e|ing)|group|hash|etag"
     r"|dedup|index|lookup|event|message|file|image|blob|map|lock|session|request|trace|query|shard|bucket|range|item"
@@ -284,7 +279,7 @@ def _encoded() -> Rule:
 
 
 def _quoted_password() -> Rule:
-    """Make the rule for SQL's `PASSWORD '…'`. `IDENTIFIED BY '…'` is a form."""
+    """SQL's `PASSWORD '…'`"""
     rule = form_rule(
         "password",
         "pass",
@@ -295,7 +290,7 @@ def _quoted_password() -> Rule:
     return rule._replace(named=re.compile(r"pass(?:word|wd|phrase)\s"))
 
 
-# These run last, so that a vendor's token keeps its vendor's kind.
+# Last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
     form_rule("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
     _basic_credentials(form_rule("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),
@@ -342,7 +337,6 @@ _SQL = re.compile(r"(?P<quoted>\\*'(?:[^'\\]|''|\\[^'])*+\\*'|\"[^\"]*+\")|[(),]
 
 
 def kind_of_column(name: str) -> str | None:
-    """Return "password", "secret" or None."""
     name = name.strip(_MARKS)
     if _PASSWORD.fullmatch(name):
         return "password"

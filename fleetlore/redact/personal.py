@@ -1,7 +1,7 @@
 """Find and mask personal data by its form: e-mail, phone, card, IBAN, national id, IP address.
 
-It needs the extra `[personal]`. Check digits are verified. A word before a number can mark it as an order or version,
-which is ignored, or as a phone number. Names of persons have no form and are not found.
+Check digits are verified. A word before a number can mark it as an order or version, which is ignored, or as a phone
+number. Names of persons have no form and are not found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ except ImportError as error:
 
 __all__ = ["PersonalData", "personal_data"]
 
-# Instead of a region: international phone numbers only.
+# International phone numbers only.
 ANYWHERE = "anywhere"
 
 _EMAIL = re.compile(r"(?<![\w@.+-])(?!git@)[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?!\w)")
@@ -77,11 +77,10 @@ _BARE_PHONE = re.compile(r"\+?\d{7,15}")
 _CALLED_PHONE = re.compile(
     rf"(?<![A-Za-z])(?:{_PHONE_KEY.pattern}|call|dial|ring)\W{{1,4}}(?P<number>\d{{7,15}})(?![\w-]|\.\w)", re.I
 )
-# Checks are slow. Beyond so many numbers of a text the form is enough.
+# Checks are slow: beyond so many numbers of a text the form is enough.
 _CHECKED = 20
 _PARTS_TRIED = 2
 _DIGITS_IN_A_ROW = re.compile(r"\d+")
-# National ids in formats that differ from other numbers.
 _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), ssn.is_valid),
     (re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])"), cpf.is_valid),
@@ -89,8 +88,8 @@ _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
     (re.compile(r"(?<!\w)\d{8}-?[A-Z](?!\w)"), dni.is_valid),
 )
 _FISCAL = re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)")
-# A fast first test of texts or events' JSON: seven digits for a number, two capitals and two digits for an IBAN or
-# code, and the middle of an IP address. All begin with a digit, so a search can skip.
+# A fast first test of texts or JSON: seven digits, two capitals and two digits, or the middle of an IP address. All
+# begin with a digit, so a search can skip.
 _NUMBER = r"[0-9](?:(?:BLANK{0,3}+[0-9]){6}|(?<=[A-Z]{2}[0-9])[0-9]|(?<=\.[0-9])[0-9]{0,2}\.[0-9])"
 _COLONS = r":[0-9A-Fa-f]{0,4}:"
 _IN_TEXT, _IN_JSON = (
@@ -176,7 +175,7 @@ def _is_phone(text: str, region: str | None) -> bool:
         return False
     if not phonenumbers.is_valid_number(number):
         return False
-    # Most dates would be numbers of Washington without its usual grouping.
+    # Most dates would be numbers of Washington.
     usual = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
     return region is None or _parts(text) == _parts(usual)
 
@@ -210,7 +209,7 @@ class PersonalData:
         self._regions = tuple(region for region in regions if region != ANYWHERE)
 
     def masked_json(self, data: bytes) -> bytes:
-        """Return JSON with personal data masked, or the same object if there is none."""
+        """Return the same object if there is nothing to mask."""
         if b"@" not in data and not any(each.search(data) for each in _IN_JSON):
             return data
         value = orjson.loads(data)

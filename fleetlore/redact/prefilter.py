@@ -1,8 +1,8 @@
-"""Find which texts contain any of a few dozen short strings, in one pass with numpy; and secrets in disguise.
+"""Find which texts contain any of many short strings, in one pass with numpy; and secrets in disguise.
 
-This is Teddy (Hyperscan, Wang et al., NSDI 2019) on pairs of bytes: a table gives, for each pair, the buckets of
-needles whose last four bytes can have it as first or second half. It costs 2 ns a byte, where fifty `needle in text`
-tests cost 15.
+This is Teddy (Hyperscan, Wang et al., NSDI 2019) on pairs of bytes. A table gives, for each pair, the buckets of
+needles whose last four bytes can have it as first or second half. It takes 2 ns a byte, fifty `needle in text` tests
+15.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
 _GRAM = 4
 _ANY = bytes(range(256))
 _BUCKETS = 8
-_BLOCK_BYTES = 32 * 1024  # intermediate arrays, twelve times a block, stay in the processor's cache
-# Little-endian bytes without the case bit, which merges some other characters too.
+_BLOCK_BYTES = 32 * 1024  # intermediate arrays stay in the processor's cache
+# Without the case bit, which merges some other characters too.
 _WITHOUT_CASE, _THREE = 0xDFDFDFDF, 0xDFDFDF
 _SECOND = np.uint16(_BUCKETS)
 # More candidates than ordinary blocks have.
@@ -51,7 +51,7 @@ class Needles:
             halves[np.ix_(list(second), list(first))] |= np.uint16(1 << bucket)
             halves[np.ix_(list(fourth), list(third))] |= np.uint16(1 << bucket + _BUCKETS)
         self._halves = halves.reshape(-1)
-        # By the last four bytes without case: needles, and whether each ignores case.
+        # Needles by their last four bytes without case, and whether each ignores case.
         self._ending: dict[int, list[tuple[bytes, bool]]] = {}
         for endings, folds in ((exact_endings, False), (folded_endings, True)):
             for ending, needles in endings.items():
@@ -62,7 +62,7 @@ class Needles:
         self._hashed[_hash(np.array(list(self._ending), np.uint32))] = True
 
     def find(self, texts: Sequence[bytes]) -> dict[int, set[bytes]]:
-        """Return the needles of each text that has any by its index, ascending, folded ones in lower case."""
+        """Return the needles of each text that has any by its ascending index, folded ones in lower case."""
         joined = b"\n".join(texts) + b"\n"  # tests a needle of three bytes with the next byte
         found: dict[int, set[bytes]] = {}
         ends = list(accumulate(len(text) + 1 for text in texts))
@@ -80,7 +80,7 @@ class Needles:
         return found
 
     def _endings(self, joined: bytes, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield the ascending positions of needles' last four or three bytes, and these bytes."""
+        """Yield ascending positions of needles' last four or three bytes, and these bytes."""
         for start in range(0, len(joined) - _GRAM + 1, _BLOCK_BYTES):
             pairs = min(_BLOCK_BYTES + 2, len(joined) - 1 - start)
             overlapping = np.ndarray((pairs,), "<u2", joined, start, (1,))
@@ -116,9 +116,8 @@ def _by_ending(needles: Iterable[bytes]) -> dict[bytes, list[bytes]]:
     return found
 
 
-# Zero-width and soft characters, and terminal colours.
 _COVER = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]|\x1b\\[[0-9;]{0,16}[A-Za-z]")
-# Removed sequences start with one of these, in UTF-8 or JSON.
+# Beginnings of removed sequences, in UTF-8 or JSON.
 COLOURING = (re.compile(rb"\x1b\["), re.compile(rb"\\u001b\["))
 HIDING = re.compile(b"|".join(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 # Prefixes and names of secrets.
@@ -126,13 +125,12 @@ _SIGNS = (b"ghp_", b"AKIA", b"sk-ant-", b"password", b"passwd", b"secret", b"tok
 # The second is for letters and digits only.
 _LEAST, _LEAST_PLAIN = 8, 16
 _MOST = 512  # Compiling a longer pattern takes 1 ms.
-# The form ended too early, or was truncated.
 _TAIL = re.compile(r"(?<=[a-z0-9]\])(?=[\w+/=~?.-]{0,64}\d)[\w+/=~?.-]{8,4096}")
 _MASK = re.compile(r"\[redacted:\w{1,40}\]\Z")
 
 
 def _in_base64(word: bytes) -> set[str]:
-    """Return the base64 parts that all texts with the word have, for its three alignments."""
+    """Return the parts that every base64 of the word has, for its three alignments."""
     return {
         b64encode(bytes(shift) + word).decode()[-(-shift * 8 // 6) : (shift + len(word)) * 8 // 6] for shift in range(3)
     }

@@ -1,7 +1,7 @@
-"""Mask secrets before an event leaves the process.
+"""Mask secrets before an event leaves the process, as `[redacted:github_token]`.
 
-A mask names the kind, `[redacted:github_token]`. Each rule has needles, substrings that every match contains. One pass
-over the JSON of many events finds them, and an event without one needs no further test.
+Each rule has needles, substrings that every match contains. One pass over the JSON of many events finds them, and an
+event without one needs no further test.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool
     return contains, compiled if first else None, compiled, rules
 
 
-# Required substring; shape, tested before the needles; shape for the first test only; rules.
+# Required substring; shape before the needles; shape for the first test only; rules.
 _Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
 _FORMS: tuple[_Form, ...] = (
     *(
@@ -69,8 +69,8 @@ _BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
 _BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
 _BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
 _BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
-# Forms without a fixed substring: kind, pattern, and a shape that every match contains. A shape starts with one literal
-# character, which makes its search fast.
+# Forms without a fixed substring, and a shape that every match contains. Its literal first character makes the search
+# fast.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
@@ -87,10 +87,10 @@ _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pa
 _SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _SHAPES)))
 
 
-# Such a word and its continuation if it names a value, in text or JSON. Words and signs start differently, so no
-# backtracking occurs. The second pattern is for texts with `--`, where a blank is enough.
+# A word and its continuation if it names a value, in text or JSON. Words and signs start differently, so nothing
+# backtracks. The second pattern is for texts with `--`, where a blank is enough.
 def _beside(signs: str) -> str:
-    """Return a pattern between word and sign. `signs` adds characters of the name."""
+    """Return a pattern between word and sign."""
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
@@ -99,7 +99,6 @@ def _beside(signs: str) -> str:
 
 
 _BESIDE = _beside(r"""\\"',""")
-# A secret-like value follows.
 _SAID = (
     rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
     r"(?:(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
@@ -107,7 +106,6 @@ _SAID = (
 )
 # In a list a name precedes its value: `["--password", "x"]`.
 _LISTED = rf"{_beside('')}\\*[\"'],\s?\\*[\"']"
-# Column headers: more headers follow, then rows.
 _COLUMN = (
     rf"(?:[_-]?(?:[0-9]{{1,2}}|{'|'.join(AGAIN_WORDS)}))?s?"
     r"(?:[`\"'\]* ]|\\(?=[\"'])){0,8}"
@@ -121,7 +119,7 @@ _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
     "client|consumer)[_-]?)"
 ).replace("i", "[i\u0131]\u0307?")
-# Only as long as base64: "basic authentication" is common.
+# As long as base64: "basic authentication" is common.
 _BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
 _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
@@ -152,8 +150,8 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
         ("basic", "basic", _BLANK + _BASE64),
     )
 }
-# Every match contains one of these after its word. Short words include their continuation: `keyboard` contains `key`.
-# Non-ASCII white space starts with one of the last four bytes.
+# Every match contains one of these after its word: `keyboard` contains `key`. Non-ASCII white space starts with one of
+# the last four bytes.
 _AFTER_NAME = b"\\\"'`:=<>%,&()[]_-0123456789s \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
 _AFTER_WORD = sorted({word[:2].encode() for word in AGAIN_WORDS})
 _AFTER_PASS = [bytes([each]) for each in b"\\\"'`:=>%_-]0123456789"] + [b" =", b" :", b"  =", b"  :"]
@@ -179,7 +177,6 @@ _WORDS: dict[bytes, str] = {
     for mention, word in _MENTIONS.items()
     for letters in product(*(_LOOKALIKES.get(byte, (bytes([byte]),)) for byte in mention))
 }
-# First and second tests of each needle's groups.
 _LOOKS: dict[bytes, set[tuple[str, re.Pattern[str] | None]]] = defaultdict(set)
 for _character, _, _shape, _rules in _FORMS:
     for _rule in _rules:
@@ -197,14 +194,14 @@ KINDS: frozenset[str] = frozenset(
 
 
 def suspects(texts: Sequence[str]) -> list[int]:
-    """Return the ascending indices of texts that `redact` might change, at 2 ns a byte."""
+    """Return the ascending indices of texts that `redact` might change."""
     return _open([text.encode("utf-8", "surrogatepass") for text in texts])
 
 
 def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
     """Return the ascending indices of JSON texts whose values `redact_value` might change.
 
-    They must escape only what they must, as `orjson` does. No test contains a character that JSON escapes.
+    They must escape only what they must, as `orjson` does.
     """
     return _open(jsons)
 
@@ -235,7 +232,7 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
 
 
 def redact(text: str) -> str:
-    """Mask every secret in a text, or return the same object if there is none.
+    """Mask every secret in a text, or return the same object.
 
     Idempotent, except for the second of two adjacent tokens.
     """
@@ -270,7 +267,7 @@ def _masked(text: str) -> str:
     folded = fold(text) if words else ""
     called = _called(folded, words)
     if called:
-        # A case-insensitive pattern treats dotless and dotted i as I; folding does not.
+        # Patterns treat dotless and dotted i as I; folding does not.
         plain = "\u0131" not in folded and "i\u0307" not in folded
         for rule in _NAMED:
             if called.isdisjoint(rule.needles):
@@ -306,7 +303,7 @@ def _masked_base64(text: str) -> str:
 def _sub_named(
     pattern: re.Pattern[str], replace: Replace, named: re.Pattern[str], text: str, folded: str
 ) -> tuple[str, str]:
-    """Apply `pattern.sub` only where a name begins: `named` is several times faster."""
+    """Apply `pattern.sub` only where a name begins: several times faster."""
     parts: list[str] = []
     copied = start = 0
     while found := named.search(folded, start):

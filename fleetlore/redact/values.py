@@ -1,4 +1,4 @@
-"""Copy an agent's values into plain JSON, masking secrets found by form or by name."""
+"""Copy an agent's values into plain JSON, masking secrets by form or by name."""
 
 from __future__ import annotations
 
@@ -42,13 +42,12 @@ def _key(key: str) -> tuple[str, str | None]:
 def redact_value(value: Any, longest: int = _UNCUT) -> Any:
     """Copy `value` into JSON types with every secret masked. Never raises.
 
-    `longest`: limit of characters of a text and of members of a collection.
+    `longest`: characters of a text and members of a collection.
     """
     return _Copy(longest, masks=True).of(value, 0)
 
 
 def plain_value(value: Any, longest: int) -> Any:
-    """Copy without masking."""
     return _Copy(longest, masks=False).of(value, 0)
 
 
@@ -168,8 +167,7 @@ def _text(value: Any) -> str:
 def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
     """Return a value's characters plus eight a member, stopping above `most`.
 
-    Shared parts count each time. The copy must check types unknown to JSON again. `longest`: characters of a text that
-    count.
+    Shared parts count each time. The copy must check types unknown to JSON again.
     """
     found, places = 0, [value]
     for place in places:
@@ -186,7 +184,7 @@ def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _
 
 
 def cut_text(text: str, longest: int) -> str:
-    """Return the text, or its beginning and the number of missing characters."""
+    """Cut, and state the number of missing characters."""
     if len(text) <= longest:
         return text
     kept = whole_tokens(text, longest)
@@ -194,6 +192,6 @@ def cut_text(text: str, longest: int) -> str:
 
 
 def whole_tokens(text: str, longest: int) -> int:
-    """Return where to cut a long text: before a token, because half a secret is not recognised."""
+    """Return where to cut a long text: half a secret is not recognised."""
     match = _OF_NO_TOKEN.search(text[max(0, longest - _LONGEST_TOKEN) : longest][::-1])
     return longest - match.start() if match else longest

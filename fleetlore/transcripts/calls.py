@@ -1,4 +1,4 @@
-"""Pair calls with their results, also if ids are empty, missing or repeated, and read from a result how it ended.
+"""Pair calls with their results, also if ids are empty, missing or repeated, and read how a call ended.
 
 A unique id decides. Other calls of one turn are answered in order, or by the tool that a result names. A turn ends when
 a person speaks, and when a call follows a result.
@@ -26,7 +26,7 @@ class OpenCalls(Generic[T]):
     def __init__(self, leave: Callable[[T], object], limit: int = 2**62) -> None:
         self._leave, self._limit = leave, limit
         self._numbers = count()
-        # In the order in which they were made: the call, its keys, and whether its id says nothing.
+        # By age: the call, its id and its tool.
         self._open: dict[int, tuple[T, str, str]] = {}
         self._by: dict[_Key, dict[int, None]] = {}
         # Only calls of this turn can have a result without an id.
@@ -44,7 +44,7 @@ class OpenCalls(Generic[T]):
         return (id, None) in self._by
 
     def add(self, id: str, tool: str, call: T) -> None:
-        """Add a call. It replaces an earlier turn's call of its id."""
+        """Replaces an earlier turn's call of its id."""
         if self._is_answered:
             self.end_turn()
         for number in [each for each in self._by.get((id, None), ()) if each < self._turn_start]:
@@ -58,8 +58,7 @@ class OpenCalls(Generic[T]):
             self._leave(self._removed(next(iter(self._open))))
 
     def pop(self, id: str, tool: str = "") -> T | None:
-        """Return the call that a result answers, or None."""
-        # A result may have an id that its call lacks. Some makers put the tool's name there.
+        # A result may have an id that its call lacks, and some makers put the tool's name there.
         keys: list[_Key] = [(id, tool), (id, None)] if id else []
         keys += [("", tool or id), ("", None)]
         found = next((self._by[key] for key in keys if key in self._by), None)
@@ -71,7 +70,6 @@ class OpenCalls(Generic[T]):
         return self._removed(next(iter(found)))
 
     def end_turn(self) -> None:
-        """Forget the calls without an id."""
         self._is_answered = False
         for number in list(self._by.get(("", None), ())):
             self._leave(self._removed(number))
@@ -100,7 +98,7 @@ _FAILED = re.compile(
     r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
     r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
 )
-# Beginnings of texts in place of the result of a refused, cancelled or interrupted call.
+# Texts in place of the result of a refused, cancelled or interrupted call.
 _NEVER_MADE = re.compile(
     r"\s*(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
@@ -116,7 +114,6 @@ _NEVER_MADE = re.compile(
     r"|The tool call was denied)",
     re.DOTALL,
 )
-# JSON with a field that may mark a failure.
 _MAY_SAY = re.compile(r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")')
 # Python's notation of a message of LangChain or a result of MCP.
 _PYTHON = re.compile(r"(?:\w+\()?(?:_?meta|content)=")
@@ -128,22 +125,14 @@ _MAX_WITHIN = 4
 
 
 class Verdict(NamedTuple):
-    """How a call ended.
-
-    Attributes:
-        error: text of its error, or None if it worked.
-        made: whether the tool was called.
-    """
+    """How a call ended. `error`: its text, or None if it worked. `made`: whether the tool was called."""
 
     error: str | None = None
     made: bool = True
 
 
 def verdict_of(result: object, marked: bool | None = None) -> Verdict:
-    """Decide how a call ended.
-
-    `marked`: its maker's mark of failure, or None. Only a field of the result overrules a mark of success.
-    """
+    """`marked`: its maker's mark of failure, or None. Only a field of the result overrules a mark of success."""
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:
         error = _text_of(result)
@@ -184,7 +173,6 @@ def _text_of(result: object) -> str:
 
 
 def json_or_text(value: object) -> Any:
-    """Decode JSON in a text, or return the text."""
     if isinstance(value, str):
         try:
             return read_json(value)
@@ -194,7 +182,6 @@ def json_or_text(value: object) -> Any:
 
 
 def text_of_content(content: object) -> str:
-    """Return the text of a content, which is a text or a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

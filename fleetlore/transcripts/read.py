@@ -1,7 +1,7 @@
 """Read logged sessions in any form: chats in JSON, the logs of four makers, and our own form of two files.
 
 - `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
-  worked, or the log has no result if `output` is null, too), role (tool, message);
+  worked, or there is no result if `output` is null, too), role (tool, message);
 - `trajectories.jsonl[.gz]`, a line a session: source, agent, session, task, goal, outcome (0, 1), label_from
   (`env_reward`, `human`), place if any.
 """
@@ -38,16 +38,14 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 MAX_PART_BYTES = 128 * 1024 * 1024
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
 _ZSTANDARD = 93  # some versions of zipfile lack it
-# Finished runs have the first, stopped ones the second only.
+# Of finished runs, and of stopped ones.
 _HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
-# Errors of a damaged or encrypted archive.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield lines in UTF-8 without byte order mark, from UTF-16 too."""
     with path.open("rb") as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             with path.open(encoding="utf-16", errors="replace", newline="\n") as text:
@@ -144,7 +142,7 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
 
 
 def _atif(path: Path) -> LoggedSession:
-    """Read a file in the Agent Trajectory Interchange Format, 1.4 to 1.7."""
+    """Agent Trajectory Interchange Format, 1.4 to 1.7"""
     found = read_json(path.read_bytes())
     talk = Conversation("atif", str(found["session_id"]), agent=str(found["agent"]["name"]))
     for step in found["steps"]:
@@ -159,7 +157,6 @@ def _atif(path: Path) -> LoggedSession:
 
 
 def _swe_agent(path: Path) -> LoggedSession:
-    """Read a trajectory of SWE-agent, whose actions are shell commands."""
     raw = path.read_bytes()
     found = read_json(raw)
     talk = Conversation("swe-agent", raw, task=path.stem)
@@ -177,7 +174,7 @@ def _swe_agent(path: Path) -> LoggedSession:
 
 
 def _one(read: Callable[[Path], LoggedSession]) -> Reader:
-    """Return a reader of files with one session. Other files give None."""
+    """Return a reader of files with one session."""
 
     def sessions(path: Path) -> Iterator[LoggedSession | None]:
         try:
@@ -189,7 +186,6 @@ def _one(read: Callable[[Path], LoggedSession]) -> Reader:
 
 
 def _read_inspect(path: Path) -> Iterator[LoggedSession | None]:
-    """Read the samples of a log of Inspect, whose scores are rewards."""
     try:
         archive = zipfile.ZipFile(path)
     except _DAMAGED:
@@ -316,7 +312,6 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
 
 
 def read_sessions(path: Path) -> list[LoggedSession]:
-    """Return all sessions at and below a path."""
     if not path.exists():
         raise ConfigError(f"{path} does not exist")
     own = sorted(path.rglob(f"{TRAJECTORIES}*")) if path.is_dir() else []

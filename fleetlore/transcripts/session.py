@@ -35,11 +35,10 @@ _TICK_SECONDS = 0.001
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 _MAX_GOAL = 2_000
-# Seconds to nanoseconds: until the year 5138 a time fits one unit.
+# Until the year 5138 a time fits one unit.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 LATEST = 1e11
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
-# Reasons why parts of a log become no event.
 _NEVER_MADE, _NO_CALL, _OTHER_REASON = "call that was never made", "result without a call", "other parts"
 SEEN = "call or message that another transcript holds"
 # Anthropic's ids and long ones are unique in the world.
@@ -52,7 +51,7 @@ class LoggedSession:
     """One logged session.
 
     Attributes:
-        events: (kind, data) without start and end. `times` are theirs in seconds since the epoch, or empty.
+        events, times: (kind, data) without start and end, and their Unix seconds, or empty.
         written: time of its file.
         unanswered: calls without a result.
         left_out: numbers of other parts that are no events, by reason.
@@ -94,8 +93,6 @@ class LoggedSession:
 
 
 class _Call(NamedTuple):
-    """`key` is unique in the world."""
-
     tool: str
     arguments: object
     key: object = None
@@ -104,10 +101,8 @@ class _Call(NamedTuple):
 class Conversation:
     """Collects one session.
 
-    Attributes:
-        parts: texts that tell it from others of its `form`.
-        goal: default: the first message of a person.
-        seen: calls and messages of earlier sessions, which do not count again.
+    `parts`: texts that tell it from others of its `form`. `goal`: default: the first message of a person. `seen`: calls
+    and messages of earlier sessions, which do not count again.
     """
 
     def __init__(
@@ -124,7 +119,6 @@ class Conversation:
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])
         self._open = OpenCalls[_Call](self._leave)
         self._seen = seen
-        # Calls of this session, and ids of calls in `seen`.
         self._made, self._history = set[object](), set[str]()
         self._ended: list[object] = []
 
@@ -141,7 +135,7 @@ class Conversation:
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
     def call(self, id: str, tool: str, arguments: object, time: float = 0.0) -> None:
-        # Raising an exception for each code or command takes a twentieth of an import.
+        # Exceptions for each code or command take a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)
         key = None
@@ -160,9 +154,7 @@ class Conversation:
     def result(self, id: str, result: object, marked: bool | None = None, time: float = 0.0, tool: str = "") -> None:
         """Add a call's result, or count it as left out if the log lacks the call.
 
-        Args:
-            marked: whether the log marks it as failed, or None.
-            tool: the tool that the result names, if any.
+        `marked`: whether the log marks it as failed, or None. `tool`: named by the result.
         """
         if id in self._history and id not in self._open:
             return
@@ -201,7 +193,7 @@ class Conversation:
 
 
 def seconds_of(time: object) -> float:
-    """Return seconds since the Unix epoch, or 0 without a time. The default offset is UTC."""
+    """Return Unix seconds, or 0 without a time. The default offset is UTC."""
     if isinstance(time, int | float) and abs(time) < LATEST * _UNITS[-1]:
         return next((time / unit for unit in _UNITS if 0 <= time / unit < LATEST), 0.0)
     if isinstance(time, str):
@@ -215,7 +207,6 @@ def seconds_of(time: object) -> float:
 
 
 def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterator[Event]:
-    """Yield its events at the log's own times."""
     events = session.all_events()
     times = [0.0, *session.times, 0.0] if len(session.times) == len(session.events) else [0.0] * len(events)
     known = [time for time in times if time]
@@ -227,7 +218,6 @@ def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterat
 
 
 def _repeatable_id(form: str, *parts: str | bytes) -> str:
-    """Return an equal id whenever the log is read."""
     digest = blake2b(digest_size=12)
     for part in parts:
         digest.update(part.encode() if isinstance(part, str) else part)
@@ -245,12 +235,11 @@ _RESULTS = (
     "tool_result", "tool-result", "tool_call_response", "tool-return", "retry-prompt", "functionResponse",
     "function_response", "toolResult",
 )  # fmt: skip
-# Suffixes of calls that the maker runs itself, such as `web_search_call`.
+# Of calls that the maker runs itself, such as `web_search_call`.
 _CALL_ENDS, _RESULT_ENDS = ("_call", "_tool_use"), ("_call_output", "_tool_result")
-# Fields of a message that are read, or repeat those.
 _READ = ("tool_calls", "invalid_tool_calls", "tool_call_chunks", "function_call", "toolInvocations")
 _LIKE_CALLS = re.compile(r"tool|call|function|action|observation", re.IGNORECASE)
-# Parts without calls and words: thoughts and files.
+# Thoughts and files.
 _SILENT = (
     "thinking", "redacted_thinking", "reasoning", "refusal", "image", "image_url", "input_image", "audio", "file",
     "input_audio", "document", "inlineData", "inline_data", "fileData", "thought", "step-start", "source-url",
@@ -268,7 +257,6 @@ _MAX_KEYS = 8
 
 
 def is_message(found: Mapping[str, Any]) -> bool:
-    """Whether an object is a message and no session."""
     return bool({"role", "type", "parts", "kind"} & found.keys()) and not {"messages", "traj"} & found.keys()
 
 
@@ -377,7 +365,7 @@ def _holds_calls(content: object) -> bool:
 
 
 def _holds_results(content: object) -> bool:
-    """Whether parts are results with own ids, as in the Vercel AI SDK."""
+    """Whether parts are results with own ids (Vercel AI SDK)."""
     return isinstance(content, list) and any(
         isinstance(part, dict) and (_is_result(str(part.get("type"))) or any(name in part for name in _RESULTS))
         for part in content

@@ -1,7 +1,6 @@
 """Read the spans of an OTLP export, and map those of agents and tools to the events of a session.
 
-The names of `gen_ai.*` are in development and differ between emitters, so each fact has a list of names in order of
-preference.
+The names of `gen_ai.*` differ between emitters, so each fact has a list of names in order of preference.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.k
                ("traceloop.span.kind", "tool"), ("gen_ai.operation.name", "search_memory")}  # fmt: skip
 _AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"),
                 ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent")}  # fmt: skip
-#: The store of a `search_memory` span about the fleet's own lore.
+# Names the fleet's own lore in a `search_memory` span.
 MEMORY_STORE, OURS = "gen_ai.memory.store.id", "fleetlore"
-#: An event of the agent's span, or a separate record below that span.
 _EVALUATION = "gen_ai.evaluation.result"
 _PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
@@ -49,10 +47,8 @@ _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
-# In protobuf's JSON, and in OTLP's.
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
-# Errors of a malformed record, and of its numbers and nesting.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _SHOWN = 200
 # Twice a trace id in hex; OpenTelemetry's own limit of attributes.
@@ -62,9 +58,9 @@ _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
 
 class Span(NamedTuple):
-    """A span that ended.
+    """A span that ended. Ids are in hex. `attributes` include its resource's.
 
-    Ids are in hex. `attributes` include its resource's. Most spans neither `failed` (status ERROR) nor `worked` (OK).
+    Most spans neither `failed` (status ERROR) nor `worked` (OK).
     """
 
     name: str
@@ -81,7 +77,7 @@ class Span(NamedTuple):
 
 
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
-    """Return the session of a trace, or None if no tool was called."""
+    """Return None if no tool was called."""
     called = (each for each in spans if _is(each, _TOOL_KINDS) and each.attributes.get(MEMORY_STORE) != OURS)
     tools = sorted(called, key=lambda span: (span.end, span.start, span.id))
     if not tools:
@@ -126,7 +122,7 @@ def is_agent(span: Span) -> bool:
 
 
 def evaluation_of(span: Span, runs: Collection[str]) -> bool | None:
-    """Whether a run succeeded by its evaluations' labels, or None without any."""
+    """Whether a run succeeded by its evaluations' labels, or None."""
     found = [attributes for name, attributes in span.events if name == _EVALUATION] if span.id in runs else []
     if span.name == _EVALUATION and span.parent in runs:
         found.append(span.attributes)
@@ -171,11 +167,10 @@ def _said(value: Any) -> str:
 
 
 def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
-    """Yield the spans of an export in the form `application/json` or `application/x-protobuf`, and an error for each
-    malformed one.
+    """Yield the spans of an export (`form`: its content type), and an error for each malformed one.
 
-    `logs`: an export of logs. A log record that evaluates a span is read as a span below that. Raises ValueError,
-    DecodeError: the body is no export.
+    `logs`: a log record that evaluates a span is read as a span below that. Raises ValueError, DecodeError: the body is
+    no export.
     """
     if form == "application/json":
         export = read_json(body)
@@ -243,13 +238,13 @@ def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
 
 
 def _moment(nanoseconds: Any) -> float:
-    """Return seconds since the Unix epoch, or 0 for an impossible time."""
+    """Return Unix seconds, or 0 for an impossible time."""
     seconds = int(nanoseconds or 0) / 1e9
     return seconds if 0 <= seconds < LATEST else 0.0
 
 
 def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
-    """Return hex; protobuf's own JSON has bytes in base64."""
+    """Return hex; protobuf's own JSON has base64."""
     given = holder.get(name, "")
     if len(given) > _MAX_ID:
         raise ValueError(f"{name} has {len(given)} characters")
