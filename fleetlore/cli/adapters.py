@@ -1,5 +1,4 @@
-"""Run `adapters list` and `show`, and `tools` and `places` of the call model. Other packages add commands to
-`adapters`."""
+"""Run `adapters list` and `show`, and `tools` and `places` of the call model."""
 
 from __future__ import annotations
 

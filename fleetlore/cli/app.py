@@ -1,4 +1,4 @@
-"""Build the typer application from the commands of all installed packages, and explain errors in one line."""
+"""Build the typer application from the commands of all installed packages."""
 
 from __future__ import annotations
 
@@ -54,9 +54,8 @@ TyperArgument.display_type_rich = _choices  # type: ignore[assignment, method-as
 
 
 class _Commands(TyperGroup):
-    """Commands grouped by purpose. A name may be two words: `import lore` beside `import`.
-
-    An expected error prints one line and exits with 1.
+    """Groups commands by purpose. A name may be two words: `import lore` beside `import`. An expected error exits with
+    1.
     """
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

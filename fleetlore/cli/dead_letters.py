@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def place(text: str) -> str:
-    """Return the text if it is a dead letter's id. Raises BadParameter."""
+    """Raises BadParameter: the text is no dead letter's id."""
     if not _PLACE.match(text):
         raise typer.BadParameter(f"{text!r} is not PARTITION:OFFSET, as `fleetlore dead-letters list` shows it")
     return text
@@ -156,7 +156,7 @@ _COLUMNS: Columns = {
 
 
 def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
-    """Return the fields of a letter, whose detail may quote secrets."""
+    """A detail may quote secrets."""
     from fleetlore.redact.redact import redact
 
     return {

@@ -101,11 +101,11 @@ def _file(agent: str, project: bool) -> Path:
 
 
 def _command(agent: str, relay: str, event: str) -> str:
-    """The hook uses curl, which starts in milliseconds."""
-    # Cursor blocks a call without its hook's permission, so the command allows it without a relay.
+    """curl starts in milliseconds."""
+    # Cursor blocks a call that its hook does not allow.
     silent = """printf '{"permission":"allow"}'""" if event == "preToolUse" else "true"
     url = shlex.quote(f"{relay.rstrip('/')}/v1/hooks/{agent}")
-    # Without a token, all agents of a person are one principal: the name before the colon.
+    # Without a token, all agents of a person are one principal.
     who = "${FLEETLORE_TOKEN:+Fleetlore-Token: }${FLEETLORE_TOKEN:-Fleetlore-Agent: ${USER:-me}:" + agent + "}"
     # Other users can read arguments, so options come from a file. Stdin stays the hook's: Node passes a socket, which
     # /dev/fd/3 cannot open.

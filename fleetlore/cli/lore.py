@@ -1,4 +1,4 @@
-"""Run `health`, `patterns` and `items`, which read the lore from the broker or search Milvus."""
+"""Run `health`, `patterns` and `items`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run `relay`, `mcp`, `mcp-proxy` and `topics schema`: agents join without code changes, in any language."""
+"""Run `relay`, `mcp`, `mcp-proxy` and `topics schema`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def relay(
 
 
 def address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`; raises BadParameter."""
+    """Raises BadParameter: it is no HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise typer.BadParameter(f"{text!r} is no HOST:PORT", param_hint="--http")

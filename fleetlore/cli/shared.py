@@ -1,8 +1,7 @@
 """Offer what all commands share: options, which a parameter :class:`Joined`, :class:`Asked`, :class:`Reader` or
 :class:`Stack` gives a command (:func:`command`), and output.
 
-On a terminal rich draws tables. Elsewhere a table is aligned text without truncation. `--json` prints one ASCII JSON
-document. Control characters in agents' texts are escaped, so that they cannot steer the terminal.
+On a terminal rich draws tables; elsewhere a table is aligned text without truncation.
 """
 
 from __future__ import annotations
@@ -94,8 +93,6 @@ def connection(broker: str | None, data: Path | None, milvus: str | None = None,
 
 @dataclass(frozen=True)
 class Joined:
-    """Options of a command that joins a tenant as an agent."""
-
     broker: Broker = None
     data: Data = None
     tenant: Tenant = "default"
@@ -107,13 +104,10 @@ class Joined:
 
 @dataclass(frozen=True)
 class Asked(Joined):
-    """Options of a command about a tenant."""
-
     json: Json = False
 
     @property
     def settings(self) -> Settings:
-        """Raises BadParameter and ConfigError as `connection` does."""
         return connection(self.broker, self.data)
 
 
@@ -130,7 +124,6 @@ class Stack:
 
     @property
     def settings(self) -> Settings:
-        """Raises BadParameter and ConfigError as `connection` does."""
         return connection(self.broker, self.data, self.milvus)
 
 
@@ -169,7 +162,7 @@ def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
 
 
 def _name_value(name: str, kind: Any) -> None:
-    """Show `--limit LIMIT`, and not `<int range>` or `<list[str]>`."""
+    """Show `--limit LIMIT`, and not `<int range>`."""
     for info in getattr(kind, "__metadata__", ()):
         types = {*get_args(kind.__origin__), kind.__origin__} - {bool, type(None)}
         if isinstance(info, OptionInfo) and info.metavar is None and types & {str, int, float, Path, list[str]}:
@@ -178,7 +171,7 @@ def _name_value(name: str, kind: Any) -> None:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Import an extra's modules for a command. Raises ModelUnavailable with the install command."""
+    """Raises ModelUnavailable with the install command if an extra's modules cannot be imported."""
     try:
         yield
     except ImportError as error:
@@ -186,7 +179,6 @@ def extra(name: str, what: str) -> Iterator[None]:
 
 
 def group(app: typer.Typer, name: str) -> typer.Typer:
-    """Return the command group `name` of `app`, new if necessary."""
     for each in app.registered_groups:
         if each.name == name and each.typer_instance is not None:
             return each.typer_instance
@@ -202,7 +194,9 @@ _SPACES = re.compile(r"[\t\r\n]+")
 
 
 def safe(text: str) -> str:
-    """Return the text on one line, with terminal controls and invisible characters escaped."""
+    """Return one line, with terminal controls and invisible characters escaped: agents' texts must not steer the
+    terminal.
+    """
 
     def escaped(match: re.Match[str]) -> str:
         code = ord(match[0])
@@ -212,7 +206,6 @@ def safe(text: str) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """Escape a text, but keep its lines."""
     return "\n".join(safe(line) for line in text.splitlines())
 
 
@@ -224,7 +217,6 @@ def moment(seconds: float) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console | None = None) -> None:
-    """Print rows, with their texts escaped."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -249,7 +241,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], consol
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Chinese character takes two terminal cells."""
+    """A Chinese character takes two cells."""
     from rich.cells import cell_len
 
     lines = [[column.lstrip(">~") for column in columns], *rows]
@@ -274,11 +266,9 @@ def print_list(
     as_json: Callable[[T], Any] = asdict,  # type: ignore[assignment]
     **facts: Any,
 ) -> None:
-    """Print rows as a table or, with --json, as a document with the tenant and `facts`.
+    """Print rows as a table, or with --json as a document with the tenant and `facts`.
 
-    Args:
-        key: name of the rows in the document.
-        nothing: printed instead of an empty table.
+    `key`: name of the rows in the document. `nothing`: printed instead of an empty table.
     """
     shown = rows[:limit]
     if asked.json:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-# Importing so many bytes takes as long as starting a process: half a second.
+# Importing so many bytes takes half a second, as starting a process does.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
 _NEEDS = "`ingest otel` needs"
@@ -121,7 +121,6 @@ class _Found:
 
 
 def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], _Found]) -> _Found:
-    """The order of sessions does not matter."""
     groups = groups_of(files)
     parts = min(os.cpu_count() or 1, len(groups), size // _PART_BYTES)
     if parts <= 1:

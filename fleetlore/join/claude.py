@@ -1,4 +1,4 @@
-"""Join agents of the Claude Agent SDK: record their tools' calls and tell the model what the fleet knows.
+"""Join agents of the Claude Agent SDK.
 
 async with fleet.session(goal) as session:
     async with ClaudeSDKClient(ClaudeAgentOptions(hooks=fleet_hooks(session))) as client: ...
@@ -20,7 +20,7 @@ _EVENTS = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure"
 
 
 def fleet_hooks(session: Session, tools: Sequence[str] = ()) -> dict[Any, list[HookMatcher]]:
-    """Return hooks for `ClaudeAgentOptions(hooks=…)` that record in the session, sub-agents' calls too.
+    """Return hooks that record in the session, sub-agents' calls too.
 
     `tools`: names in `allowed_tools`, which hooks are not told.
     """

@@ -29,25 +29,19 @@ log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 600.0
 _MOST = 10_000
-# Characters of ids, arguments and advice of one caller's conversations, and bytes of their objects.
+# Limit of a caller's conversations: characters of ids, arguments and advice, and bytes of their objects.
 _MOST_BYTES = 32 * 1024 * 1024
 _ENTRY_BYTES = 512
-# A longer conversation passes unread. Reading so many turns, calls and results takes 20 ms of the event loop.
+# A longer conversation passes unread: this many turns, calls and results take 20 ms of the event loop.
 _MAX_TURNS = 4096
-# Results recorded from one request, the last ones. Each takes 0.2 ms.
+# The last results of a request that are recorded, at 0.2 ms each.
 _MAX_RESULTS = 128
 
 Key = tuple[str, ...]
 
 
 class Conversation:
-    """One session, and its messages.
-
-    Attributes:
-        keys: by which it is found.
-        size: approximate, in bytes.
-        used_at, answered_at: times of the fleet's clock.
-    """
+    """One session, and its messages."""
 
     def __init__(self, owner: Key, session: Session, now: float) -> None:
         self.owner = owner
@@ -57,11 +51,10 @@ class Conversation:
         self.used_at = now
         self.answered_at: float | None = None
         self.calls: dict[str, Made] = {}
-        # By id of the call, and number of earlier results of that id: some servers number calls anew each turn.
+        # By call id and number of earlier results of that id: some servers number calls anew each turn.
         self._added: dict[tuple[str, int], str] = {}
 
     def tell(self, dialect: Dialect, body: Body, turns: list[Turn], *, is_new: bool, now: float) -> None:
-        """Record the new results, and add advice to the request."""
         last = max((number for number, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
         met: Counter[str] = Counter()
         calls = OpenCalls[Made](lambda call: None)
@@ -113,8 +106,8 @@ class Conversations:
     def __init__(self, *, own: bool = True) -> None:
         self._own = own
         self._found: dict[Key, Conversation] = {}
-        self._open: OrderedDict[Conversation, None] = OrderedDict()  # longest silent first
-        self._shares = Shares[Conversation, None](_MOST, "conversations")  # by owner
+        self._open: OrderedDict[Conversation, None] = OrderedDict()
+        self._shares = Shares[Conversation, None](_MOST, "conversations")
         self._sizes = Counter[Key]()
 
     def tell(
@@ -137,7 +130,6 @@ class Conversations:
             goal = next((turn.text for turn in turns if turn.role == "user" and turn.text), "")
             found = Conversation(owner, begin(goal), now)
         before = found.size
-        # A waiting one is the next of the same beginning.
         self._link(found, keys or [start])
         if keys:
             self._unlink(found, start)
@@ -153,7 +145,7 @@ class Conversations:
         return found
 
     def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
-        """Note that an answer has gone. `answer`: OpenAI's response, for the next request."""
+        """Note that an answer has gone. `answer`: OpenAI's response."""
         conversation.answered_at = now
         response = response_of(answer)
         if response is None or conversation not in self._open:
@@ -184,7 +176,7 @@ class Conversations:
             self._leave(each)
 
     def _keys(self, owner: Key, body: Body, turns: list[Turn], name: str) -> tuple[Key, list[Key]]:
-        """The beginning's key is a person's first message: a system message may hold the time."""
+        """A beginning is what a person says first: a system message may hold the time."""
         first = takewhile(lambda turn: turn.role in ("system", "developer", "user"), turns)
         beginning = [turn.text for turn in first if turn.role == "user"]
         digest = blake2b("\x1f".join(beginning).encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -209,7 +201,6 @@ class Conversations:
         conversation.keys.discard(key)
 
     def _grow(self, conversation: Conversation, size: int) -> None:
-        """Leave the oldest conversations of a caller that keeps too much."""
         owner = conversation.owner
         self._sizes[owner] += size
         while self._sizes[owner] > _MOST_BYTES:
@@ -249,7 +240,7 @@ def _tools_of(body: Body) -> list[str]:
 
 
 class SessionCalls:
-    """The conversations of a client, each in the session that it began in. For any thread; it never raises."""
+    """A client's conversations, each in the session that it began in. For any thread; it never raises."""
 
     def __init__(self) -> None:
         self._conversations = Conversations(own=False)
@@ -272,7 +263,6 @@ class SessionCalls:
         return (body, None) if conversation is None else (copied, conversation)
 
     def heard(self, conversation: Conversation, answer: bytes = b"") -> None:
-        """Note an answer: the bytes of OpenAI's responses."""
         session = conversation.session
         try:
             with self._lock:
@@ -282,7 +272,6 @@ class SessionCalls:
 
 
 def _copied(value: Any) -> Any:
-    """The agent keeps its own messages unchanged."""
     if isinstance(value, dict):
         return {name: _copied(each) for name, each in value.items()}
     return [_copied(each) for each in value] if isinstance(value, list) else value

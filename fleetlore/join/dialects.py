@@ -1,7 +1,6 @@
 """Read tool calls and results out of a request for a model, and add text for the model.
 
-Dialects: OpenAI's chat completions and responses, and Anthropic's messages. Added text is the same in every turn and
-comes last, so that a provider's cached prefix stays.
+Added text is the same in every turn and comes last, so that a provider's cached prefix stays.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Made(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The answer to a call, in `holder[key]`. `marked`: as an error or not, or None without a mark."""
+    """The answer to a call, in `holder[key]`. `marked`: as an error or not, or None."""
 
     call: str
     holder: Body
@@ -113,7 +112,7 @@ def _of_responses(body: Body) -> Iterator[Turn]:
 
 
 def call_of_item(item: Body) -> Made | None:
-    """Return the call of a response's item, or None if the client answers none."""
+    """Return None for items that the client does not answer."""
     if item.get("type") not in ("function_call", "custom_tool_call"):
         return None
     return Made(_id(item), item["name"], json_or_text(item.get("arguments", item.get("input"))))

@@ -1,7 +1,6 @@
-"""Answer the hooks of coding agents: record their tools' calls and advise the model.
+"""Answer the hooks of coding agents, in the words of Claude Code and Codex; Cursor's are translated.
 
-A hook's text stays in the conversation, so nothing is repeated. Before a call the model reads only a denial. The words
-are those of Claude Code and Codex; Cursor's are translated.
+A hook's text stays in the conversation, so nothing is repeated. Before a call the model reads only a denial.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fleetlore.transcripts.calls import OpenCalls, Verdict, json_or_text, text_o
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 
-#: Coding agents with known hooks, and their own tools, which hooks are not told.
+# Coding agents, and their own tools, which hooks are not told.
 CODING_AGENTS = {
     "claude-code": ("Bash", "Read", "Edit", "Write", "Glob", "Grep", "WebFetch", "WebSearch"),
     "codex": ("Bash", "apply_patch"),
@@ -33,12 +32,11 @@ _CURSORS = {
 }  # fmt: skip
 # Cursor's hooks whose answer the model reads.
 _HEARD = ("SessionStart", "PostToolUse")
-# Codex's frame of a shell's output. The output may quote another one.
+# Codex's frame of a shell's output, which may quote another one.
 _ENDED = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n)*"
     r"(?:Process exited with code|Exit code:?) (-?\d+)\b"
 )
-# Begun or denied calls whose end no hook has reported.
 _MAX_BEGUN = 1024
 
 
@@ -58,7 +56,7 @@ class _Hook(TypedDict, total=False):
 
 
 class HookCalls:
-    """The calls of one client (one of `CODING_AGENTS`). `tools`: those that the model may call."""
+    """`client`: one of `CODING_AGENTS`. `tools`: those that the model may call."""
 
     def __init__(self, session: Session, tools: Collection[str], client: str = "claude-code") -> None:
         self._session = session
@@ -70,11 +68,11 @@ class HookCalls:
         self._unsaid: list[str] = []
 
     def close(self) -> None:
-        """Abandon the calls that a person refused: no hook reports that."""
+        """Abandon the calls that a person refused, which no hook reports."""
         self._begun.close()
 
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a hook, in the client's words. Raises KeyError: it lacks a field."""
+        """Return the answer to a hook. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
         output = self._chosen(given) if event == "PreToolUse" else _context(self._told(event, given))
         if self._client == "cursor":
@@ -166,19 +164,19 @@ class HookCalls:
 
 
 def _call_of(given: Mapping[str, Any]) -> str:
-    """Return the id of a call, or its tool and arguments: some tools of Cursor have no id."""
+    """Some tools of Cursor have no id."""
     return given.get("tool_use_id") or f"{given['tool_name']} {arguments_text(given['tool_input'])}"
 
 
 def begins(given: Mapping[str, Any]) -> bool:
-    """Whether a `SessionStart` must advise the model, because no first prompt follows (the context was compacted) or
-    its answer is not read (Cursor).
+    """Whether a `SessionStart` must advise the model: no first prompt follows (the context was compacted) or its answer
+    is not read (Cursor).
     """
     return given.get("source") in ("compact", "cursor")
 
 
 def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Translate a coding agent's hook. Raises KeyError, ValidationError."""
+    """Raises KeyError, ValidationError."""
     if client != "cursor":
         return msgspec.convert(given, _Hook)
     translated = {

@@ -1,10 +1,10 @@
-"""Join LangChain and LangGraph agents: record their tools' calls and tell the model what the fleet knows.
+"""Join LangChain and LangGraph agents.
 
     agent = create_agent(model, tools, middleware=[FleetMiddleware()])
     with fleet.session(goal) as session:
         agent.invoke({"messages": [("user", goal)]})
 
-Place it after `ToolErrorMiddleware` in the list, so that it sees what a tool raised and not the message made of it.
+Place it after `ToolErrorMiddleware`, so that it sees what a tool raised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FleetMiddleware(AgentMiddleware):
 
     def __init__(self) -> None:
         super().__init__()
-        # Additions to answers, by call id. An error's message is often made further out.
+        # By call id: an error's message is often made further out.
         self._advice: WeakKeyDictionary[Session, dict[str, str]] = WeakKeyDictionary()
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -95,7 +95,7 @@ class FleetMiddleware(AgentMiddleware):
 
 
 def _ended(action: Action | None, message: Any) -> Any:
-    """Return a tool's message. A `Command` has no text."""
+    """A `Command` has no text."""
     if action is None:
         return message
     if getattr(message, "status", "") == "error":

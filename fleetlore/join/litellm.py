@@ -1,11 +1,11 @@
-"""Join agents that call their models through LiteLLM: record their tools' calls and tell the model.
+"""Join agents that call their models through LiteLLM.
 
     litellm.callbacks.append(FleetCallback())
     with fleet.session(goal):
         litellm.completion(…)
 
-LiteLLM lets a callback change the request of an asynchronous call, whatever the provider. Of a blocking one it shows no
-more than the body on its way, in the provider's form; so that is read where it is OpenAI's or Anthropic's.
+A callback can change the request of an asynchronous call. A blocking one shows it the body in the provider's form,
+which is read if it is OpenAI's or Anthropic's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Join agents that call a model through the SDK of OpenAI or Anthropic: record their tools' calls, tell the model.
+"""Join agents that call a model through the SDK of OpenAI or Anthropic.
 
     client = wrap_openai(OpenAI())
     with fleet.session(goal):
         client.chat.completions.create(…)
 
-Requests are read where the SDKs let their subclasses change them, whatever method makes them. So streams, parsed and
-raw answers, and copies of the client (`with_options`) are joined, too.
+Requests are read where the SDKs let subclasses change them. So streams, parsed and raw answers, and copies of the
+client (`with_options`) are joined, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ _CONVERSATION = "_fleetlore_conversation"
 
 
 def wrap_openai(client: Client) -> Client:
-    """Join an `OpenAI` or `AsyncOpenAI` (Azure's too), and return it.
-
-    Requests of `chat.completions` and `responses` are read in the current session, if any.
-    """
+    """Join an `OpenAI` or `AsyncOpenAI` (Azure's too), and return it, for `chat.completions` and `responses`."""
     return _joined(client)
 
 

@@ -1,4 +1,4 @@
-"""Join agents of the OpenAI Agents SDK: record their tools' calls and tell the model what the fleet knows.
+"""Join agents of the OpenAI Agents SDK.
 
     @function_tool
     def search(query: str) -> str: ...
@@ -6,8 +6,7 @@
     async with fleet.session(goal) as session:
         await Runner.run(agent, goal, run_config=RunConfig(call_model_input_filter=tell))
 
-The SDK's hooks see the text that it made of an exception and no sign that the call failed; so a call is recorded where
-that text is made.
+The SDK's hooks do not see that a call failed, so it is recorded where the text of its exception is made.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
 
 
 def tell(data: CallModelData[Any]) -> ModelInputData:
-    """Advise the model in each turn, for `RunConfig(call_model_input_filter=tell)`."""
+    """Advise the model in each turn."""
     session = current_session()
     if session is None:
         return data.model_data

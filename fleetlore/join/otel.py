@@ -1,4 +1,4 @@
-"""Join agents that are traced with OpenTelemetry: their spans become sessions, or say what advice they had.
+"""Join agents that are traced with OpenTelemetry.
 
 provider.add_span_processor(FleetSpanProcessor(fleet))  # of agents that are not recorded in another way
 show_advice(fleet)  # of those that are
@@ -23,10 +23,7 @@ SESSION, RISK = "fleetlore.session", "fleetlore.risk"
 
 
 class FleetSpanProcessor(SpanProcessor):
-    """Sends each trace as a session when its root ends.
-
-    For any thread. A call that a decorator or a hook records too would count twice.
-    """
+    """Sends each trace as a session when its root ends. For any thread."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -46,7 +43,7 @@ class FleetSpanProcessor(SpanProcessor):
 
 def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:
     """Put advice on the span in which a session asks: `fleetlore.session`, `fleetlore.advice`, `fleetlore.withheld`
-    (ids) and `fleetlore.risk` (0..1). Each time that something was found has a child span `search_memory`.
+    (ids) and `fleetlore.risk` (0..1), and below it a span `search_memory` for what was found.
     """
     tracer = get_tracer("fleetlore", tracer_provider=provider)
 

@@ -1,6 +1,6 @@
 """Receive OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
 
-If there is no room for an export, the exporter is asked to send it again: by 429 and Retry-After, or by UNAVAILABLE.
+Without room for an export, the exporter is asked to send it again: by 429 and Retry-After, or by UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -35,13 +35,11 @@ OTLP_PATHS = ("/v1/traces", "/v1/logs")
 
 _MAX_BODY = 16 * 1024 * 1024
 MAX_SPANS = 50_000
-# Places of `MAX_SPANS` per span, so that at most 100 MB are held.
+# Bytes of a place of `MAX_SPANS`: at most 100 MB are held.
 _PLACE_BYTES = 2_000
-# Ids of a run's spans, for a later evaluation.
 _MAX_RUNS = 16
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
-# Errors of a body that is no export.
 _NO_OTLP = (ValueError, DecodeError, RecursionError)
 # Spans of a trace come children first, in batches of some seconds.
 _SILENT_SECONDS = 15.0
@@ -62,20 +60,20 @@ class Traces:
         self._max_spans = max_spans
         self._held = 0
         self._reading = asyncio.Lock()
-        # By trace, the longest silent first: time of the newest span, spans, and their places.
+        # By trace, the longest silent first: time of the newest span, spans, places.
         self._spans: OrderedDict[str, tuple[float, list[Span], int]] = OrderedDict()
-        # Sessions by trace, with the ids of their runs' spans, for a later evaluation.
+        # By trace, for a later evaluation: session, and ids of its runs' spans.
         self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
 
     def refuses(self) -> bool:
-        """Whether it is full. Counts the refusal."""
+        """Whether it is full."""
         if self._held < self._max_spans and not self._fleet.emitter.full:
             return False
         refused("buffer_full", "an export of spans is to be sent again later")
         return True
 
     def add(self, span: Span, places: int = 1) -> None:
-        """Hold a span. After its trace was closed only an evaluation of the run counts."""
+        """Hold a span. After its trace was closed only an evaluation counts."""
         if span.trace in self._closed:
             session, runs = self._closed[span.trace]
             succeeded = evaluation_of(span, runs)
@@ -108,7 +106,6 @@ class Traces:
         return malformed
 
     def close(self, trace: str) -> None:
-        """Send what is known of a trace."""
         _, spans, places = self._spans.pop(trace, (0.0, [], 0))
         if not spans:
             return
@@ -134,7 +131,7 @@ class Traces:
 
 
 def receiving_app(traces: Traces) -> Starlette:
-    """Return an ASGI application for `/v1/traces`, and evaluations on `/v1/logs`. Enter the fleet before it runs."""
+    """Serve `OTLP_PATHS`. Enter the fleet before it runs."""
     from starlette.applications import Starlette  # absent in an agent's process
     from starlette.routing import Route
 
@@ -149,8 +146,6 @@ def receiving_app(traces: Traces) -> Starlette:
 
 @asynccontextmanager
 async def closing_silent(every: Callable[[], Iterable[Traces]]) -> AsyncIterator[None]:
-    """Close silent traces, and all of them at the end."""
-
     async def close_silent() -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -165,7 +160,6 @@ async def closing_silent(every: Callable[[], Iterable[Traces]]) -> AsyncIterator
 
 
 async def take_export(traces: Traces, request: Request) -> Response:
-    """Answer an export to one of `OTLP_PATHS`."""
     from starlette.responses import Response
 
     if traces.refuses():
@@ -207,7 +201,7 @@ def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
 
 
 async def _body(request: Request, encoding: str) -> bytes | None:
-    """Return the unpacked body, or None as soon as it is too large."""
+    """Return None as soon as it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         parts.append(part)

@@ -1,4 +1,4 @@
-"""Join pydantic-ai agents: record their tools' calls and tell the model what the fleet knows.
+"""Join pydantic-ai agents.
 
 agent = Agent(model, capabilities=[FleetLore()])
 async with fleet.session(goal) as session:
@@ -36,7 +36,7 @@ class FleetLore(AbstractCapability[Any]):
         return _prefix
 
     async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
-        """Record a call whose arguments are refused: it is never executed."""
+        """A call whose arguments are refused is never executed."""
         try:
             return await handler(args)
         except (ValidationError, ModelRetry) as error:

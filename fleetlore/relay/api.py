@@ -127,7 +127,7 @@ class Api:
         return await _decided(fleet, judged(index, body.judgment, id, by=by, why=body.why, now=now))
 
     def _operated(self, caller: Caller) -> tuple[Fleet, str]:
-        """Return the fleet and name of an operator. Raises HTTPException (403) for others."""
+        """Raises HTTPException (403) for others than operators."""
         if not caller.operator:
             raise HTTPException(403, "only a token with `operator` in the relay's --tokens writes and judges hints")
         return self.fleet(caller), caller.agent
@@ -189,7 +189,6 @@ class Api:
         return is_new
 
     def _check_numbers(self, events: list[Event]) -> None:
-        """Refuse the whole request if an event cannot be numbered here."""
         begun: set[tuple[str, str, str]] = set()
         for event in events:
             key = event.tenant, event.agent, event.session
@@ -205,8 +204,6 @@ class Api:
 
 
 class _Changes:
-    """Publishes changes of an index to its listeners."""
-
     def __init__(self, index: LoreIndex) -> None:
         self._index = index
         self._listeners: set[asyncio.Queue[bytes]] = set()
@@ -285,7 +282,7 @@ def _answer(session: Session, advice: Advice) -> schemas.AdviceAnswer:
 
 
 async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
-    """Read the body. Raises HTTPException (413) as soon as it is too large."""
+    """Raises HTTPException (413) as soon as it is too large."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -350,7 +347,7 @@ OPERATIONS = (
 
 
 async def answer(api: Api, operation: Operation, caller: Caller, request: Request) -> Response:
-    """Run an operation. Raises msgspec.ValidationError: body or query have the wrong form."""
+    """Raises msgspec.ValidationError: body or query have the wrong form."""
     given: list[Any] = [caller]
     if operation.reads:
         given.append(request)

@@ -1,4 +1,4 @@
-"""Run the relay, one process, sender and copy of the lore for many agents in any language; and describe its API."""
+"""Run the relay, one process, sender and copy of the lore for many agents; and describe its API."""
 
 from __future__ import annotations
 
@@ -50,11 +50,7 @@ def relay_app(
 ) -> Starlette:
     """Make the ASGI application.
 
-    Enter the fleets, one a tenant, before it runs.
-
-    Args:
-        tokens: of `read_tokens`, or None on loopback, where callers name themselves.
-        providers: addresses that replace `PROVIDERS`.
+    Enter the fleets, one a tenant, before it runs. `tokens`: None on loopback, where callers name themselves.
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 
@@ -78,7 +74,7 @@ def relay_app(
 
     async def export(request: Request) -> Response:
         caller = caller_of(request, tokens)
-        # A token's spans are its agent's, whatever their resource claims.
+        # A token's spans are its agent's.
         key = caller.tenant, caller.agent if caller.sure else ""
         if key not in received:
             limit = max(1, MAX_SPANS // (len(tokens) if tokens else len(fleets)))
@@ -130,7 +126,7 @@ def relay_app(
     ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
     # Some clients cannot send our headers.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
-    # For this package's own agents, so not in the document.
+    # For this package's own agents.
     own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
     posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
     posts += [Route(path, export, methods=["POST"]) for path in OTLP_PATHS]
@@ -162,9 +158,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 class Hooks:
-    """Sessions of coding agents on this machine, through the hooks of `fleetlore install`. After a silence the next
-    call starts a new part.
-    """
+    """Sessions of coding agents. After a silence the next call starts a new part."""
 
     def __init__(self) -> None:
         self.sessions = NamedSessions(lambda session: self._calls.pop(session).close())

@@ -58,7 +58,6 @@ class Caller(NamedTuple):
 
     @property
     def share(self) -> tuple[str, str]:
-        """Key of the caller's entries in shared state."""
         return self.tenant, self.agent
 
 
@@ -67,7 +66,6 @@ Tokens = Mapping[bytes, Caller]
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Read callers by token from a file."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -91,7 +89,7 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -> Caller:
-    """Return the caller. `bearer`: accept `Authorization`, which at the gateway is the provider's.
+    """`bearer`: accept `Authorization`, which at the gateway is the provider's.
 
     Raises HTTPException: 401, 403 for another agent or tenant than the token's, 400.
     """
@@ -142,7 +140,7 @@ def _event(raw: Any, caller: Caller, now: float) -> Event:
 
 
 CALL_ID = "gen_ai.tool.call.id"
-# In memory. Evicted sessions get advice as if new.
+# Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
 _MAX_BEGUN = 1024
 
@@ -163,11 +161,11 @@ class Member(Fleet):
         self.reviews = fleet.emitter
 
     def begin_session(self, session_id: str) -> None:
-        """Ignore ids: agents choose them and may repeat a session's start."""
+        """Agents choose ids and may repeat a session's start."""
 
 
 class _RemoteSession:
-    """A remote session, and the emitter of its inner session, whose version of each event it sends."""
+    """A remote session, and the emitter of its inner session."""
 
     def __init__(self, fleet: Fleet, agent: str, id: str, goal: str = "", task: str = "", place: str = "") -> None:
         self.next: int | None = None

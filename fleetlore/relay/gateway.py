@@ -1,6 +1,6 @@
 """Forward model requests to their provider, record their tool calls, and add the fleet's advice.
 
-Requests that cannot be parsed, or that cause an error here, pass unchanged. Keys are not stored.
+What cannot be parsed, or causes an error here, passes unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READ: dict[tuple[str, str], Dialect] = {
 }
 # Requests may hold images.
 _MAX_BODY = 64 * 1024 * 1024
-# Bytes of an answer that are searched for its id and calls.
+# Searched for its id and calls.
 _MAX_ANSWER = 4 * 1024 * 1024
 _CONNECT_SECONDS = 10.0
 _MAX_GOAL = 2_000
@@ -63,8 +63,6 @@ class About(NamedTuple):
 def tell(
     conversations: Conversations, fleet: Fleet, agent: str, dialect: Dialect, body: Body, about: About
 ) -> Conversation | None:
-    """Record the new part of an agent's request, and add advice."""
-
     def begin(said: str) -> Session:
         session = Member(fleet, agent).session(
             (about.goal or said)[:_MAX_GOAL], about.task, about.name or None, place=about.place, resume=bool(about.name)
@@ -76,8 +74,6 @@ def tell(
 
 
 class Gateway:
-    """Forwards to the providers. `providers`: addresses by name."""
-
     def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
         self._conversations = conversations
         self._providers = {name: url.rstrip("/") for name, url in {**_PROVIDERS, **(providers or {})}.items()}
@@ -163,7 +159,7 @@ class Gateway:
 
 
 def _leaves_folder(path: str) -> bool:
-    """Servers decode paths differently, so every reading of it must stay below the address."""
+    """Servers decode paths differently, so every reading must stay below the address."""
     while True:
         plain = "".join(filter(str.isprintable, normalize("NFKC", path))).replace(" ", "")
         segments = re.split(r"[/\\?#]", plain)

@@ -1,7 +1,6 @@
 """Serve agents that keep their own sessions (`Fleet(relay=…)`): topics to follow, and events to send.
 
-The relay keeps the newest record of each key of a tenant's compacted topics, of lore the best backed that its memory
-allows.
+The relay keeps the newest record of each key, of lore the best backed that its memory allows.
 """
 
 from __future__ import annotations
@@ -47,11 +46,9 @@ _LEFT_OUT = 100_000
 
 
 class Native:
-    """State of these agents of all tenants."""
-
     def __init__(self) -> None:
         self._mirrors: dict[tuple[str, tuple[str, ...]], _Mirror] = {}
-        # By tenant, agent and session. Agents send events again in an outage, which would fill the buffer.
+        # Agents send events again in an outage, which would fill the buffer.
         self._last = Shares[tuple[str, str, str], int](MAX_SESSIONS, "positions")
 
     async def close(self) -> None:
@@ -133,7 +130,6 @@ class _Mirror:
             clock=clock,
         )
         self._changed = asyncio.Event()
-        # Concurrent callers share one later request to the broker.
         self._asking = asyncio.Lock()
         self._asked = self._answered = 0
         self._up_to_date = False
@@ -217,7 +213,6 @@ class _Part:
         self._offsets: list[int] = []
         # None for records with a newer one.
         self._records: list[tuple[bytes, bytes | None] | None] = []
-        # Tombstones with their time in seconds, of the log and of left-out lore.
         self._deleted: deque[tuple[float, bytes, int]] = deque()
         self._left_out: deque[tuple[bytes, int]] = deque()
 
@@ -238,7 +233,7 @@ class _Part:
             self._deleted = deque(each for each in self._deleted if self._newest.get(each[1]) == each[2])
 
     def leave_out(self, key: bytes) -> None:
-        """Replace a record by a tombstone that may be forgotten."""
+        """Replace a record by a tombstone."""
         offset = self._newest.get(key)
         if offset is None:
             return
@@ -248,7 +243,7 @@ class _Part:
             self._remove(*self._left_out.popleft())
 
     def expire(self, before: float) -> None:
-        """Forget tombstones from before this time, as the broker does."""
+        """Forget older tombstones, as the broker does."""
         while self._deleted and self._deleted[0][0] < before:
             _, key, offset = self._deleted.popleft()
             self._remove(key, offset)

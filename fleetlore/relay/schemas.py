@@ -1,7 +1,4 @@
-"""Define the requests and answers of the relay's HTTP API, and describe the topics.
-
-OpenAPI and AsyncAPI documents are made from these types. Values of topics have JSON Schemas too.
-"""
+"""Define the relay's requests and answers, and describe the topics."""
 
 from __future__ import annotations
 
@@ -27,13 +24,12 @@ _ABOUT_TOPICS = (
     "Topics of one tenant that agents write and read. Workers and trainers have others among themselves; "
     "docs/reference/adapters.md describes the signed adapters."
 )
-# Fields that the relay fills in. A Kafka client must send them.
+# The relay fills them in; a Kafka client must send them.
 _OF_EVENTS = {
     "agent": "Of the session; 1 to 256 characters, no control characters.",
     "sequence": "From 0, one more for each event of the session.",
     "time": "RFC 3339 with an offset from UTC.",
 }
-# Names of the fields of `data`.
 _DATA = {
     "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
     "conversation": events.CONVERSATION, "tool": events.TOOL,
@@ -315,7 +311,6 @@ _AGENTS: dict[str, _Topic] = {
     "items": _Topic(MemoryItem),
     "decisions": _Topic(Decision),
 }
-# Topics whose values have a schema.
 SCHEMAS = tuple(_AGENTS)
 
 
@@ -327,7 +322,6 @@ def json_schema(topic: str) -> dict[str, Any]:
 
 
 def asyncapi() -> dict[str, Any]:
-    """Return the AsyncAPI 3.0 document."""
     values, schemas = _components(list(SCHEMAS), "#/components/schemas/{name}")
     kept = {spec.name: f"{spec.holds}; key: {spec.key}; kept: {spec.kept}" for spec in TOPICS}
     tenants = {"tenant": {"description": "1 to 63 of a-z 0-9 _ -, beginning with a letter or a digit."}}

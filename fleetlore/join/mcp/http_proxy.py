@@ -1,7 +1,7 @@
 """Forward streamable HTTP to an MCP server, and record and advise the calls of its tools.
 
-Headers pass both ways, with the client's own authorisation. A session is one of the server's (`Mcp-Session-Id`, gone
-from the protocol since 2026-07-28), or else lasts until its peer is silent.
+A session is one of the server's (`Mcp-Session-Id`, gone from the protocol since 2026-07-28), or lasts until its peer is
+silent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fleetlore.wire.decode import read_json
 
 __all__ = ["forwarding_app", "upstream_client"]
 
-# Our own header names a client's session without a connection. It is not forwarded.
+# Our header names a client's session, and is not forwarded.
 _SESSION, _OURS = "mcp-session-id", "fleetlore-session"
 # Hop-by-hop headers.
 _HOP = {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade", _OURS}
@@ -42,7 +42,7 @@ _LOOK_SECONDS = 10.0
 
 
 def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") -> Starlette:
-    """Return an ASGI application that forwards `/mcp` to `url`. Enter the fleet before it runs."""
+    """Forward `/mcp` to `url`. Enter the fleet before it runs."""
     sessions, place = NamedSessions(), urlsplit(url)
     # The operator chose the address. A server's own name may be another's.
     server = f"{place.hostname}{place.path.removesuffix('/mcp')}"
@@ -144,7 +144,7 @@ def _told(request: Request, answer: httpx2.Response) -> dict[str, str]:
 
 
 def _named(request: Request, name: str) -> str:
-    """Return the key of a named session. Another user's credentials give another key."""
+    """Another user's credentials give another key."""
     return f"{sha256(request.headers.get('authorization', '').encode()).hexdigest()} {name}"
 
 
@@ -187,5 +187,5 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
 
 
 def upstream_client(**options: Any) -> httpx2.AsyncClient:
-    """A client without a cookie jar: cookies of one caller must not reach another's request."""
+    """Without a cookie jar: cookies of one caller must not reach another's request."""
     return httpx2.AsyncClient(cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())), **options)

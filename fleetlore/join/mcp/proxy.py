@@ -1,8 +1,7 @@
-"""Run between an MCP client and any MCP server, record the calls of its tools and add advice to answers.
+"""Run between an MCP client and any MCP server, and record the calls of its tools.
 
-Over stdio the server is a child process, over streamable HTTP an address. Only four messages change: the server's
-instructions, the descriptions of its tools, a call that is sure to fail (answered here, once), and the answer to a
-failed call.
+Only four messages change: the server's instructions, the descriptions of its tools, a call that is sure to fail
+(answered here, once), and the answer to a failed call.
 """
 
 from __future__ import annotations
@@ -32,33 +31,27 @@ __all__ = ["MAX_MESSAGE", "McpCalls", "lines_of", "run_command", "server_of"]
 # A longer message passes in pieces and unread.
 MAX_MESSAGE = 64 * 1024 * 1024
 
-# Words of a command that do not name its server: options, settings, code, and launchers.
+# Words of a command that do not name its server.
 _STARTERS = re.compile(
     r"-.*|.*[=\s].*|(npx|uvx?|pipx|pnpm|yarn|bunx?|deno|node|docker|podman|run|exec|dlx|x|tool|env)|python.*", re.DOTALL
 )
 
 _CALL = "tools/call"
-# Methods whose answers are extended.
 _BEGINNINGS = ("initialize", "server/discover")
 _LIST = "tools/list"
-# Calls under way that are remembered.
 _MAX_OPEN = 1024
-# Time for a server to end after its client has gone.
+# Until a server ends after its client.
 _END_SECONDS = 5.0
 
 
 class McpCalls:
-    """The calls of one connection, recorded in one session.
-
-    Any version of JSON-RPC; any thread. A message is JSON, with or without the line's end, which its replacement keeps.
-    """
+    """The calls of one connection, in one session. For any version of JSON-RPC, and any thread."""
 
     def __init__(self, session: Session, server: str = "") -> None:
         self._session = session
         self._prefix = mcp_name(server, "") if server.strip("_ ") else ""
         if self._prefix:
             session.know_as({self._prefix: ""})
-        # Calls, and methods of other requests.
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
     def from_client(self, message: bytes) -> tuple[bytes, bytes]:
@@ -85,11 +78,10 @@ class McpCalls:
         return sum(isinstance(each, Action) for each in self._begun)
 
     def close(self) -> None:
-        """The connection ended, and so did the calls under way."""
         self._begun.close()
 
     def _held(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Answer a held call. An error need not follow the tool's output schema."""
+        """An error need not follow the tool's output schema."""
         id, params = message.get("id"), message.get("params")
         if message.get("method") != _CALL or not isinstance(params, dict) or isinstance(id, list | dict):
             return None
@@ -135,7 +127,7 @@ class McpCalls:
             begun.end(error_text=str(said))
             return False
         content = result.get("content")
-        if content is None:  # the server needs more input, or answers later in a separate call
+        if content is None:  # more input is needed, or the answer comes in a separate call
             begun.abandon()
             return False
         parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
@@ -200,13 +192,13 @@ def _parsed(message: bytes) -> list[dict[str, Any]]:
 
 
 def server_of(command: Sequence[str]) -> str:
-    """Return the name of the server that a command starts. A server's own name may be another's."""
+    """A server's own name may be another's."""
     named = next((each for each in command if not _STARTERS.fullmatch(PurePath(each).name)), command[0])
     return PurePath(named).stem
 
 
 def run_command(command: Sequence[str], session: Session) -> int:
-    """Run an MCP server between it and the client on this process's stdin and stdout. Return its exit code."""
+    """Run an MCP server between it and the client on stdin and stdout. Return its exit code."""
     try:
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
@@ -232,7 +224,7 @@ def run_command(command: Sequence[str], session: Session) -> int:
 
 
 def lines_of(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield lines, and whether each is whole: one of more than `MAX_MESSAGE` bytes comes in pieces."""
+    """Yield lines, and whether each is whole: of more than `MAX_MESSAGE` bytes come pieces."""
     begins = True
     while line := read(MAX_MESSAGE):
         ends = line.endswith(b"\n") or len(line) < MAX_MESSAGE

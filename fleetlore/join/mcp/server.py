@@ -1,7 +1,4 @@
-"""Serve the fleet's lore to agents over MCP: tools to ask for advice, to search it and to report calls.
-
-For agents that cannot be recorded from outside; where the tools are an MCP server's own, the proxy does it unasked.
-"""
+"""Serve the fleet's lore over MCP to agents that cannot be recorded from outside."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ _SHARED = 0.5  # share of the query's word weight below which a text is about so
 
 @contextmanager
 def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
-    """Yield a server for an entered fleet. At the end it leaves its open sessions."""
+    """Yield a server for an entered fleet."""
     server = MCPServer("fleetlore", instructions=_INSTRUCTIONS)
     sessions = NamedSessions()
 
