@@ -56,8 +56,7 @@ def register(app: typer.Typer) -> None:
 def install(
     agent: Annotated[Literal["claude-code", "codex", "cursor"], typer.Argument(help="Agent whose settings to change.")],
     project: Annotated[
-        bool,
-        typer.Option("--project", help="Use this folder's settings, shared by its users, not yours."),
+        bool, typer.Option("--project", help="Use this folder's settings, shared by its users, not yours.")
     ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the hooks.")] = False,
     relay: Annotated[str, typer.Option("--relay", metavar="URL", help="Address of the relay.")] = _RELAY,

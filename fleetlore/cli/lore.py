@@ -195,8 +195,7 @@ def items(
     scores: dict[str, float] = {}
     if search is not None:
         chosen, scores = _found(
-            reader,
-            lambda store: store.items(search, kind=kind, least=limit, timeout_seconds=reader.timeout),
+            reader, lambda store: store.items(search, kind=kind, least=limit, timeout_seconds=reader.timeout)
         )
     else:
         chosen = [each for each in read_lore(reader).items.values() if kind in (None, each.kind)]

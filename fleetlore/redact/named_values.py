@@ -154,10 +154,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     # A literal first letter doubles the speed.
     named = re.compile(rf"(?:{names.replace(_AUTH, 'auth')}){sign}")
     words = tuple(needles.split("|"))
-    return (
-        Rule(kind, words, assignment, replace, named),
-        Rule(kind, words, option, replace),
-    )
+    return (Rule(kind, words, assignment, replace, named), Rule(kind, words, option, replace))
 
 
 def _basic_credentials(rule: Rule) -> Rule:
@@ -386,7 +383,4 @@ def _masked_literal(text: str, kind: str) -> str:
 
 
 _NEEDLES = ("pass", "secret", "token", "key", "pwd", "cred", "auth", "kennwort", "senha", "contrase", "wachtwoo")
-COLUMN_RULES = (
-    Rule("password", _NEEDLES, _HEAD, _masked_table),
-    Rule("password", _NEEDLES, _INSERT, _masked_insert),
-)
+COLUMN_RULES = (Rule("password", _NEEDLES, _HEAD, _masked_table), Rule("password", _NEEDLES, _INSERT, _masked_insert))

@@ -89,11 +89,7 @@ class McpCalls:
         if advice is None:
             return None
         # Newer protocols require `resultType`; older ones allow it.
-        result = {
-            "resultType": "complete",
-            "content": [{"type": "text", "text": advice.text}],
-            "isError": True,
-        }
+        result = {"resultType": "complete", "content": [{"type": "text", "text": advice.text}], "isError": True}
         return {"jsonrpc": "2.0", "id": id, "result": result}
 
     def _take_request(self, message: dict[str, Any]) -> None:
