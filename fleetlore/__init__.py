@@ -33,32 +33,11 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "Action",
-    "AdapterRefused",
-    "Advice",
-    "BlockingFleet",
-    "BlockingSession",
-    "BrokerUnavailable",
-    "Budget",
-    "CallHeld",
-    "ConfigError",
-    "Event",
-    "Fleet",
-    "FleetloreError",
-    "InvalidEvent",
-    "MemoryItem",
-    "ModelUnavailable",
-    "NotOpen",
-    "Pattern",
-    "Session",
-    "StackError",
-    "StoreUnavailable",
-    "__version__",
-    "current_session",
-    "metrics",
-    "redact",
-    "tool",
-]
+    "Action", "AdapterRefused", "Advice", "BlockingFleet", "BlockingSession", "BrokerUnavailable", "Budget",
+    "CallHeld", "ConfigError", "Event", "Fleet", "FleetloreError", "InvalidEvent", "MemoryItem", "ModelUnavailable",
+    "NotOpen", "Pattern", "Session", "StackError", "StoreUnavailable", "__version__", "current_session", "metrics",
+    "redact", "tool",
+]  # fmt: skip
 
 _NAMES_OF = {
     "advice.advice": "Advice",

@@ -21,23 +21,10 @@ PANELS = {
     "Start": ("up",),
     "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
     "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
-    "Run": (
-        "worker",
-        "trainer",
-        "topics",
-        "backfill",
-        "hints",
-        "revoke",
-        "distrust",
-        "decisions",
-        "erase",
-        "export",
-        "export sessions",
-        "export lore",
-        "import lore",
-    ),
+    "Run": ("worker", "trainer", "topics", "backfill", "hints", "revoke", "distrust", "decisions", "erase", "export",
+            "export sessions", "export lore", "import lore"),
     "Check": ("doctor", "uplift", "why", "backtest"),
-}
+}  # fmt: skip
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"
 _WIDTH = 100

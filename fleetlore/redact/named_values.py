@@ -52,20 +52,8 @@ def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) ->
 
 # Suffixes, as in `password_new`.
 AGAIN_WORDS = (
-    "again",
-    "confirm",
-    "repeat",
-    "new",
-    "old",
-    "value",
-    "string",
-    "str",
-    "raw",
-    "text",
-    "b64",
-    "base64",
-    "base",
-)
+    "again", "confirm", "repeat", "new", "old", "value", "string", "str", "raw", "text", "b64", "base64", "base",
+)  # fmt: skip
 _AGAIN = rf"(?:[_-]?(?:[0-9]{{1,2}}|confirmation|{'|'.join(AGAIN_WORDS)}))?"
 # "Password" in Russian, Chinese and Polish.
 FOREIGN = ("\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "has\u0142o")

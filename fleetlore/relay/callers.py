@@ -28,16 +28,9 @@ from fleetlore.wire.events import KINDS, Event, checked_name
 from fleetlore.wire.incoming import incoming, latest_from, of_headers
 
 __all__ = [
-    "NUMBERLESS",
-    "OWN_HEADERS",
-    "BufferFull",
-    "Caller",
-    "Member",
-    "RemoteSessions",
-    "caller_of",
-    "events_of",
+    "NUMBERLESS", "OWN_HEADERS", "BufferFull", "Caller", "Member", "RemoteSessions", "caller_of", "events_of",
     "read_tokens",
-]
+]  # fmt: skip
 
 _AGENT, _TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
 OWN_HEADERS = "fleetlore-"

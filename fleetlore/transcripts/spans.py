@@ -30,19 +30,13 @@ _EVALUATION = "gen_ai.evaluation.result"
 _PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
 _TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
 _ARGUMENTS = (
-    "gen_ai.tool.call.arguments",
-    "gcp.vertex.agent.tool_call_args",
-    "input.value",
-    "traceloop.entity.input",
+    "gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "input.value", "traceloop.entity.input",
     "gen_ai.memory.query.text",
-)
+)  # fmt: skip
 _RESULT = (
-    "gen_ai.tool.call.result",
-    "gcp.vertex.agent.tool_response",
-    "output.value",
-    "traceloop.entity.output",
+    "gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "output.value", "traceloop.entity.output",
     "gen_ai.memory.records",
-)
+)  # fmt: skip
 _GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import session_key
@@ -146,17 +146,9 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def step(self) -> Step:
-        return Step(
-            sequence=0,
-            role="tool",
-            tool=self.tool,
-            call=self.call,
-            error_type=self.error_type,
-            family=self.family,
-            pattern=self.pattern,
-            exact=self.exact,
-            transient=self.transient,
-        )
+        known = asdict(self)
+        del known["calls"]
+        return Step(sequence=0, role="tool", **known)
 
 
 class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
