@@ -78,7 +78,6 @@ class StackFolder:
 
 
 def roles_of(data: Path) -> dict[str, str]:
-    """Return the endpoints' URLs of a running stack."""
     return dict(orjson.loads((data / STACK_FILE).read_bytes()).get("metrics", {}))
 
 

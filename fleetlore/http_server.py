@@ -340,7 +340,6 @@ def server(
     certificate: Path | None = None,
     key: Path | None = None,
 ) -> uvicorn.Server:
-    """Make the server of an application."""
     gate = Gate((limits or HttpLimits()).within_open_files())
     for each in listening:
         each.gate = gate

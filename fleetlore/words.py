@@ -23,12 +23,11 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
 
 
 def names_of(text: str) -> set[str]:
-    """Return lower-case names, and the parts of dotted ones."""
     return set(NAME.findall(text.lower()))
 
 
 def words(text: str, kind: re.Pattern[str] = PART) -> list[str]:
-    """Return words in lower case. `cars_data` and `carsData` have two parts each."""
+    """`cars_data` and `carsData` have two parts each."""
     return [word.casefold() for word in kind.findall(_CAMEL_CASE.sub(" ", text))]
 
 
@@ -38,5 +37,4 @@ def parts_of(name: str) -> list[str]:
 
 
 def count(number: int, noun: str) -> str:
-    """Return 1 session, 12 sessions, 1,200 sessions."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -41,8 +41,6 @@ Key = tuple[str, ...]
 
 
 class Conversation:
-    """One session, and its messages."""
-
     def __init__(self, owner: Key, session: Session, now: float) -> None:
         self.owner = owner
         self.session = session

@@ -47,7 +47,6 @@ _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _ENCODINGS = ("", "identity", "gzip", "deflate", "zlib", "zstd")
 _PROTOBUF = "application/x-protobuf"
-# Characters of an error in an answer.
 _SHOWN = 200
 _SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
@@ -223,7 +222,6 @@ async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _MAX_BODY)])
     for kind, name in (("trace", "Trace"), ("logs", "Logs")):
-        # Without deserializers the bytes are read like those over HTTP.
         handler = grpc.unary_unary_rpc_method_handler(_exporter(traces, logs=kind == "logs"))
         handlers = grpc.method_handlers_generic_handler(_SERVICE.format(kind, name), {"Export": handler})
         server.add_generic_rpc_handlers((handlers,))

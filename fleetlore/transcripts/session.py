@@ -1,18 +1,16 @@
 """Collect a session of a foreign log from its messages, and turn it into events.
 
-Messages may have the form of any known maker. Those and parts of no known form are counted.
+A call and its result by maker, with `/` between them:
 
-| maker | a call | its result |
-| --- | --- | --- |
-| OpenAI chat | `tool_calls` or `function_call` of a message | a message of role `tool` or `function` |
-| OpenAI responses | an item `function_call` | an item `function_call_output` |
-| Anthropic | a part `tool_use` | a part `tool_result` |
-| Gemini | a part `functionCall` | a part `functionResponse` |
-| Bedrock | a part `toolUse` | a part `toolResult` |
-| LangChain | `tool_calls` of a message of type `ai` | a message of type `tool` |
-| Vercel AI SDK | a part `tool-call` | a part `tool-result`; or both in a part `tool-<name>` |
-| pydantic-ai | a part of kind `tool-call` | a part of kind `tool-return` or `retry-prompt` |
-| OpenTelemetry | a part `tool_call` | a part `tool_call_response` |
+- OpenAI chat: `tool_calls` or `function_call` of a message / a message of role `tool` or `function`
+- OpenAI responses: an item `function_call` / an item `function_call_output`
+- Anthropic: a part `tool_use` / a part `tool_result`
+- Gemini: a part `functionCall` / a part `functionResponse`
+- Bedrock: a part `toolUse` / a part `toolResult`
+- LangChain: `tool_calls` of a message of type `ai` / a message of type `tool`
+- Vercel AI SDK: a part `tool-call` / a part `tool-result`; or both in a part `tool-<name>`
+- pydantic-ai: a part of kind `tool-call` / a part of kind `tool-return` or `retry-prompt`
+- OpenTelemetry: a part `tool_call` / a part `tool_call_response`
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ class LoggedSession:
         events, times: (kind, data) without start and end, and their Unix seconds, or empty.
         written: time of its file.
         unanswered: calls without a result.
-        left_out: numbers of other parts that are no events, by reason.
+        left_out: other parts that are no events, by reason.
     """
 
     session: str

@@ -61,7 +61,6 @@ class DeadLetterRecord:
         topic, partition, offset: of its source record.
         size, sha256: of the whole value.
         cut: which of `value`, `key` and `headers` are not whole.
-        redriven: times it was sent back before.
     """
 
     place: str
@@ -139,7 +138,6 @@ def dead_letter(
 
 
 def mark(letter: DeadLetterRecord, to: str) -> RawRecord:
-    """Return the record that says that `letter` was sent back."""
     partition = int(letter.place.partition(":")[0])
     return RawRecord(to, partition, None, b"", [(_MARK, letter.place.encode())])
 

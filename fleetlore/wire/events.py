@@ -2,14 +2,12 @@
 
 An event's id is made of tenant, agent, session and `sequence`, so an event sent twice is the same event.
 
-| kind | content |
-| --- | --- |
-| `session.started` | goal, task, place |
-| `action` | a tool call begins (optional; a `Fleet` sends none) |
-| `outcome` | a tool call ended: tool, arguments, result or error, duration; advice given, withheld; adapter |
-| `message` | the text of a person or the model between calls |
-| `session.ended` | success, failure or unknown, and a reward where the environment gave one |
-| `feedback` | a later correction of the verdict, on a topic of its own; the agent is the one who gives it |
+- `session.started`: goal, task, place
+- `action`: a tool call begins (optional; a `Fleet` sends none)
+- `outcome`: a tool call ended: tool, arguments, result or error, duration; advice given, withheld; adapter
+- `message`: the text of a person or the model between calls
+- `session.ended`: success, failure or unknown, and a reward where the environment gave one
+- `feedback`: a later correction, on a topic of its own; the agent is the one who gives it
 
 A Kafka record is one event, or a JSON array of events of one partition, because a stream processor pays per record.
 CloudEvents' Kafka binding has no batch mode, so arrays have another content type.
@@ -41,7 +39,6 @@ ADAPTER = "fleetlore.adapter"
 GOAL = "fleetlore.goal"
 TASK = "fleetlore.task"
 PLACE = "fleetlore.place"
-# Hash of the user for whom a session acts (`user_hash`).
 USER = "fleetlore.user"
 CONVERSATION = "gen_ai.conversation.id"
 OUTCOME = "fleetlore.outcome"

@@ -25,7 +25,6 @@ LOOP = "loop"
 NAMED_BACKERS = 8
 # Before the names that worked, in the title of a recovery.
 INSTEAD_OF = " — instead"
-# Begins the title of a way that solved a task.
 HOW_TO = "How to: "
 
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
@@ -221,7 +220,7 @@ class Hint(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
         author: a principal that the operator vouches for.
         written, until: Unix seconds; `until` is 0 for no end.
         before: words of the tool or the arguments; it is shown before a call that holds all of them.
-        after: it is shown after a failure of this class or pattern, or with these words in its error or tool.
+        after: class or pattern of a failure after which it is shown, or words in its error or tool.
         tool, place, task: exact names, or empty for any.
         replaces: id of the memory item that agents are then not shown.
     """

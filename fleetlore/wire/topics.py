@@ -23,7 +23,6 @@ class TopicSpec:
 
     Attributes:
         key: meaning of a record's key, or `-` if only its partition matters.
-        holds: the value, for the documentation.
         partitions: None for the setting.
         keyed: more partitions would split the records of a key.
     """
@@ -41,7 +40,6 @@ class TopicSpec:
         return "compacted" if self.compacted else f"{self.retention_days} days"
 
     def configs(self, replication: int) -> dict[str, str]:
-        """Return the broker's settings."""
         stated = {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),

@@ -75,14 +75,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     Attributes:
         role: `tool` for a call, or else the speaker (`user`, `assistant`, …), with the text in `result`.
-        arguments: JSON or text, at most `MAX_TEXT` characters.
-        result: at most `MAX_TEXT` characters, or `MAX_SCHEMA` if it lists a schema.
+        arguments, result: at most `MAX_TEXT` characters, of a result that lists a schema `MAX_SCHEMA`.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`), or "" for a message.
         family, pattern, exact: ids of the failure at its three levels (`pattern`: class), or None if the call worked.
         template: the masked text of the error, or "".
         about: the names in the call that the error is about, in lower case and sorted.
         advice, withheld: ids of the lore shown before the call, and withheld by the holdout.
-        adapter: version that the agent ran.
         loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) with this call, or None.
         mark: stands for the whole arguments and result in the detection of loops
             (`fleetlore.fingerprint.loops.mark_of`).
@@ -168,7 +166,6 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     Attributes:
         session: a claim is about the sender's own session, other feedback about every session with this id.
-        time: event time, in Unix seconds.
         by: the agent or person who gave it.
         claimed: it came among the agents' events. Other feedback counts first.
     """
@@ -192,13 +189,11 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """One session, or one part of a long one.
 
     Attributes:
-        part: 0 for the first, and nearly always only, part.
         started, ended: first and latest event time, in Unix seconds.
         arrived: when the broker got its newest event, or 0 in records of earlier releases.
         ending: by its own or its environment's word, or `continued` if it was closed without an end.
-        events: number of events it was made from.
-        missing: number of events that never arrived.
-        gaps: their ranges [from, to) of sequences before the last event.
+        events, missing: numbers of events that it was made from, and that never arrived.
+        gaps: ranges [from, to) of missing sequences before the last event.
         place, user: where it acts, and the hash of the user it acts for, by its own statement, or "".
         guard: the first rule by name that it broke by the environment's word, or "".
         left_out: calls that are not among the steps of a digest, of the most frequent kinds.
@@ -331,11 +326,10 @@ def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, 
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether a session succeeded, how sure that is, and who says so.
+    """Whether a session succeeded, and who says so.
 
     Attributes:
         probability: of success, 0..1; 0.5 if the judge abstained.
-        version: of the judge.
         by: the person who gave feedback.
     """
 
