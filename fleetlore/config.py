@@ -51,26 +51,22 @@ def _setting(default: Any, doc: str, within: str = "", *, secret: bool = False) 
 class Settings:
     broker: str = _setting("127.0.0.1:9092", "Kafka bootstrap servers, `host:port[,host:port]`")
     relay: str = _setting(
-        "",
-        "address of a `fleetlore relay` that agents reach in place of the brokers: `unix:PATH` or "
-        "`http(s)://HOST:PORT`; empty: none",
+        "", "address of a `fleetlore relay` in place of the brokers: `unix:PATH` or `http(s)://HOST:PORT`; empty: none"
     )
     relay_token: str = _setting("", "an agent's token there", secret=True)
     kafka_security_protocol: str = _setting("PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`")
     kafka_sasl_mechanism: str = _setting("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`")
     kafka_sasl_username: str = _setting("", "user of PLAIN and SCRAM")
     kafka_sasl_password: str = _setting("", "its password", secret=True)
-    kafka_sasl_token: str = _setting(
-        "", "`module:function` without arguments that returns a new token for OAUTHBEARER; it may block"
-    )
+    kafka_sasl_token: str = _setting("", "`module:function` that returns a new token for OAUTHBEARER; it may block")
     kafka_ssl_ca_location: str = _setting(
-        "", "file with the certificates that may sign a broker's (PEM); empty: those of the system"
+        "", "file with the certificates that may sign a broker's (PEM); empty: the system's"
     )
     kafka_ssl_certificate_location: str = _setting("", "file with this client's certificate (PEM), for mTLS")
     kafka_ssl_key_location: str = _setting("", "file with its key (PEM); empty: it is in the certificate's file")
     kafka_ssl_key_password: str = _setting("", "password of that key", secret=True)
     kafka_ssl_endpoint_identification: str = _setting(
-        "https", "`https`: a broker's certificate must be for the name it is reached by; `none`: any that is signed"
+        "https", "`https`: a broker's certificate must be for its host name; `none`: any that is signed"
     )
     milvus: str = _setting("http://127.0.0.1:19530", "address of Milvus")
     milvus_token: str = _setting("", "token of Milvus or Zilliz, `user:password` or an API key", secret=True)
@@ -79,54 +75,48 @@ class Settings:
     partitions: int = _setting(4, "partitions of a topic that is created", "(0, inf)")
     replication: int = _setting(1, "replicas of a topic that is created; 3 in production", "(0, inf)")
     session_timeout_seconds: float = _setting(
-        45.0, "after this long without a heartbeat a worker's partitions move", "(0, inf)"
+        45.0, "time without a heartbeat after which a worker's partitions move", "(0, inf)"
     )
     fetch_wait_ms: int = _setting(
         5000,
-        "how long the broker may hold a fetch open while there is nothing new; Kafka answers at once when there is. "
-        "50 on the embedded broker, which answers late",
+        "how long the broker may hold a fetch open without news; 50 on the embedded broker, which answers late",
         "(0, inf)",
     )
     metrics_host: str = _setting("127.0.0.1", "address the metrics endpoint listens on; 0.0.0.0 in a container")
     metrics_port: int = _setting(0, "port of the metrics endpoint; 0 picks a free one")
     silent_seconds: float = _setting(
-        600.0, "event time without an event after which a session is closed as continued", "(0, inf)"
+        600.0, "event time without an event that closes a session as continued", "(0, inf)"
     )
     drain_seconds: float = _setting(
         20.0,
-        "after SIGTERM, how long a running batch may take before it is left to the next worker; with 5 s to commit and "
-        "leave, it stays below the 30 s after which Kubernetes kills",
+        "after SIGTERM, how long a running batch may take; with 5 s to commit it stays below the 30 s of Kubernetes",
         "(0, inf)",
     )
     breaker_run_records: int = _setting(
         100,
-        "bad records in a row, from more than one sender and over at least two minutes, after which a topic stops",
+        "bad records in a row, of several senders and over at least two minutes, after which a topic stops",
         "(0, inf)",
     )
     holdout_share: float = _setting(
-        0.05,
-        "share of recalled memory items that a session is not shown, drawn at random, to measure what an item is "
-        "worth; "
-        "0 shows all",
-        "[0, 1]",
+        0.05, "share of recalled memory items that a session is not shown, at random, to measure their worth", "[0, 1]"
     )
     hold: str = _setting(
         "sure",
-        "calls that an agent's frameworks hold once, with what is known in place of a result: `off` none, `sure` those "
-        "that will fail by all that is known, `always` all that advice warns of",
+        "calls that are held once and answered with what is known: `off` none, `sure` those that will fail by all "
+        "that is known, `always` all that advice warns of",
     )
     item_half_life_seconds: float = _setting(
-        HALF_LIFE_SECONDS, "event time after which the evidence for a memory item counts for half", "(0, inf)"
+        HALF_LIFE_SECONDS, "event time after which an item's evidence counts for half", "(0, inf)"
     )
     mask_personal: tuple[str, ...] = _setting(
         (),
-        "regions of an agent's end users, comma-separated as `US,DE`, or `anywhere`: what names them by its form is "
-        "masked before an event leaves the agent (extra `personal`); empty: secrets alone",
+        "regions of an agent's end users, as `US,DE`, or `anywhere`: what names them by its form is masked in the "
+        "agent (extra `personal`); empty: secrets alone",
     )
     replica_mb: float = _setting(
         50.0,
-        "memory in MB, estimated, that an agent gives to lore: that of its own tools first, and then the best backed; "
-        "`session.recall` finds the rest in the store",
+        "memory in MB, estimated, for an agent's lore: of its own tools first, then the best backed; `session.recall`"
+        " finds the rest in the store",
         "(0, inf)",
     )
     llm_url: str = _setting(
@@ -146,38 +136,36 @@ class Settings:
     )
     trainer_cpu_share: float = _setting(
         0.25,
-        "share of a core that the trainer may use; of more sessions than it can learn it learns a sample. "
-        "1 on a machine of its own",
+        "share of a core for the trainer, which learns a sample of more sessions; 1 on a machine of its own",
         "(0, inf)",
     )
     adapters_dir: str = _setting("", "folder where the trainer keeps the versions it published")
     canary_share: float = _setting(
         0.0,
-        "share of the principals whose language models try a new policy adapter first; 0 switches this off, as "
-        "fleets of less than 40 principals should",
+        "share of the principals whose language models try a new policy adapter first; 0, as with less than 40 "
+        "principals: none",
         "[0, 1)",
     )
     signing_key: str = _setting("", "file of the trainer's Ed25519 private key (PEM)")
     weights_storage: str = _setting(
         "",
-        "shared folder or object store, `file:///…` or `s3://…` (extra `s3`), for adapter weights above 512 KiB; the "
-        "trainer writes there and agents read below it; empty: such versions are neither published nor loaded",
+        "shared folder or object store, `file:///…` or `s3://…` (extra `s3`), for adapter weights above 512 KiB; "
+        "empty: such versions are neither published nor loaded",
     )
     public_key: str = _setting(
         "",
-        "Ed25519 public keys, in base64 and comma-separated, whose adapters agents and trainer accept; a key may "
-        "revoke those after it; empty: an agent runs without the call model",
+        "Ed25519 public keys, in base64 and comma-separated, whose adapters are accepted; a key may revoke those "
+        "after it; empty: an agent runs without the call model",
     )
     console_token: str = _setting(
         "",
-        "who may open the console off loopback, comma-separated as `NAME:ROLE:TOKEN`; the role is `viewer` or "
-        "`operator`, and a token alone is a viewer's; empty: a new viewer's token at each start, printed",
+        "who may open the console off loopback, comma-separated as `NAME:ROLE:TOKEN`, role `viewer` or `operator`; a "
+        "token alone is a viewer's; empty: a new viewer's token at each start, printed",
         secret=True,
     )
     console_proxies: tuple[str, ...] = _setting(
         (),
-        "addresses or networks of proxies that authenticate, comma-separated: the console takes the user from their "
-        "header `X-Forwarded-User`, and from nobody else's",
+        "networks of proxies that authenticate, comma-separated: the console believes their `X-Forwarded-User` alone",
     )
     console_operators: tuple[str, ...] = _setting(
         (), "users of these proxies who may act on the console, comma-separated; all others may only look"
@@ -191,25 +179,24 @@ class Settings:
     )
     quorum: int = _setting(
         2,
-        "principals whose calls with a value must have worked before others are shown it; 1 where all agents have one "
-        "owner, as `fleetlore up` sets it",
+        "principals whose calls with a value must have worked before others are shown it; 1 where all agents have one"
+        " owner",
         "[1, inf)",
     )
     review: tuple[str, ...] = _setting(
         ("off",),
-        "lessons that a worker publishes as *proposed*, so that agents are shown them only after a person has approved "
-        "them: `off` none, `risky` those whose calls change things outside, `all`; of single tenants as "
-        "`risky,shop=all`",
+        "new lessons that wait as *proposed* for a person's approval: `off` none, `risky` those whose calls change "
+        "things outside, `all`; of single tenants as `risky,shop=all`",
     )
     closed_tools: tuple[str, ...] = _setting(
         (),
-        "tools of systems that you run, comma-separated, `*` for any part of a name: what a quorum received from them "
-        "may be shown. SQL is one of them; all else may hold texts of strangers",
+        "tools of systems that you run, comma-separated, `*` for any part of a name: what a quorum received from them"
+        " may be shown, as from SQL; all else may hold texts of strangers",
     )
     state_dir: str = _setting(
         "~/.local/state/fleetlore",
-        "folder where an agent's host keeps the newest adapter epochs it has seen, so that a restart cannot be led "
-        "back to an older version; empty: not kept",
+        "folder where an agent's host keeps the newest adapter epochs, so that a restart cannot be led back to an "
+        "older version; empty: not kept",
     )
 
     def __post_init__(self) -> None:
