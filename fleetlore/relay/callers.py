@@ -23,9 +23,8 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.limits import Shares
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire import events as names
-from fleetlore.wire.decode import read_json
+from fleetlore.wire.decode import incoming, latest_from, of_headers, read_json
 from fleetlore.wire.events import KINDS, Event, checked_name
-from fleetlore.wire.incoming import incoming, latest_from, of_headers
 
 __all__ = [
     "NUMBERLESS", "OWN_HEADERS", "BufferFull", "Caller", "Member", "RemoteSessions", "caller_of", "events_of",

@@ -15,7 +15,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.stats import stable_hash, user_hash
-from fleetlore.wire.incoming import FEEDBACK, STARTED, Incoming
+from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming
 from fleetlore.wire.principals import principal_of, review_key, session_key
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge import SessionState

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
-from fleetlore.wire.incoming import FEEDBACK
+from fleetlore.wire.decode import FEEDBACK
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from models.judge import JudgeChain

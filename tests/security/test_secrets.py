@@ -11,7 +11,7 @@ from benchmarks.secrets import Planted
 from benchmarks.security import corpora
 from fleetlore.redact.redact import may_hold_secret, redact
 from fleetlore.redact.values import redact_value
-from fleetlore.wire.incoming import MESSAGE, OUTCOME, Data, Incoming
+from fleetlore.wire.decode import MESSAGE, OUTCOME, Data, Incoming
 from streams.stages.s1_sessions.parse import clean
 from tests.rows import for_each
 

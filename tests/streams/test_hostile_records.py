@@ -16,8 +16,8 @@ from benchmarks.cloudevents import to_cloudevent
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import MAX_HEADERS_BYTES, DeadLetterRecord, RawRecord, dead_letter, read_dead_letter
+from fleetlore.wire.decode import ENDED, OUTCOME, STARTED
 from fleetlore.wire.events import Event
-from fleetlore.wire.incoming import ENDED, OUTCOME, STARTED
 from fleetlore.wire.principals import SIGNED_BY, Principals
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
 from sinks.metrics import Metrics

@@ -21,9 +21,20 @@ from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.named_values import REDACTED
 from fleetlore.redact.redact import redact, suspects
 from fleetlore.redact.values import whole_tokens
-from fleetlore.wire.decode import json_reader, mended_json, read_json
+from fleetlore.wire.decode import (
+    OUTCOME,
+    STARTED,
+    Incoming,
+    incoming,
+    invalid,
+    json_reader,
+    latest_from,
+    mended_json,
+    of_headers,
+    read_json,
+    refusal,
+)
 from fleetlore.wire.events import MAX_EVENT_BYTES
-from fleetlore.wire.incoming import OUTCOME, STARTED, Incoming, incoming, invalid, latest_from, of_headers, refusal
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from fleetlore.wire.incoming import Incoming
+from fleetlore.wire.decode import Incoming
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.open_session import OpenSession
 

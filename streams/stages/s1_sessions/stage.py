@@ -18,7 +18,7 @@ from math import inf
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.recall.search import row_id
-from fleetlore.wire.incoming import FEEDBACK, Data, Incoming
+from fleetlore.wire.decode import FEEDBACK, Data, Incoming
 from fleetlore.wire.principals import Principals, principal_of, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode

@@ -13,8 +13,8 @@ from fleetlore.calls.call import text_of
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.decode import Data
 from fleetlore.wire.events import finite
-from fleetlore.wire.incoming import Data
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
 from models.memory.bottom_k import BADLY, WELL

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fleetlore.wire.decode import MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.events import Event
-from fleetlore.wire.incoming import MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import DIGEST_BYTES, Trajectory
 from streams.stages.s1_sessions.open_session import OpenSession

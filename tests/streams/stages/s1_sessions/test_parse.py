@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from benchmarks.cloudevents import encode_record, to_cloudevent
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as ev
+from fleetlore.wire.decode import Incoming
 from fleetlore.wire.events import BATCH_HEADERS, CONTENT_TYPE, EVENT_TYPE, MAX_EVENT_BYTES, Event
-from fleetlore.wire.incoming import Incoming
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Record

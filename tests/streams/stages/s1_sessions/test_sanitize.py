@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.redact.redact import redact
-from fleetlore.wire.incoming import MESSAGE, OUTCOME, STARTED, Data, Incoming
+from fleetlore.wire.decode import MESSAGE, OUTCOME, STARTED, Data, Incoming
 from streams.stages.s1_sessions.parse import clean
 
 TOKEN = "ghp_" + "a1B2" * 9

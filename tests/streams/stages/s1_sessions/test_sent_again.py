@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from fleetlore.wire.incoming import ENDED, OUTCOME, STARTED, Data, Incoming
+from fleetlore.wire.decode import ENDED, OUTCOME, STARTED, Data, Incoming
 from streams.stages.s1_sessions.open_session import OpenSession
 
 NOW = 1_767_225_600.0

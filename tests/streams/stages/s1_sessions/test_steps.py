@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fleetlore.clock import SystemClock
-from fleetlore.wire.incoming import Data
+from fleetlore.wire.decode import Data
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, encode
 from models.memory.pattern_state import Observation, Subject
