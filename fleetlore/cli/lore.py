@@ -13,6 +13,7 @@ from fleetlore.cli.shared import Columns, Limit, Reader, ask, command, moment, p
 from fleetlore.stats import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
 from fleetlore.stats import health as health_of
 from fleetlore.wire.lore import PATTERN_LEVELS, ItemKind, Level, MemoryItem, Pattern
+from fleetlore.words import count
 
 if TYPE_CHECKING:
     from fleetlore.recall.index import LoreIndex
@@ -130,7 +131,7 @@ def patterns(
     tools = tools_of(known)
     if pattern_id is not None:
         pattern = _one(known, pattern_id, "pattern")
-        _show_pattern(pattern, tools.get(pattern.tool), reader.json)
+        _show_pattern(reader, pattern, tools.get(pattern.tool))
         return
     chosen = [each for each in known if each.level == level and tool in (None, each.tool)]
     if search is None:
@@ -201,7 +202,7 @@ def items(
         chosen = [each for each in read_lore(reader).items.values() if kind in (None, each.kind)]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
-        _show_item(_one(chosen, item_id, "item"), reader.json)
+        _show_item(reader, _one(chosen, item_id, "item"))
         return
     print_list(
         reader,
@@ -232,10 +233,7 @@ def _one(entries: Sequence[T], beginning: str, what: str) -> T:
     return found[0]
 
 
-def _show_pattern(pattern: Pattern, tool: Pattern | None, json: bool) -> None:
-    if json:
-        print_json(asdict(pattern))
-        return
+def _show_pattern(reader: Reader, pattern: Pattern, tool: Pattern | None) -> None:
     facts: dict[str, Any] = {
         "id": pattern.id,
         "level": pattern.level,
@@ -246,26 +244,24 @@ def _show_pattern(pattern: Pattern, tool: Pattern | None, json: bool) -> None:
         "met by": _backed(pattern.sessions, pattern.agents),
         "last seen": moment(pattern.last_seen),
     }
-    typer.echo(f"{safe(_said(pattern, None))}\n")
-    _print_facts(facts)
+    _show(reader, pattern, safe(_said(pattern, None)), facts)
 
 
 def _backed(sessions: int, agents: int) -> str:
-    from fleetlore.words import count
-
     return f"{count(sessions, 'session')}, {count(agents, 'agent')}"
 
 
-def _print_facts(facts: dict[str, Any]) -> None:
+def _show(reader: Reader, entry: MemoryItem | Pattern, title: str, facts: dict[str, Any]) -> None:
+    if reader.json:
+        print_json(asdict(entry))
+        return
+    typer.echo(f"{title}\n")
     for name, value in facts.items():
         if value:
             typer.echo(f"{name:<10} {safe(str(value))}")
 
 
-def _show_item(item: MemoryItem, json: bool) -> None:
-    if json:
-        print_json(asdict(item))
-        return
+def _show_item(reader: Reader, item: MemoryItem) -> None:
     facts: dict[str, Any] = {
         "id": item.id,
         "kind": item.kind,
@@ -279,8 +275,8 @@ def _show_item(item: MemoryItem, json: bool) -> None:
         "last seen": moment(item.last_seen),
         "version": item.version,
     }
-    typer.echo(f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}\n")
-    _print_facts(facts)
+    title = f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}"
+    _show(reader, item, title, facts)
 
 
 def read_lore(reader: Reader) -> LoreIndex:
