@@ -123,7 +123,7 @@ def check_address(address: str) -> None:
 class Cluster:
     """Bootstrap servers, with the settings `FLEETLORE_KAFKA_*`. Its `str()` is the address; its `repr()` has no secret.
 
-    Raises ConfigError: settings are missing, contradict each other, or name an unusable file or function.
+    Raises ConfigError: settings are missing, contradictory or unusable.
     """
 
     address: str

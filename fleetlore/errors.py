@@ -32,7 +32,7 @@ class ConfigError(FleetloreError):
 
 
 class NotOpen(FleetloreError):
-    """A fleet or session is used outside its `with` block, in a forked process, or after its event loop has ended."""
+    """Used outside a fleet's or session's `with` block, in a forked process, or after its event loop's end."""
 
 
 class CallHeld(FleetloreError):
@@ -40,7 +40,7 @@ class CallHeld(FleetloreError):
 
 
 class _WithReason(FleetloreError):
-    """An error with a `reason` from a bounded set (a metric label) and a `detail`."""
+    """An error with a `reason` from a bounded set (a metric label)."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

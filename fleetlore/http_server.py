@@ -105,7 +105,7 @@ class Slot(socket.socket):
 
 
 class _Budget:
-    """A bound of which one client may use `_SHARE`."""
+    """A bound; one client may use `_SHARE` of it."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -228,7 +228,7 @@ _Phase = Literal["new", "headers", "body", "work", "answer"]
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection with a time limit for each of the client's phases."""
+    """uvicorn's connection with a time limit for each phase."""
 
     def __init__(self, gate: Gate, **given: Any) -> None:
         super().__init__(**given)

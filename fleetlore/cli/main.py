@@ -1,7 +1,7 @@
 """Run the command `fleetlore`.
 
 Other packages add commands through the entry-point group `fleetlore.commands`: `up`, or `adapters.rollback`, is a
-function `register(app: typer.Typer) -> None`. Every start calls it, so it imports heavy modules inside the command.
+function `register(app: typer.Typer) -> None`. Every start calls it, so heavy imports belong in the command.
 
 Exit codes: 0 done, 1 an error explained in one line, 2 wrong usage, 3 differences remain, 130 interrupted.
 """

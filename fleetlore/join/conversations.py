@@ -1,7 +1,7 @@
 """Keep a session for each conversation with a model, and record each of its calls once.
 
-A conversation is known by its client's name for it, or by what it continues: the ids of its calls, or the response
-before. Any other request begins one, unless one with the same beginning waits for its second turn.
+A conversation is known by its client's name for it, or by the ids of its calls or the response before. Any other
+request begins one, unless one with the same beginning waits for its second turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 600.0
 _MOST = 10_000
-# Limit of a caller's conversations: characters of ids, arguments and advice, and bytes of their objects.
+# Limit for a caller: characters of ids, arguments and advice, and bytes of their objects.
 _MOST_BYTES = 32 * 1024 * 1024
 _ENTRY_BYTES = 512
 # A longer conversation passes unread: this many turns, calls and results take 20 ms of the event loop.
@@ -160,7 +160,7 @@ class Conversations:
         self._grow(conversation, conversation.size - before)
 
     def end(self, tenant: str, agent: str, name: str, outcome: Outcome, reward: float | None) -> bool:
-        """Report how the conversation of this name ended. Return False if there is none."""
+        """Report how the conversation of this name ended. Return whether there is one."""
         found = self._found.get((tenant, agent, "name", name))
         if found is None:
             return False
@@ -245,7 +245,7 @@ class SessionCalls:
         self._lock = Lock()
 
     def told(self, dialect: Dialect, body: Body) -> tuple[Body, Conversation | None]:
-        """Return a copy of a request with advice, or the request itself outside of a session or if it is malformed."""
+        """Return a copy of a request with advice, or the request itself if it is malformed or outside of a session."""
         session = current_session()
         if session is None:
             return body, None

@@ -4,8 +4,8 @@
     with fleet.session(goal):
         litellm.completion(…)
 
-A callback can change the request of an asynchronous call. A blocking one shows it the body in the provider's form,
-which is read if it is OpenAI's or Anthropic's.
+A callback can change an asynchronous request. A blocking one shows it the body in the provider's form, which is read if
+it is OpenAI's or Anthropic's.
 """
 
 from __future__ import annotations

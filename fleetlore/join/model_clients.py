@@ -4,8 +4,8 @@
     with fleet.session(goal):
         client.chat.completions.create(…)
 
-Requests are read where the SDKs let subclasses change them. So streams, parsed and raw answers, and copies of the
-client (`with_options`) are joined, too.
+Requests are read where the SDKs let subclasses change them: streams, parsed and raw answers, and copies of the client
+(`with_options`) are joined, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find and mask personal data by its form: e-mail, phone, card, IBAN, national id, IP address.
 
-Check digits are verified. A word before a number can mark it as an order or version, which is ignored, or as a phone
-number. Names of persons have no form and are not found.
+Check digits are verified. A word before a number can mark it as an order or version, or as a phone number. Names of
+persons have no form and are not found.
 """
 
 from __future__ import annotations

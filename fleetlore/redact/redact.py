@@ -119,7 +119,7 @@ _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
     "client|consumer)[_-]?)"
 ).replace("i", "[i\u0131]\u0307?")
-# As long as base64: "basic authentication" is common.
+# "basic authentication" is common, so only as long as base64.
 _BLANK = r"(?:\\u00[0-9a-f]{2}|\\[bfnrt]|\s)+"
 _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]))"
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {

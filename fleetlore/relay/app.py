@@ -48,9 +48,9 @@ _MOST_AGENTS = 1024
 def relay_app(
     fleets: Mapping[str, Fleet], tokens: Tokens | None = None, providers: Mapping[str, str] | None = None
 ) -> Starlette:
-    """Make the ASGI application.
+    """Make the ASGI application. Enter the fleets, one a tenant, before it runs.
 
-    Enter the fleets, one a tenant, before it runs. `tokens`: None on loopback, where callers name themselves.
+    `tokens`: on loopback None, and callers name themselves.
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 

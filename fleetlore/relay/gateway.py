@@ -1,6 +1,6 @@
 """Forward model requests to their provider, record their tool calls, and add the fleet's advice.
 
-What cannot be parsed, or causes an error here, passes unchanged.
+Requests that cannot be parsed, or cause an error here, pass unchanged.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _is_news(fleet: Fleet, event: Event) -> bool:
 
 
 class _Mirror:
-    """Left-out lore is replaced by a tombstone, so that no agent keeps an earlier version."""
+    """Tombstones replace left-out lore, so that no agent keeps an earlier version."""
 
     def __init__(self, fleet: Fleet, names: tuple[str, ...]) -> None:
         self._names = {topic(fleet.tenant, name): name for name in names}
@@ -211,7 +211,7 @@ class _Part:
         self.end = 0
         self._newest: dict[bytes, int] = {}
         self._offsets: list[int] = []
-        # None for records with a newer one.
+        # A record with a newer one is None.
         self._records: list[tuple[bytes, bytes | None] | None] = []
         self._deleted: deque[tuple[float, bytes, int]] = deque()
         self._left_out: deque[tuple[bytes, int]] = deque()

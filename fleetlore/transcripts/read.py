@@ -59,7 +59,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
 def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     """Read sessions of chat messages: a session a line, or an array of sessions (tau-bench, LangSmith).
 
-    A session is a list of messages, or an object that has one under `messages` or `traj`, and perhaps `id`, `task` or
+    A session is a list of messages, or an object with one under `messages` or `traj`, and perhaps `id`, `task` or
     `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or `outcome`.
     """
     lines = lines_of(path)

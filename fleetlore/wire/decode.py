@@ -109,10 +109,9 @@ def _reader(form: Literal["json", "msgpack"], kind: Any) -> Callable[[Any], Any]
 
 
 def rewritten(given: bytes, changed: Any) -> bytes:
-    """Return the JSON text `given` with the changes made to its value from `read_json`, or unchanged if nested too
-    deep.
+    """Return the JSON text `given` with the changes made to its value from `read_json`; unchanged if nested too deep.
 
-    Members of objects may be added and replaced; elements be replaced, and added at one end of a list.
+    Members may be added and replaced; elements replaced, and added at one end of a list.
     """
     before = read_json(given)
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it

@@ -2,9 +2,9 @@
 
 A principal is the part of an agent's name before the first colon: `support:1` and `support:2` count once. A worker with
 a key accepts only records that a principal signed with a key derived from it, of that principal's agents. A relay signs
-as `*`: it has told its callers apart by their tokens.
+as `*`: tokens tell its callers apart.
 
-Senders choose session ids, so a session is named by its principal and its id: no other principal can write into it.
+Senders choose session ids, so a principal and an id name a session: no other principal can write into it.
 """
 
 from __future__ import annotations

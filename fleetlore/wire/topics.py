@@ -23,7 +23,7 @@ class TopicSpec:
 
     Attributes:
         key: meaning of a record's key, or `-` if only its partition matters.
-        partitions: None for the setting.
+        partitions: default: the setting.
         keyed: more partitions would split the records of a key.
     """
 
@@ -117,7 +117,7 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )
 NAMES = frozenset(spec.name for spec in TOPICS)
-# Topics of adapter versions, in the order in which a relay is asked for them.
+# Adapter versions, in the order in which a relay is asked for them.
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 

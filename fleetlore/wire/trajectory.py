@@ -241,16 +241,16 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def claim(self) -> int:
-        """Rank among sessions of one principal under one id: the first to begin has the greatest claim.
+        """Rank among sessions of one principal under one id: the first to begin has the greatest.
 
-        36 bits of tenths of a second and 6 of the agent's hash: with `revision` still an exact JSON number.
+        36 bits of tenths of a second and 6 of the agent's hash. With `revision` it is still an exact JSON number.
         """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
         return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
 
     @property
     def revision(self) -> tuple[int, float]:
-        """(claim and number of its events in one, time of the correction or 0). The greatest under an id counts."""
+        """(claim and number of its events in one, time of the correction or 0). The greatest counts."""
         return self.claim << 10 | min(self.events, _MOST_EVENTS), self.feedback.time if self.feedback else 0.0
 
     @property
