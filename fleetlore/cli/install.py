@@ -32,16 +32,12 @@ class _Settings(NamedTuple):
 _CLAUDES = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
 _SETTINGS = {
     "claude-code": _Settings(
-        ".claude",
-        "CLAUDE_CONFIG_DIR",
-        "settings.json",
+        ".claude", "CLAUDE_CONFIG_DIR", "settings.json",
         (*_CLAUDES, "PostToolUseFailure", "SubagentStart", "SessionEnd"),
     ),
     "codex": _Settings(".codex", "CODEX_HOME", "hooks.json", _CLAUDES),
     "cursor": _Settings(
-        ".cursor",
-        "",
-        "hooks.json",
+        ".cursor", "", "hooks.json",
         ("sessionStart", "beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse",
          "sessionEnd"),
     ),

@@ -57,11 +57,7 @@ def relay(
     ] = "127.0.0.1:7411",
     tokens: Annotated[
         Path | None,
-        _file(
-            "--tokens",
-            "A line each: token, agent, the tenant if it is not `default`, and `operator` for a person who may write "
-            "hints. Needed off loopback.",
-        ),
+        _file("--tokens", "A line each: token, agent, tenant, `operator` if it may write hints. Needed off loopback."),
     ] = None,
     certificate: Annotated[Path | None, _file("--tls-certificate", "PEM, with its chain. Needed off loopback.")] = None,
     key: Annotated[Path | None, _file("--tls-key", "PEM, of the certificate.")] = None,

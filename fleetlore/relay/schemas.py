@@ -156,22 +156,15 @@ class EventsAnswer(msgspec.Struct):
     repeated: int
     stored: Annotated[
         bool,
-        Meta(
-            description="Whether the broker has all that was sent so far, or refused it as too large (`dropped` of "
-            "`/v1/health`). Until then keep it, and send it again."
-        ),
+        Meta(description="Whether the broker has all that was sent, or refused it as too large. Else send it again."),
     ]
-    relay: Annotated[
-        str, Meta(description="Of this process. Another one knows nothing of what was taken and not stored before.")
-    ]
+    relay: Annotated[str, Meta(description="This process. Another one does not know what was taken and not stored.")]
 
 
 class WaitQuery(msgspec.Struct):
     """Query of operations that record events."""
 
-    wait: Annotated[float, Meta(ge=0, le=30, description="Seconds to wait for the broker to have it; 0 does not.")] = (
-        5.0
-    )
+    wait: Annotated[float, Meta(ge=0, le=30, description="Seconds to wait for the broker to have it.")] = 5.0
 
 
 class EventsQuery(WaitQuery):
@@ -179,10 +172,7 @@ class EventsQuery(WaitQuery):
 
     whole: Annotated[
         bool,
-        Meta(
-            description="The sender keeps its sessions itself, as `Fleet(relay=…)` does: its events are numbered and "
-            "say what was advised, so they are sent on as they are."
-        ),
+        Meta(description="Send events on as they are: the sender keeps its sessions, as `Fleet(relay=…)` does."),
     ] = False
 
 
@@ -199,9 +189,7 @@ class AdviseRequest(_About, kw_only=True):
     tool: str | None = None
     arguments: Any = None
     call_id: str = ""
-    hold: Annotated[
-        bool, Meta(description="Ask whether to answer the call in place of making it; `FLEETLORE_HOLD` decides.")
-    ] = False
+    hold: Annotated[bool, Meta(description="Whether the call may be held: `FLEETLORE_HOLD` decides.")] = False
 
 
 class BriefRequest(_About, kw_only=True):
@@ -241,9 +229,7 @@ class EndRequest(msgspec.Struct, kw_only=True):
 class LoreQuery(msgspec.Struct, kw_only=True):
     """Query of `/v1/lore`."""
 
-    show: Annotated[
-        Literal["patterns", "items", "tools"] | None, Meta(description="Only these; all where it is left out.")
-    ] = None
+    show: Annotated[Literal["patterns", "items", "tools"] | None, Meta(description="Only these. Default: all.")] = None
     tool: Annotated[str | None, Meta(description="Only of this tool.")] = None
     level: Annotated[Level, Meta(description="Of patterns.")] = "class"
     kind: Annotated[ItemKind | None, Meta(description="Of items.")] = None
@@ -282,9 +268,7 @@ class HealthAnswer(msgspec.Struct):
     waiting: Annotated[int, Meta(description="Events in the buffer.")]
     dropped: Annotated[int, Meta(description="Events that were given up.")]
     sessions: Annotated[int, Meta(description="Sessions whose state is held.")]
-    refused: Annotated[
-        dict[str, int], Meta(description="Requests that this process refused and state that it forgot, by reason.")
-    ]
+    refused: Annotated[dict[str, int], Meta(description="Refused requests and forgotten state, by reason.")]
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
