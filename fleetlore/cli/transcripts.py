@@ -111,11 +111,8 @@ class _Found:
         self.last = max(self.last, events[-1].time)
 
     def merge(self, other: _Found) -> None:
-        for name in ("sessions", "events", "calls", "failed", "messages", "unanswered", "unreadable"):
+        for name in set(self.__slots__) - {"first", "last"}:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.left_out += other.left_out
-        self.outcomes += other.outcomes
-        self.masked += other.masked
         self.first = min(self.first or other.first, other.first or self.first)
         self.last = max(self.last, other.last)
 

@@ -42,16 +42,12 @@ class FleetMiddleware(AgentMiddleware):
         return await handler(self._told(request))
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        with self._recorded(request.tool_call, _name(request.tool_call["name"], request.tool)) as call:
-            if isinstance(call, ToolMessage):
-                return call
-            return _ended(call, handler(request))
+        with self._recorded(request) as call:
+            return call if isinstance(call, ToolMessage) else _ended(call, handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        with self._recorded(request.tool_call, _name(request.tool_call["name"], request.tool)) as call:
-            if isinstance(call, ToolMessage):
-                return call
-            return _ended(call, await handler(request))
+        with self._recorded(request) as call:
+            return call if isinstance(call, ToolMessage) else _ended(call, await handler(request))
 
     def _told(self, request: Any) -> Any:
         session = current_session()
@@ -72,11 +68,12 @@ class FleetMiddleware(AgentMiddleware):
         return request.override(system_message=system, messages=messages)
 
     @contextmanager
-    def _recorded(self, call: Any, tool: str) -> Iterator[Action | ToolMessage | None]:
-        session, id = current_session(), call["id"] or ""
+    def _recorded(self, request: Any) -> Iterator[Action | ToolMessage | None]:
+        session, call = current_session(), request.tool_call
         if session is None:
             yield None
             return
+        tool, id = _name(call["name"], request.tool), call["id"] or ""
         session.know_as({tool: call["name"]})
         if (held := session.hold(tool, call["args"])) is not None:
             yield ToolMessage(held.text, tool_call_id=call["id"], name=call["name"], status="error")
