@@ -117,7 +117,7 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )
 NAMES = frozenset(spec.name for spec in TOPICS)
-# Adapter versions, in the order in which a relay is asked for them.
+# Topics of adapter versions, in the order in which a relay is asked for them.
 ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
 
 
