@@ -1,17 +1,24 @@
 """That a newcomer reads advice, that calls are executed, and that a run goes on."""
 
 import asyncio
+import importlib
 import json
 import sys
 from collections.abc import Collection, Iterable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import policy_calls
 from benchmarks.evaluate.fleet import Fleet
 from benchmarks.tiny_model import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def policy_calls() -> Any:
+    """It loads torch, for seconds, which who only collects tests need not do."""
+    return importlib.import_module("benchmarks.policy_calls")
 
 
 def write_log(folder: Path, tasks: Iterable[int], stuck: Collection[int] = ()) -> None:
@@ -34,7 +41,7 @@ def write_log(folder: Path, tasks: Iterable[int], stuck: Collection[int] = ()) -
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_a_newcomer_reads_the_advice_of_older_sessions(tmp_path: Path) -> None:
+def test_a_newcomer_reads_the_advice_of_older_sessions(policy_calls: Any, tmp_path: Path) -> None:
     write_log(tmp_path, tasks=range(5))
     log, fleet = policy_calls.log_of(tmp_path), Fleet(lore=True)
     asyncio.run(fleet.learn(log.logged))
@@ -54,13 +61,13 @@ except sqlite3.Error as error:
 
 
 @pytest.fixture
-def databases(tmp_path: Path) -> policy_calls.Databases:
+def databases(policy_calls: Any, tmp_path: Path) -> Any:
     (tmp_path / "client.py").write_text(CLIENT)
     (tmp_path / "questions.json").write_text(json.dumps([{"query": "List", "gold": "SELECT a FROM things"}]))
     return policy_calls.Databases(f"{sys.executable} {tmp_path / 'client.py'}", tmp_path / "questions.json")
 
 
-def test_a_call_is_executed_and_compared_with_the_gold_query(databases: policy_calls.Databases, tmp_path: Path) -> None:
+def test_a_call_is_executed_and_compared_with_the_gold_query(policy_calls: Any, databases: Any, tmp_path: Path) -> None:
     write_log(tmp_path, tasks=range(3))
     met = policy_calls.log_of(tmp_path).trajectories
     states = databases.states(met, {"sql/1"})
@@ -76,7 +83,7 @@ def test_a_call_is_executed_and_compared_with_the_gold_query(databases: policy_c
     assert judged("DESC things")[3]
 
 
-def test_arms_are_compared_by_task() -> None:
+def test_arms_are_compared_by_task(policy_calls: Any) -> None:
     works = {"none": (0, 0), "weights": (1, 0), "text": (0, 1), "weights and text": (1, 1)}
     rows = [
         {"arm": arm, "task": task, "works": value, "right": 0, "same call": 0, "look-up": 0}
@@ -91,7 +98,7 @@ def test_arms_are_compared_by_task() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("databases")
-def test_a_run_goes_on_where_one_stopped(tmp_path: Path) -> None:
+def test_a_run_goes_on_where_one_stopped(policy_calls: Any, tmp_path: Path) -> None:
     write_log(tmp_path, tasks=range(12), stuck=range(6))
     client, out, base = f"{sys.executable} {tmp_path / 'client.py'}", tmp_path / "out", save_tiny_model(tmp_path)
 
