@@ -1,4 +1,4 @@
-"""Make calls, sessions, judgments, patterns and memory items for tests, each in one line."""
+"""Make calls, sessions, judgments, dead letters, patterns and memory items for tests, each in one line."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
 from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.fingerprint.names import failure_kind
+from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
@@ -95,6 +96,14 @@ def verdict(label: Label, probability: float | None = None, source: Source = "re
     """The probability is 1 unless another one is given."""
     sure = _PROBABILITIES[label] if probability is None else probability
     return Verdict(label=label, probability=sure, source=source, version="1")
+
+
+def letter(**changes: Any) -> RawRecord:
+    """Make a dead letter as it is written. `changes` are arguments of `dead_letter`."""
+    values: dict[str, Any] = {"to": "fleetlore.acme.dead-letters", "topic": "fleetlore.acme.events", "partition": 3}
+    values |= {"offset": 12, "key": b"k", "value": b"{", "headers": {"content-type": b"text/plain"}, "whole": True}
+    values |= {"stage": "sessions", "reason": "not_json", "detail": "unexpected end"}
+    return dead_letter(**(values | changes))
 
 
 def memory_item(id: str, **fields: Any) -> MemoryItem:

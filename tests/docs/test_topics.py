@@ -9,12 +9,13 @@ from typing import Any, get_args
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
 from fleetlore.stats import withheld
 from fleetlore.wire import events
-from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, UNREADABLE, dead_letter
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, UNREADABLE
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.lore import Level, MemoryItem, Pattern
 from streams.runtime.bad_records import NOT_LOST
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events
+from tests.build import letter
 from tests.read_back import read_back
 from tests.rows import for_each
 
@@ -63,17 +64,7 @@ def test_the_tables_name_what_the_code_knows() -> None:
     calls = re.findall(r"InvalidEvent\(\s*((?:\"\w+\"(?: if [^,]*? else )?)+)", source)
     reasons = {reason for call in calls for reason in re.findall(r"\"(\w+)\"", call)}
     assert rows_of("reason") == {*reasons, *NOT_LOST, ROW_REFUSED, RECORD_REFUSED, UNREADABLE}
-    place: dict[str, Any] = {
-        "to": "d",
-        "topic": "t",
-        "partition": 0,
-        "offset": 0,
-        "stage": "s",
-        "reason": "r",
-        "detail": "d",
-    }
-    letter = dead_letter(**place, key=None, value=b"", headers={}, whole=True)
-    assert {name for name, _ in letter.headers} == rows_of("header") - {"value", "key", "headers"}
+    assert {name for name, _ in letter(headers={}).headers} == rows_of("header") - {"value", "key", "headers"}
     assert f"up to {MAX_VALUE_BYTES // 1024} KiB of them" in PAGE
     assert rows_of("level") == set(get_args(Level))
     assert rows_of("kind") == {*events.TYPES}

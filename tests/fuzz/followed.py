@@ -17,13 +17,13 @@ from fleetlore.errors import AdapterRefused
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import ADAPTERS, REVOKED, Revocation
-from fleetlore.wire.dead_letter import dead_letter, read_dead_letter
+from fleetlore.wire.dead_letter import read_dead_letter
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
 from streams.stage.operators import Distrusted, Erased, Erasure
 from streams.training.window import values_of
-from tests.build import memory_item, met
+from tests.build import letter, memory_item, met
 from tests.fleetlore.adapters.test_registry import KEY, OTHER
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
@@ -102,13 +102,8 @@ def make(random: Random) -> Read:
         key = random.choice((b"", mutated(random, key), text(random).encode("utf-8", "surrogatepass")))
     headers = list[tuple[str, bytes]]()
     if name == "dead-letters":
-        place: Any = {"topic": "fleetlore.acme.events", "partition": 1, "offset": 2, "stage": "sessions"}
-        letter = dead_letter(
-            to="", key=key, value=value, headers={}, whole=True, reason="not_json", detail="x", **place
-        )
-        headers = [
-            (mark, mutated(random, content) if chance(random, 3) else content) for mark, content in letter.headers
-        ]
+        made = letter(key=key, value=value, headers={})
+        headers = [(mark, mutated(random, content) if chance(random, 3) else content) for mark, content in made.headers]
     return Read(name, None if chance(random, 50) else key, None if chance(random, 50) else value, tuple(headers))
 
 

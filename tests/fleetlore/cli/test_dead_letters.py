@@ -13,8 +13,10 @@ from typer.testing import CliRunner, Result
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli import app as cli_app
 from fleetlore.cli.dead_letters import SHOWN_CHARACTERS
-from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, dead_letter, mark
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, mark
 from fleetlore.wire.topics import topic
+from tests.build import letter
+from tests.rows import for_each
 
 SECRET = "ghp_" + "a1B2" * 9
 EVENT = {"type": "ai.fleetlore.outcome.v9", "data": {"fleetlore.content": f"token {SECRET}", "password": "hunter22"}}
@@ -30,21 +32,11 @@ def run(
     monkeypatch.setattr(cli_app, "entry_points", lambda group: ())
     name = topic(tenant, "dead-letters")
 
-    def letter(value: bytes, reason: str, **changes: Any) -> Any:
-        fields: dict[str, Any] = {
-            "to": name,
-            "topic": topic(tenant, "events"),
-            "partition": 0,
-            "offset": 5,
-            "key": f"key-{SECRET}".encode(),
-            "value": value,
-            "headers": {},
-            "whole": True,
-            "stage": "sessions",
-            "reason": reason,
-            "detail": "no",
-        }
-        return dead_letter(**(fields | changes))
+    about = {"to": name, "topic": topic(tenant, "events"), "partition": 0, "offset": 5, "headers": {}, "detail": "no"}
+    about["key"] = f"key-{SECRET}".encode()
+
+    def made(value: bytes, reason: str, **changes: Any) -> Any:
+        return letter(**{**about, "value": value, "reason": reason, **changes})
 
     async def fill(letters: Sequence[Any]) -> None:
         await make_topics(broker.address, tenant, "dead-letters", partitions=1)
@@ -52,12 +44,12 @@ def run(
             for each in letters:
                 await producer.send_and_wait(name, each.value, key=each.key, partition=0, headers=each.headers)
 
-    first = letter(orjson.dumps(EVENT), "unknown_version", headers={"authorization": b"Bearer " + SECRET.encode()})
+    first = made(orjson.dumps(EVENT), "unknown_version", headers={"authorization": b"Bearer " + SECRET.encode()})
     letters = [
         first,
-        letter(b"\xff\x1b[2Jbroken", "not_json", offset=6, detail=f"at {SECRET} \x1b[2J"),
-        letter(b"\xff\x1b[2Jbroken", "not_json", offset=6),  # written twice
-        letter(b'["' + b"x" * (MAX_VALUE_BYTES + 5), "not_json", offset=7, topic=topic(tenant, "trajectories")),
+        made(b"\xff\x1b[2Jbroken", "not_json", offset=6, detail=f"at {SECRET} \x1b[2J"),
+        made(b"\xff\x1b[2Jbroken", "not_json", offset=6),  # written twice
+        made(b'["' + b"x" * (MAX_VALUE_BYTES + 5), "not_json", offset=7, topic=topic(tenant, "trajectories")),
         mark(_Place("0:0"), name),  # type: ignore[arg-type]
     ]
     asyncio.run(fill(letters))
@@ -120,6 +112,6 @@ def test_show_cuts_what_is_long_unless_all_is_asked_for(run: Run) -> None:
     assert f"{MAX_VALUE_BYTES} of {MAX_VALUE_BYTES + 7} bytes are kept here" in full
 
 
-@pytest.mark.parametrize("place", ["nonsense", "0", "0:x", "-1:0", "0:99", "7:0", "0:4", "٣:0"])
+@for_each("place", ["nonsense", "0", "0:x", "-1:0", "0:99", "7:0", "0:4", "٣:0"])
 def test_what_is_no_letter_is_wrong_usage(run: Run, place: str) -> None:
     assert run("show", place).exit_code == 2

@@ -20,6 +20,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
+from tests.rows import for_each
 
 RUNNER = CliRunner()
 
@@ -127,7 +128,7 @@ def test_health_over_a_window_by_what_is_asked_for(run: Any) -> None:
     assert "worse" in run("health", "--days", "1").stdout
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [["--hours", "1", "--days", "1"], ["--by", "agent", "--days", "1"], ["--hours", "25"], ["--by", "mood"]],
 )
@@ -211,8 +212,8 @@ def test_items_are_listed_and_shown(run: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
+@for_each(
+    "arguments, said",
     [
         (["items", "zz"], "no item begins with 'zz'"),
         (["items", "aa"], "2 items begin with 'aa'"),

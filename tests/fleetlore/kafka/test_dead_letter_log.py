@@ -8,9 +8,10 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, read_dead_letters, record_at
-from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, dead_letter, mark
+from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, mark
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
+from tests.build import letter
 
 MakeTopics = Callable[..., Awaitable[None]]
 
@@ -22,10 +23,7 @@ async def test_all_letters_and_marks_are_read_in_order_and_nothing_else(
     name = topic(tenant, "dead-letters")
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
         for number in range(30):
-            posted = dead_letter(
-                to=name, topic=topic(tenant, "events"), partition=number % 2, offset=number, key=None,
-                value=b"%d" % number, headers={}, whole=True, stage="sessions", reason="not_json", detail="",
-            )  # fmt: skip
+            posted = letter(to=name, topic=topic(tenant, "events"), partition=number % 2, offset=number)
             await producer.send_and_wait(name, posted.value, partition=number % 2, headers=posted.headers)
         await producer.send_and_wait(name, b"somebody else's", partition=0)
         read = [each async for each in read_dead_letters(broker.address, tenant, 10)]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fleetlore.transcripts.read import read_files
 from fleetlore.transcripts.session import Conversation, LoggedSession, take_message
 from fleetlore.wire import events as ev
+from tests.rows import for_each
 
 Q, ERROR = {"q": "x"}, "no index x"
 OPENAI = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": "x"}'}}
@@ -119,8 +120,8 @@ def read(folder: Path, *sessions: object) -> list[LoggedSession | None]:
     return list(read_files("messages", [folder / "x.jsonl"]))
 
 
-@pytest.mark.parametrize("bare", [True, False])
-@pytest.mark.parametrize("form", CHATS)
+@for_each("bare", [True, False])
+@for_each("form", CHATS)
 def test_every_maker_s_chat_says_the_same(form: str, bare: bool, tmp_path: Path) -> None:
     [session] = read(tmp_path, CHATS[form] if bare else {"messages": CHATS[form]})
     assert session is not None and session.goal == "go" and not session.unanswered and not session.left_out

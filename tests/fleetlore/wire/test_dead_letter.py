@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +15,10 @@ from fleetlore.wire.dead_letter import (
     DeadLetterRecord,
     Mark,
     RawRecord,
-    dead_letter,
     mark,
     read_dead_letter,
 )
+from tests.build import letter
 
 TO = "fleetlore.acme.dead-letters"
 
@@ -36,32 +35,15 @@ class Consumed:
     headers: tuple[tuple[str, bytes], ...]
 
 
-def write(**changes: Any) -> RawRecord:
-    fields: dict[str, Any] = {
-        "to": TO,
-        "topic": "fleetlore.acme.events",
-        "partition": 3,
-        "offset": 12,
-        "key": b"k",
-        "value": b"{",
-        "headers": {"content-type": b"text/plain"},
-        "whole": True,
-        "stage": "sessions",
-        "reason": "not_json",
-        "detail": "unexpected end",
-    }
-    return dead_letter(**(fields | changes))
-
-
 def read(posted: RawRecord, partition: int = 1, offset: int = 7) -> DeadLetterRecord:
     consumed = Consumed(partition, offset, 1_700_000_000_500, posted.key, posted.value, tuple(posted.headers))
-    letter = read_dead_letter(consumed)
-    assert isinstance(letter, DeadLetterRecord)
-    return letter
+    found = read_dead_letter(consumed)
+    assert isinstance(found, DeadLetterRecord)
+    return found
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    posted = write()
+    posted = letter()
     assert (posted.topic, posted.partition) == (TO, 3)
     assert read(posted) == DeadLetterRecord(
         place="1:7",
@@ -89,41 +71,41 @@ def test_what_is_written_is_what_is_read() -> None:
     st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), st.binary(max_size=8), max_size=4),
 )
 def test_any_text_and_any_bytes_fit(detail: str, value: bytes, key: bytes | None, headers: dict[str, bytes]) -> None:
-    letter = read(write(detail=detail, value=value, key=key, headers=headers))
-    assert len(letter.detail) <= MAX_DETAIL
-    assert (letter.value, letter.key) == (value, key)
-    assert dict(letter.headers) == {name: said for name, said in headers.items() if not name.startswith("dlq.")}
+    found = read(letter(detail=detail, value=value, key=key, headers=headers))
+    assert len(found.detail) <= MAX_DETAIL
+    assert (found.value, found.key) == (value, key)
+    assert dict(found.headers) == {name: said for name, said in headers.items() if not name.startswith("dlq.")}
 
 
 def test_one_event_of_a_record_does_not_take_the_headers_of_the_record() -> None:
-    assert read(write(whole=False)).headers == ()
+    assert read(letter(whole=False)).headers == ()
 
 
 def test_what_is_too_large_is_cut_and_its_size_and_hash_tell_of_the_whole() -> None:
     value, key = b"x" * (MAX_VALUE_BYTES + 5), b"k" * (MAX_KEY_BYTES + 1)
-    letter = read(write(value=value, key=key, headers={"h": b"h" * MAX_HEADERS_BYTES}))
-    assert letter.cut == {"value", "key", "headers"}
-    assert (letter.value, letter.key, letter.headers) == (value[:MAX_VALUE_BYTES], key[:MAX_KEY_BYTES], ())
-    assert (letter.size, letter.sha256) == (len(value), sha256(value).hexdigest())
-    posted = write(value=value, key=key, headers={"h": b"h" * (MAX_HEADERS_BYTES - 1)})
+    found = read(letter(value=value, key=key, headers={"h": b"h" * MAX_HEADERS_BYTES}))
+    assert found.cut == {"value", "key", "headers"}
+    assert (found.value, found.key, found.headers) == (value[:MAX_VALUE_BYTES], key[:MAX_KEY_BYTES], ())
+    assert (found.size, found.sha256) == (len(value), sha256(value).hexdigest())
+    posted = letter(value=value, key=key, headers={"h": b"h" * (MAX_HEADERS_BYTES - 1)})
     said = sum(len(name) + len(content) for name, content in posted.headers)
     assert len(posted.value) + len(posted.key or b"") + said < 500_000, "well below what a broker takes"
 
 
 def test_how_often_it_was_sent_back_travels_with_the_record() -> None:
-    assert read(write(headers={REDRIVEN: b"2", "dlq.topic": b"forged"})).redriven == 2
-    assert read(write(headers={REDRIVEN: b"2", "dlq.topic": b"forged"})).topic == "fleetlore.acme.events"
+    assert read(letter(headers={REDRIVEN: b"2", "dlq.topic": b"forged"})).redriven == 2
+    assert read(letter(headers={REDRIVEN: b"2", "dlq.topic": b"forged"})).topic == "fleetlore.acme.events"
     for nonsense in (b"", b"-1", b"x", "٣".encode(), b"9" * 5000):
-        assert read(write(headers={REDRIVEN: nonsense})).redriven == 0
+        assert read(letter(headers={REDRIVEN: nonsense})).redriven == 0
 
 
 def test_a_mark_goes_to_the_letter_it_names() -> None:
-    posted = mark(read(write(), 2, 40), TO)
+    posted = mark(read(letter(), 2, 40), TO)
     assert (posted.topic, posted.partition) == (TO, 2)
     assert read_dead_letter(Consumed(2, 41, 0, None, b"", tuple(posted.headers))) == Mark("2:40")
 
 
 def test_what_others_write_there_is_no_letter() -> None:
-    good = dict(write().headers)
+    good = dict(letter().headers)
     for headers in ({}, {"a": b"1"}, good | {"dlq.offset": b"x"}, {n: c for n, c in good.items() if n != "dlq.stage"}):
         assert read_dead_letter(Consumed(0, 0, 0, None, None, tuple(headers.items()))) is None
