@@ -24,13 +24,12 @@ from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
-from sinks.topics import ensure_topics
+from sinks.topics import ensure_topics, refuse_grown, watch_topics
 from streams.runtime.bad_records import Breaker
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import SHARE, Lease, Ledger
 from streams.runtime.pump import Pump
 from streams.runtime.stale_records import mend_stale
-from streams.runtime.topic_watch import refuse_grown, watch_topics
 from streams.stage.base import Stage, TopicPartition
 from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline

@@ -21,10 +21,10 @@ from fleetlore.errors import ConfigError
 from fleetlore.kafka.client import connected, make_admin, make_producer
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import TOPICS, topic
+from sinks import topics
 from sinks.topics import Allowed, TopicAdmin, ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.drain import wait_drained
-from streams.runtime import topic_watch
 from streams.runtime.worker import run_worker
 from tests.cluster.kafka_cluster import KafkaCluster
 
@@ -192,7 +192,7 @@ async def test_a_worker_whose_topics_are_grown_ends_and_says_why(
     admin = AIOKafkaAdminClient(bootstrap_servers=three.address)
     async with connected(admin):
         await admin.create_partitions({topic(tenant, "events"): NewPartitions(8)})
-    code = await asyncio.to_thread(worker.wait, topic_watch.WATCH_SECONDS + 40)
+    code = await asyncio.to_thread(worker.wait, topics.WATCH_SECONDS + 40)
     assert code == 1
     said = capfd.readouterr()
     assert "events had 4 partitions" in said.out + said.err

@@ -10,9 +10,8 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, TopicsChanged
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.wire.topics import topic
-from sinks.topics import TopicAdmin, ensure_topics
-from streams.runtime import topic_watch
-from streams.runtime.topic_watch import Shape, describe, refuse_grown, watch_topics
+from sinks import topics
+from sinks.topics import Shape, TopicAdmin, describe, ensure_topics, refuse_grown, watch_topics
 
 
 def test_what_changed_is_said_by_name_with_what_to_do() -> None:
@@ -70,7 +69,7 @@ async def test_topics_that_a_broker_makes_anew_are_noticed_and_its_absence_is_no
     settings = Settings(broker=own_broker.address, tenants=(tenant,), partitions=2)
     await ensure_topics(settings)
     answered: list[bool] = []
-    read = topic_watch._shapes
+    read = topics._shapes
 
     async def noted(settings: Settings) -> dict[str, Shape]:
         try:
@@ -81,7 +80,7 @@ async def test_topics_that_a_broker_makes_anew_are_noticed_and_its_absence_is_no
         answered.append(True)
         return found
 
-    monkeypatch.setattr(topic_watch, "_shapes", noted)
+    monkeypatch.setattr(topics, "_shapes", noted)
     watching = asyncio.create_task(watch_topics(settings, 0.05))
     for answer in (True, False):
         while answer not in answered:
