@@ -1,7 +1,7 @@
 """Serve an ASGI application over HTTP, and bound what clients hold open: connections and bytes, each and in total.
 
-uvicorn waits for headers and bodies without limit. Here the oldest connection with an unfinished request gives way, of
-the client that uses the most.
+uvicorn waits for headers and bodies without limit. Here the client that uses the most loses its oldest connection with
+an unfinished request.
 """
 
 from __future__ import annotations

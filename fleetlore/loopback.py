@@ -42,8 +42,8 @@ def without_pages(app: Application) -> Application:
     """Serve an application only to programs and to pages of this machine.
 
     Another page's requests would become lore, and its open streams use up the connections. A browser names the page in
-    `Origin`. A GET of an image or frame has none, but says in `Sec-Fetch-Site` that another site causes it. `Host` must
-    be a loopback address, against DNS rebinding.
+    `Origin`. A GET of an image or frame has none, but `Sec-Fetch-Site` says that another site causes it. `Host` must be
+    a loopback address, against DNS rebinding.
     """
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:

@@ -54,7 +54,7 @@ def place(text: str) -> str:
 
 @dataclass(slots=True)
 class _Survey:
-    """Counts of dead letters, and the newest ones without values. A letter written twice counts once."""
+    """Counts of dead letters, and the newest without values. A letter written twice counts once."""
 
     limit: int
     total: int = 0

@@ -80,7 +80,7 @@ Timeout = Annotated[
 def connection(broker: str | None, data: Path | None, milvus: str | None = None, *, of_agent: bool = False) -> Settings:
     """Return settings for the options: the stack in `--data`, or `--broker`, or the environment.
 
-    `of_agent`: wait for a stack that is down, and only log unknown variables. Raises BadParameter, ConfigError.
+    `of_agent`: wait for a stack that is down, and only log unknown variables.
     """
     if data is not None and broker is not None:
         raise typer.BadParameter("give --data or --broker, not both: a stack's folder names its own broker")
@@ -128,7 +128,7 @@ class Stack:
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of its dataclass parameter, after its own."""
+    """Give a command the options of its dataclass parameter."""
     own: list[Parameter] = []
     shared: list[Parameter] = []
     groups: dict[str, tuple[type, list[str]]] = {}
@@ -268,7 +268,7 @@ def print_list(
 ) -> None:
     """Print rows as a table, or with --json as a document with the tenant and `facts`.
 
-    `key`: name of the rows in the document. `nothing`: printed instead of an empty table.
+    `key`: name of the rows there. `nothing`: printed instead of an empty table.
     """
     shown = rows[:limit]
     if asked.json:

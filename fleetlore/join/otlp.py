@@ -1,6 +1,6 @@
 """Receive OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
 
-Without room for an export, the exporter is asked to send it again: by 429 and Retry-After, or by UNAVAILABLE.
+Without room the exporter is asked to send again: by 429 and Retry-After, or by UNAVAILABLE.
 """
 
 from __future__ import annotations

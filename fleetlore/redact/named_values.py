@@ -213,7 +213,7 @@ _LONG_KEY = 32
 
 
 def _own_key() -> Rule:
-    """The value is no id: mixed case with digits, or as long as a hash unless the key only identifies."""
+    """No id: mixed case with digits, or as long as a hash unless the key only identifies."""
     mask = mask_of("secret")
 
     def replace(match: re.Match[str]) -> str:

@@ -192,6 +192,6 @@ def cut_text(text: str, longest: int) -> str:
 
 
 def whole_tokens(text: str, longest: int) -> int:
-    """Return where to cut a long text: half a secret is not recognised."""
+    """Return where to cut: half a secret is not recognised."""
     match = _OF_NO_TOKEN.search(text[max(0, longest - _LONGEST_TOKEN) : longest][::-1])
     return longest - match.start() if match else longest

@@ -29,7 +29,7 @@ class OpenCalls(Generic[T]):
         # By age: the call, its id and its tool.
         self._open: dict[int, tuple[T, str, str]] = {}
         self._by: dict[_Key, dict[int, None]] = {}
-        # Only calls of this turn can have a result without an id.
+        # Calls of this turn alone can have a result without an id.
         self._turn: dict[_Key, dict[int, None]] = {}
         self._turn_start = 0
         self._is_answered = False

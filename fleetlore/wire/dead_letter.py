@@ -1,6 +1,6 @@
 """Define dead letters: the untouched bytes of what could not be processed, with headers that name source and reason.
 
-A letter keeps its record's key and, if it holds the whole record, headers. A second record, a mark, says that it was
+A letter keeps its record's key and, if it holds the whole record, headers. A mark, a second record, says that it was
 sent back.
 """
 
@@ -103,7 +103,7 @@ def dead_letter(
     reason: str,
     detail: str,
 ) -> RawRecord:
-    """Return the letter for the topic `to`. Parts that are too large are cut and named in `dlq.cut`.
+    """Return the letter for the topic `to`. Too large parts are cut and named in `dlq.cut`.
 
     `value`: the record's, or one event's out of it (not `whole`).
     """

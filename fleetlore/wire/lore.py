@@ -21,7 +21,7 @@ ItemKind = Literal["recovery", "strategy"]
 # Error class of a loop, whose calls may all have worked.
 LOOP = "loop"
 
-# A pattern lists the agents that saw it up to this number.
+# A pattern lists up to so many agents.
 NAMED_BACKERS = 8
 # Before the names that worked, in the title of a recovery.
 INSTEAD_OF = " — instead"

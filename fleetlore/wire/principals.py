@@ -75,13 +75,13 @@ class Principals:
         return name
 
     def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
-        """Return the header of a part of a record."""
+        """Sign a part of a record."""
         name = self.signed_by(headers, topic, value)
         return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 
 
 def signs_as(key: str) -> str | None:
-    """Return the principal that a key signs for, or `ANYONE` for a worker's key."""
+    """Return a key's principal, or `ANYONE` for a worker's key."""
     if _OF_ONE.fullmatch(key):
         return key.partition(":")[2]
     return None if Principals.of(key) is None else ANYONE

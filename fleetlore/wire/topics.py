@@ -44,7 +44,7 @@ class TopicSpec:
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
             "min.insync.replicas": str(max(1, replication - 1)),
-            # Clients' clocks differ: early timestamps are refused, and late ones delete records unread.
+            # Clients' clocks differ: early timestamps are refused, late ones delete records unread.
             "message.timestamp.type": "LogAppendTime",
             # A replica that lacks acknowledged records may not lead.
             "unclean.leader.election.enable": "false",
@@ -138,7 +138,7 @@ def tenant_of(full_name: str) -> str:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """Return the partition of a key, as the default (Java) partitioner does."""
+    """As the default (Java) partitioner does."""
     return 0 if partitions == 1 else _hash_of(key) % partitions
 
 

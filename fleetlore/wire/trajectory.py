@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_TEXT = 2000
-# Characters kept of a result that lists a schema (`models.place_names.shows_schema`).
+# Kept of a result that lists a schema (`models.place_names.shows_schema`).
 MAX_SCHEMA = 6000
 
 # Bytes of a digest: with the rest of its row it fits a Milvus field (65,535 bytes).
@@ -39,7 +39,7 @@ DIGEST_TEXT = 300
 # Calls, and their characters, with which `LoopDetector` compares the next one.
 _COMPARED_CALLS, _COMPARED_TEXT = 7, 1_001
 _CALL_TEXTS = (MAX_TEXT, 1000, 500)
-# The last tenth of a second that `Trajectory.claim` tells apart (year 2187), and more events than a part has.
+# Bounds of `Trajectory.claim`: tenths of a second (year 2187), and events of a part.
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 CUT = "…"
 
