@@ -57,6 +57,20 @@ def test_a_look_up_is_right_where_it_is_made_next(made: Call, shown: str, right:
     assert is_right(after("looked up", shown), log(FAILED, made)) is right
 
 
+def test_other_texts_are_right_where_they_hold_all_that_is_new() -> None:
+    of = log(FAILED, call("SELECT b FROM things"))
+    assert is_right(after("recovery of a class", "use things"), of)
+    assert is_right(after("recovery of a class", "use others"), of) is False
+    both = log(FAILED, call("SELECT b FROM things, others"))
+    assert is_right(after("recovery of a class", "use things"), both) is False
+    assert is_right(after("recovery of a class", "use things"), log(FAILED, call("SELECT a"))) is None
+
+
+def test_a_loop_caution_is_right_where_the_next_call_was_made_before() -> None:
+    assert is_right(after("loop", "in circles"), log(FAILED, FAILED))
+    assert is_right(after("loop", "in circles"), log(FAILED, WORKED)) is False
+
+
 def test_counts_by_source_and_the_rivals() -> None:
     warns = (Shown("foreseen", "sql will fail", (), True),)
     warned = SILENT._replace(text="sql will fail", shown=warns, warned=True, named=FAILED.kind)

@@ -25,3 +25,10 @@ def test_the_texts_of_logged_runs_reach_the_bar() -> None:
     for part in (texts, [each for each in texts if each.part == HELD_OUT]):
         precision, recall = measured(part)
         assert precision >= BAR and recall >= BAR
+
+
+def test_the_pairs_are_counted() -> None:
+    assert score(["a", "a", "b"], ["1", "1", "2"]) == (1.0, 1.0)
+    assert score(["a", "a", "b"], ["1", "1", "1"]) == (pytest.approx(1 / 3), 1.0)
+    assert score(["a", "a", "b"], ["1", "2", "3"]) == (1.0, 0.0)
+    assert score(["a", "b"], ["1", "2"]) == (1.0, 1.0)

@@ -82,3 +82,8 @@ def test_an_unknown_name_is_an_error_that_names_the_others(results: Path) -> Non
     code, output = invoke("ingets")
     assert code != 0
     assert "no benchmark is called 'ingets'; there are ingest, same_work, single" in output
+
+
+def test_a_quick_run_leaves_the_results_alone(results: Path) -> None:
+    assert invoke("ingest", "--quick")[0] == 0
+    assert not list(results.iterdir())

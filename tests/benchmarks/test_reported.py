@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.labelled import Labelled
 from benchmarks.patterns import ours
-from benchmarks.reported import BAR, Pair, pairs_of, read_reported, right_of
+from benchmarks.reported import BAR, Pair, exact_text, pairs_of, read_reported, right_of, sentry
 
 
 def test_pairs_are_neighbours_in_a_label_and_texts_of_the_next_label() -> None:
@@ -31,3 +31,9 @@ def test_the_reported_texts_in_view_reach_the_bar(part: str) -> None:
     pairs, found = pairs_of(texts), ours(texts)
     assert right_of(pairs, found, same=True) >= BAR
     assert right_of(pairs, found, same=False) >= BAR
+
+
+def test_rivals_join_texts_by_their_own_rules() -> None:
+    texts = [Labelled("t", "a", None, text, "one") for text in ("took 3 ms\nx\n1", "took 12 ms\nx\n2", "failed")]
+    assert len(set(sentry(texts))) == 2
+    assert len(set(exact_text(texts))) == 3

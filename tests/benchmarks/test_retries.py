@@ -34,3 +34,16 @@ async def test_every_arm_meets_the_same_first_failures_and_no_arm_sleeps(monkeyp
         assert gave_up.attempts <= 2
         assert again.recovered or again.attempts == 10 or again.seconds > 120
         assert patient.attempts <= 10 and patient.attempts >= gave_up.attempts
+
+
+@pytest.mark.parametrize(
+    ("told", "arguments"),
+    [
+        ("", {"customer": "ann"}),
+        ("Use `client_ref` instead of `customer` in orders.", {"client_ref": "ann"}),
+        ("Use `client_ref=bob` instead of `customer=ann` in orders.", {"client_ref": "bob"}),
+        ("Use `members` instead of `accounts` in users.", {"customer": "ann"}),
+    ],
+)
+def test_a_reader_changes_what_it_is_told_to_change(told: str, arguments: dict[str, str]) -> None:
+    assert retries._renamed({"customer": "ann"}, told) == arguments

@@ -1,15 +1,19 @@
 """The whole demo on a real stack, with few agents."""
 
 import io
+import math
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.demo.agents import Run, repeated
 from benchmarks.demo.arms import Plan, isolated_arm
 from benchmarks.demo.figures import (
     Comparison,
@@ -18,6 +22,7 @@ from benchmarks.demo.figures import (
     Version,
     advice_times,
     compare_repeats,
+    compare_success,
 )
 from benchmarks.demo.run import can_train, run_demo
 
@@ -52,6 +57,11 @@ from benchmarks.demo.run import can_train
 sys.exit(can_train())
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+@given(st.lists(st.sampled_from("abcd")))
+def test_repeated_counts_all_but_the_first_of_each_fault(faults: list[str]) -> None:
+    assert repeated(faults) == sum(fault in faults[:index] for index, fault in enumerate(faults))
 
 
 async def test_the_isolated_arm_repeats_itself_to_the_letter_and_its_failures_often() -> None:
@@ -116,3 +126,25 @@ def test_the_summary_says_what_was_learned_what_it_saved_and_what_was_swapped_in
     assert (
         "version 1 of the policy adapter, cdcdcdcdcdcd" in text and "9.8, 7.3 without it" in text and "+1.1 %" in text
     )
+
+
+def test_percentiles_by_nearest_rank() -> None:
+    assert Percentiles.of([float(value) for value in range(1, 101)]) == Percentiles(50.0, 99.0)
+    assert Percentiles.of([0.2]) == Percentiles(0.2, 0.2)
+    with pytest.raises(ValueError, match="no values"):
+        Percentiles.of([])
+
+
+def test_an_agent_that_never_learned_is_infinitely_late() -> None:
+    assert advice_times({"p": (10.0, "a")}, [Known("a"), Known("b")]) == [math.inf]
+
+
+def test_what_was_known_before_the_call_ended_took_no_time() -> None:
+    assert advice_times({"p": (10.0, "a")}, [Known("b", 0.0, {"p": 9.9})]) == [0.0]
+
+
+def test_both_arms_are_counted_over_the_whole_arm() -> None:
+    isolated = [Run(False, 3, ("x", "x", "y")), Run(True, 2, ("x",))]
+    fleet = [Run(True, 3, ("x", "y")), Run(True, 1, ())]
+    assert compare_repeats(isolated, fleet) == Comparison(2, 0)
+    assert compare_success(isolated, fleet) == Comparison(0.5, 1.0)

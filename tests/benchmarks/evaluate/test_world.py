@@ -17,10 +17,10 @@ from benchmarks.evaluate.figures import interval
 from benchmarks.evaluate.fleet import Fleet, OtherPlace
 from benchmarks.evaluate.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
 from benchmarks.evaluate.logs import WORLDS, bash_log, python_log, sql_log
-from benchmarks.evaluate.memories import Memory, Perfect
+from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect
 from benchmarks.evaluate.play import BUDGET, RUNS, play
-from benchmarks.evaluate.recall import Note
-from benchmarks.evaluate.world import LoggedWorld, family
+from benchmarks.evaluate.recall import Note, Recall
+from benchmarks.evaluate.world import LoggedTask, LoggedWorld, family
 from fleetlore.errors import ConfigError
 
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
@@ -116,6 +116,37 @@ def test_who_knows_what_fails_needs_one_call_and_who_knows_nothing_more(world: L
     assert solved(world, Perfect(), 1) > 0.95
     assert 0.2 < solved(world, Memory(), 1) < 0.9
     assert solved(world, Memory(), BUDGET) == 1
+
+
+@pytest.mark.parametrize("sure", [0.01, 0.4])
+def test_the_safest_proposal_is_taken_however_sure_a_memory_is(world: LoggedWorld, sure: float) -> None:
+    class Ranks(Memory):
+        def recall(self, task: LoggedTask) -> Recall:
+            return Recall(risks=[0.5 + sure if "items" in text else 0.5 for text in task.replies])
+
+    measured = [Measured(task, "bob/plain") for task in world.tasks]
+    played = asyncio.run(play(Ranks(), measured, world.tasks, 0))
+    assert all(each.failed_safest == 0 for each in played)
+    assert sum(each.failed for each in played) > 0
+    assert asyncio.run(play(Memory(), measured[:1], world.tasks, 0))[0].failed_safest is None
+
+
+def test_draws_in_a_session_are_those_of_one_that_hears_nothing(world: LoggedWorld) -> None:
+    class Silent(Memory):
+        in_session = True
+
+    assert [solved(world, Silent(), budget) for budget in (1, 2)] == [
+        solved(world, Memory(), budget) for budget in (1, 2)
+    ]
+    assert solved(world, OwnLog(), 1) == solved(world, Memory(), 1)
+
+
+def test_counts_know_the_names_that_failed_at_other_tasks(world: LoggedWorld) -> None:
+    memory = Counts()
+    asyncio.run(memory.learn([each for each in world.sessions if not each.task.endswith("/5")]))
+    risks = memory.recall(world.tasks["t/3/5"]).risks
+    assert risks[0] is not None and risks[0] > 0.9
+    assert risks[1] is not None and risks[1] < 0.1
 
 
 Step = tuple[str, str, str | None, float]
