@@ -1,9 +1,6 @@
-"""Publish adapter versions: manifest, then weights, then pointer, each acknowledged before the next.
+"""Publish adapter versions. One record holds a version and its place in a channel, so none is ever half published.
 
-Readers drop weights without a manifest, so a pointer always leads to a whole version. A publisher that dies in between
-leaves a version that no agent runs. Publishing a version again changes nothing.
-
-Readers follow the first of two pointers with one epoch (optimistic locking). A publisher reads the log to see whether
+Readers follow the first of two records with one epoch (optimistic locking). A publisher reads the log to see whether
 another came first. Then a person's decision is repeated, and a trainer's is dropped.
 """
 
@@ -18,10 +15,11 @@ from typing import Generic, Literal, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from msgspec import structs
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
-from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.signatures import Manifest, SigningKey, load_signing_key, public_keys
+from fleetlore.adapters.signatures import SigningKey, load_signing_key, public_keys
+from fleetlore.adapters.view import AdapterView, Release, release_of
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
@@ -29,8 +27,16 @@ from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, Co
 from fleetlore.files import write_whole
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
-from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterPointer, Revocation
-from fleetlore.wire.topics import ADAPTER_TOPICS, topic
+from fleetlore.wire.adapter_manifest import (
+    CALLS,
+    CANARY,
+    CHANNEL,
+    REVOKED,
+    AdapterRecord,
+    Manifest,
+    Revocation,
+)
+from fleetlore.wire.topics import topic
 
 __all__ = ["AdapterPublisher"]
 
@@ -39,7 +45,7 @@ _KEPT_VERSIONS = 32
 
 
 class AdapterPublisher(Generic[Manifest]):
-    """Writes an adapter's topics, and the local store if there is one.
+    """Writes an adapter's records, and the local store if there is one.
 
     `trusted`: more public keys, so that a new key continues an old one's work. Methods raise BrokerUnavailable after
     `timeout_seconds`.
@@ -97,26 +103,20 @@ class AdapterPublisher(Generic[Manifest]):
             await disconnect(self._producer)
             self._producer = None
 
-    async def published(self, tenant: str) -> RegistryView[Manifest]:
-        """Return the verified content of topics and store: the newest pointer and its version.
+    async def published(self, tenant: str) -> AdapterView[Manifest]:
+        """Return the verified content of topic and store, with the weights of the version in service.
 
         Also raises BrokerUnavailable if the blob store does not return the weights.
         """
-        registry = await self._read_all(tenant)
-        stable = registry.stable
-        if stable is not None and (reference := registry.reference(stable.version)) is not None:
+        known = await self._read_all(tenant)
+        stable = known.stable
+        if stable is not None and stable.record.uri and not known.revoked(stable):
             try:
-                weights = await asyncio.to_thread(self._blob_store.fetch, reference, self.kind.most_bytes)
-                registry.fetched(reference, weights)
+                fetched = await asyncio.to_thread(self._blob_store.fetch, stable.record.uri, stable.manifest)
             except AdapterRefused as refusal:
                 raise BrokerUnavailable(f"the weights in service cannot be fetched: {refusal}") from refusal
-        return registry
-
-    async def _read_all(self, tenant: str) -> RegistryView[Manifest]:
-        registry = await self._read_topics(tenant)
-        for record in self._store.records(tenant, self.kind.name) if self._store is not None else ():
-            _take(registry, *record)
-        return registry
+            known.fetched(fetched)
+        return known
 
     async def publish(
         self,
@@ -125,96 +125,77 @@ class AdapterPublisher(Generic[Manifest]):
         reason: str = "promoted",
         canary_share: float = 0.0,
         *,
-        known: RegistryView[Manifest] | None = None,
-    ) -> AdapterPointer:
-        """Publish a version and point the channel to it.
+        known: AdapterView[Manifest] | None = None,
+    ) -> AdapterRecord[Manifest]:
+        """Publish a version on the channel `stable`, or first as a canary for a share of the agents.
 
-        With `share`, first point a canary for that share of agents. Weights above 512 KiB go to the blob store.
-        `known`: result of `published` at the time of the decision. Raises ConfigError without a store, ChannelMoved if
-        a channel moved since: no agent then runs it.
+        Weights above 512 KiB go to the blob store. `known`: result of `published` at the time of the decision. Raises
+        ConfigError without a store, ChannelMoved if a channel moved since: no agent then runs it.
         """
         known = known or await self._read_all(manifest.tenant)
-        signed = self._key.sign(manifest)
+        uri = ""
         if len(weights) > MAX_INLINE_BYTES:
-            reference = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
-            weights = reference.to_json()
-        if self._store is not None:
-            # Weights first: a version with a manifest is complete.
-            self._store.write(f"{manifest.tenant}/{manifest.name}/{manifest.version}.weights", weights)
-            self._store.write(f"{manifest.tenant}/{manifest.name}/{manifest.version}.json", signed)
-        await self._send(manifest.tenant, "adapters.manifests", manifest.key, signed)
-        await self._send(manifest.tenant, "adapters.weights", manifest.version.encode(), weights)
-        channel, share = (CANARY, canary_share) if canary_share > 0 else (CHANNEL, 1.0)
-        pointer = await self.move(known, manifest.version, reason, channel=channel, share=share)
+            uri = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
+        # A canary's record of the version in service would replace the one that puts it there.
+        is_canary = canary_share > 0 and (known.stable is None or known.stable.record.version != manifest.version)
+        record = AdapterRecord(
+            manifest=manifest,
+            channel=CANARY if is_canary else CHANNEL,
+            epoch=known.epoch + 1,
+            reason=reason,
+            created=self._clock.now(),
+            share=canary_share if is_canary else 1.0,
+            uri=uri,
+        )
+        await self._put(known, release_of(record, self._key, None if uri else weights))
         await self._forget_old(known, manifest)
-        return pointer
+        return record
 
-    async def move(
-        self, known: RegistryView[Manifest], version: str, reason: str, *, channel: str = CHANNEL, share: float = 1.0
-    ) -> AdapterPointer:
-        """Point a channel to a version. Raises ChannelMoved if a channel moved since `known` was read."""
-        try:
-            return await self._point(known, version, reason, channel=channel, share=share)
-        except ChannelMoved:
-            # The channel's newest record is one that no reader follows, and compaction would keep only that one.
-            await self._move_stable(known.tenant, _unchanged)
-            raise
-
-    async def restate(self, tenant: str) -> None:
-        """Repeat the channel's valid pointer if its newest record is invalid.
-
-        A writer may die before it repairs that record, and compaction would keep it and drop the valid one.
-        """
-        key = f"{self.kind.name}/{CHANNEL}".encode()
-        records = await read_to_end(self._bootstrap, [topic(tenant, "adapters.pointers")], self._timeout_seconds)
-        newest = next((record.value for record in reversed(records) if record.key == key), None)
-        known = await self._read_topics(tenant, ("adapters.pointers",))
-        followed = next((value for _, each, value in known.records() if each == key), None)
-        if followed is not None and newest != followed:
-            await self._move_stable(tenant, _unchanged)
+    async def move(self, known: AdapterView[Manifest], version: str, reason: str) -> AdapterRecord[Manifest]:
+        """Point the channel to a known version. Raises ChannelMoved if a channel moved since `known` was read."""
+        return await self._move(known, version, reason, pinned=False)
 
     async def matching(self, tenant: str, version: str) -> list[str]:
         return [known for known in (await self._read_all(tenant)).versions if known.startswith(version)]
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
-    ) -> AdapterPointer:
+    ) -> AdapterRecord[Manifest]:
         """Point the channel to an older version, given by a prefix of its hash.
 
         `pinned`: the trainer leaves it. The call model is always pinned, because its next version would undo the
         rollback in seconds. Raises ConfigError.
         """
         pinned = pinned or self.kind.name == CALLS
-        return await self._move_stable(tenant, lambda registry: (_find_version(registry, version), reason, pinned))
+        return await self._decide(tenant, lambda known: (_find_version(known, version), reason, pinned))
 
-    async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterPointer:
+    async def unpin(self, tenant: str, reason: str = "unpinned") -> AdapterRecord[Manifest]:
         """Let the trainer move the channel again. Raises ConfigError if there is no channel."""
-        return await self._move_stable(tenant, lambda registry: (_unchanged(registry)[0], reason, False))
+        return await self._decide(tenant, lambda known: (_unchanged(known)[0], reason, False))
 
-    async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterPointer | None:
+    async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterRecord[Manifest] | None:
         """Revoke a version, so that no agent runs it.
 
         The newest other version replaces it on the channel. Returns None if no version is left. Raises ConfigError
         unless exactly one version matches.
         """
-        registry = await self._read_all(tenant)
-        version = _find_version(registry, version)
-        await self._revoke(tenant, "version", version, reason)
+        known = await self._read_all(tenant)
+        version = _find_version(known, version)
+        await self._revoke(tenant, "version", version, reason, known.releases[version].record.epoch)
         while True:
             # Read again: another version may have been revoked, or the channel may have moved to this one.
-            registry = await self._read_all(tenant)
-            stable = registry.pointer
-            followed = [pointer for pointer in (stable, registry.canary) if pointer is not None]
-            if not any(registry.revoked(pointer.version) for pointer in followed):
-                return stable
-            if stable is not None and not registry.revoked(stable.version):
-                target = stable.version
-            elif registry.versions:
-                target = max(registry.versions.values(), key=lambda each: each.ordinal).version
+            known = await self._read_all(tenant)
+            stable = known.stable
+            if not any(known.revoked(each) for each in (stable, known.canary) if each is not None):
+                return stable.record if stable is not None else None
+            if stable is not None and not known.revoked(stable):
+                target = stable.record.version
+            elif known.versions:
+                target = max(known.versions.values(), key=lambda each: each.ordinal).version
             else:
                 return None
             with contextlib.suppress(ChannelMoved):
-                return await self._point(registry, target, reason)
+                return await self._move(known, target, reason, pinned=False)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
         """Revoke a signing key and everything that it signed.
@@ -233,12 +214,14 @@ class AdapterPublisher(Generic[Manifest]):
             )
         await self._revoke(tenant, "key", key_id, reason)
 
-    async def _revoke(self, tenant: str, kind: Literal["version", "key"], what: str, reason: str) -> None:
-        revocation = Revocation(tenant, kind, what, reason, self._clock.now())
+    async def _revoke(
+        self, tenant: str, kind: Literal["version", "key"], what: str, reason: str, epoch: int = 0
+    ) -> None:
+        revocation = Revocation(tenant, kind, what, reason, self._clock.now(), epoch)
         signed = self._key.sign(revocation)
         if self._store is not None:
             self._store.write(f"{tenant}/{kind}-{what}.revoked", signed)
-        await self._send(tenant, "adapters.pointers", revocation.key, signed)
+        await self._send(tenant, revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
         """Send the broker the versions that it lost and the store has; return their number.
@@ -247,115 +230,121 @@ class AdapterPublisher(Generic[Manifest]):
         """
         if self._store is None:
             return 0
-        there, known = await self._read_topics(tenant), await self._read_all(tenant)
-        had, versions = set(there.records()), known.versions.keys() - there.versions.keys()
-        lost = [(name, key, value) for name, key, value in known.records() if (name, key, value) not in had]
-        revocations = [record for record in lost if record[1].startswith(REVOKED.encode())]
-        # A version must be complete before its pointer.
-        parts = [
-            record
-            for kind in ("adapters.manifests", "adapters.weights")
-            for record in lost
-            if record[0] == kind and record[1].decode().rpartition("/")[2] in versions
-        ]
-        # If `known` has a channel's pointer, it is newer: compaction would keep an older one sent now.
-        pointers = [record for record in lost if record[0] == "adapters.pointers" and record not in revocations]
-        for record in (*revocations, *parts, *pointers):
-            await self._send(tenant, *record)
-        return len(versions)
+        there, known = await self._read_topic(tenant), await self._read_all(tenant)
+        for key, value in known.revocations().items():
+            if key not in there.revocations():
+                await self._send(tenant, key, value)
+        # In the order in which they were published: readers refuse an older record after a newer one.
+        lost = sorted(known.releases.values(), key=lambda each: each.record.epoch)
+        lost = [each for each in lost if each.record.epoch > there.epoch and not known.revoked(each)]
+        for each in lost:
+            await self._send(tenant, each.record.key, each.value)
+        return len(lost)
 
-    async def _read_topics(self, tenant: str, kinds: tuple[str, ...] = ADAPTER_TOPICS) -> RegistryView[Manifest]:
-        registry = RegistryView(self.kind, tenant, self._trusted)
-        names = {topic(tenant, name): name for name in kinds}
-        records = await read_to_end(self._bootstrap, names, self._timeout_seconds)
-        for record in sorted(records, key=lambda record: names[record.topic] == "adapters.weights"):
-            _take(registry, names[record.topic], record.key or b"", record.value)
-        return registry
+    async def _read_topic(self, tenant: str) -> AdapterView[Manifest]:
+        view = AdapterView(self.kind, tenant, self._trusted, all_versions=True)
+        for record in await read_to_end(self._bootstrap, [topic(tenant, "adapters")], self._timeout_seconds):
+            _take(view, record.key or b"", record.value)
+        return view
 
-    async def _move_stable(
-        self, tenant: str, decide: Callable[[RegistryView[Manifest]], tuple[str, str, bool]]
-    ) -> AdapterPointer:
+    async def _read_all(self, tenant: str) -> AdapterView[Manifest]:
+        view = await self._read_topic(tenant)
+        for key, value in self._store.records(tenant, self.kind.name) if self._store is not None else ():
+            _take(view, key, value)
+        return view
+
+    async def _decide(
+        self, tenant: str, decide: Callable[[AdapterView[Manifest]], tuple[str, str, bool]]
+    ) -> AdapterRecord[Manifest]:
         while True:
-            registry = await self._read_all(tenant)
-            version, reason, pinned = decide(registry)
+            known = await self._read_all(tenant)
+            version, reason, pinned = decide(known)
             with contextlib.suppress(ChannelMoved):
-                return await self._point(registry, version, reason, pinned=pinned)
+                return await self._move(known, version, reason, pinned=pinned)
 
-    async def _point(
-        self,
-        known: RegistryView[Manifest],
-        version: str,
-        reason: str,
-        *,
-        channel: str = CHANNEL,
-        share: float = 1.0,
-        pinned: bool = False,
-    ) -> AdapterPointer:
-        name, tenant, now = self.kind.name, known.tenant, self._clock.now()
-        pointer = AdapterPointer(name, channel, tenant, version, known.epoch + 1, reason, now, share, pinned)
-        signed = self._key.sign(pointer)
-        await self._send(known.tenant, "adapters.pointers", pointer.key, signed)
-        there = await self._read_topics(known.tenant, ("adapters.pointers",))
-        followed = there.canary if channel == CANARY else there.pointer
-        if followed is None or (followed.epoch, followed.version, followed.pinned) != (pointer.epoch, version, pinned):
-            raise ChannelMoved(f"the channel {channel} of tenant {known.tenant} was moved while it was being moved")
-        if self._store is not None and channel == CHANNEL:  # a canary does not outlive its broker
-            self._store.write(f"{known.tenant}/{self.kind.name}/{CHANNEL}.pointer", signed)
-        return pointer
+    async def _move(
+        self, known: AdapterView[Manifest], version: str, reason: str, *, pinned: bool
+    ) -> AdapterRecord[Manifest]:
+        old, epoch, now = known.releases.get(version), known.epoch + 1, self._clock.now()
+        if old is None:
+            raise ChannelMoved(f"version {version[:12]} of tenant {known.tenant} was deleted")
+        record = structs.replace(
+            old.record, channel=CHANNEL, epoch=epoch, reason=reason, created=now, share=1.0, pinned=pinned
+        )
+        await self._put(known, release_of(record, self._key, old.weights))
+        return record
 
-    async def _forget_old(self, registry: RegistryView[Manifest], newest: Manifest) -> None:
+    async def _put(self, known: AdapterView[Manifest], release: Release[Manifest]) -> None:
+        """Send a release, and raise ChannelMoved if readers do not follow it."""
+        record = release.record
+        await self._send(record.tenant, record.key, release.value)
+        there = await self._read_topic(record.tenant)
+        running = {CHANNEL: there.stable, CANARY: there.canary}
+        newest = running[record.channel]
+        decided = record.epoch, record.version, record.pinned
+        if newest is None or (newest.record.epoch, newest.record.version, newest.record.pinned) != decided:
+            # Compaction keeps the newest record of a key, which is this one.
+            if record.version in {each.record.version for each in running.values() if each is not None}:
+                await self._decide(record.tenant, _unchanged)
+            elif record.version not in known.releases:
+                await self._send(record.tenant, record.key, None)
+            raise ChannelMoved(
+                f"the channel {record.channel} of tenant {record.tenant} was moved while it was being moved"
+            )
+        if self._store is not None:
+            self._store.write(f"{record.tenant}/{self.kind.name}/{record.version}.record", release.value)
+
+    async def _forget_old(self, known: AdapterView[Manifest], newest: Manifest) -> None:
         """Delete old versions. Each version is its own key, which compaction never drops."""
-        others = (manifest for manifest in registry.versions.values() if manifest.version != newest.version)
+        others = (manifest for manifest in known.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
             if manifest.version != newest.parent:
-                await self.delete(registry, manifest)
+                await self.delete(known, manifest.version)
 
-    async def delete(self, registry: RegistryView[Manifest], manifest: Manifest) -> None:
-        """Delete a version from topics and stores. Its revocation stays."""
-        await self._send(registry.tenant, "adapters.manifests", manifest.key, None)
-        await self._send(registry.tenant, "adapters.weights", manifest.version.encode(), None)
-        if registry.reference(manifest.version) is not None:
-            await asyncio.to_thread(self._blob_store.drop, registry.tenant, manifest.version)
+    async def delete(self, known: AdapterView[Manifest], version: str) -> None:
+        """Delete a version from topic and stores. Its revocation stays."""
+        record = known.releases[version].record
+        await self._send(known.tenant, record.key, None)
+        if record.uri:
+            await asyncio.to_thread(self._blob_store.drop, known.tenant, version)
         if self._store is not None:
-            self._store.drop(registry.tenant, self.kind.name, manifest.version)
+            self._store.drop(known.tenant, self.kind.name, version)
 
-    async def _send(self, tenant: str, name: str, key: bytes, value: bytes | None) -> None:
+    async def _send(self, tenant: str, key: bytes, value: bytes | None) -> None:
         if self._producer is None:
             raise RuntimeError("use `async with AdapterPublisher(...)`")
         try:
             # An idempotent producer retries without end.
             async with asyncio.timeout(self._timeout_seconds):
-                await self._producer.send_and_wait(topic(tenant, name), value, key=key)
+                await self._producer.send_and_wait(topic(tenant, "adapters"), value, key=key)
         except (KafkaError, OSError, TimeoutError) as error:
-            raise BrokerUnavailable(f"{name} was not acknowledged: {error!r}") from error
+            raise BrokerUnavailable(f"a record of adapters was not acknowledged: {error!r}") from error
 
 
-def _find_version(registry: RegistryView[Manifest], version: str) -> str:
-    matching = [known for known in registry.versions if known.startswith(version)]
+def _find_version(known: AdapterView[Manifest], version: str) -> str:
+    matching = [each for each in known.versions if each.startswith(version)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
     return matching[0]
 
 
-def _unchanged(registry: RegistryView[Manifest]) -> tuple[str, str, bool]:
-    pointer = registry.pointer
-    if pointer is None:
+def _unchanged(known: AdapterView[Manifest]) -> tuple[str, str, bool]:
+    stable = known.stable
+    if stable is None or stable.record.version not in known.releases:
         raise ConfigError("nothing is published that could be pinned")
-    return pointer.version, pointer.reason, pointer.pinned
+    return stable.record.version, stable.record.reason, stable.record.pinned
 
 
-def _take(registry: RegistryView[Manifest], name: str, key: bytes, value: bytes | None) -> None:
+def _take(view: AdapterView[Manifest], key: bytes, value: bytes | None) -> None:
     # Agents would refuse it, so it is no version.
     with contextlib.suppress(AdapterRefused):
-        registry.take(name, key, value)
+        view.take(key, value)
 
 
 class LocalMirror:
     """Published versions as files of one process.
 
-        FOLDER/TENANT/ADAPTER/VERSION.weights   the weights as on the topic: themselves or a reference
-        FOLDER/TENANT/ADAPTER/VERSION.json      the signed manifest
-        FOLDER/TENANT/ADAPTER/CHANNEL.pointer   the signed pointer
+        FOLDER/TENANT/ADAPTER/VERSION.record    the record as on the topic
         FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
 
     Files are private to the owner and written atomically.
@@ -364,16 +353,13 @@ class LocalMirror:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def records(self, tenant: str, adapter: str) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield all (topic, key, value), unverified. Skip versions without a manifest."""
+    def records(self, tenant: str, adapter: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all (key, value), unverified."""
         folder = self.folder / tenant / adapter
-        for manifest in sorted(folder.glob("*.json")):
-            yield "adapters.manifests", f"{adapter}/{manifest.stem}".encode(), manifest.read_bytes()
-            yield "adapters.weights", manifest.stem.encode(), manifest.with_suffix(".weights").read_bytes()
-        for pointer in folder.glob("*.pointer"):
-            yield "adapters.pointers", f"{adapter}/{pointer.stem}".encode(), pointer.read_bytes()
+        for record in sorted(folder.glob("*.record")):
+            yield f"{adapter}/{record.stem}".encode(), record.read_bytes()
         for revocation in sorted(folder.parent.glob("*.revoked")):
-            yield "adapters.pointers", REVOKED.encode(), revocation.read_bytes()
+            yield REVOKED.encode(), revocation.read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
         file = self.folder / name
@@ -383,5 +369,4 @@ class LocalMirror:
         write_whole(file, data)
 
     def drop(self, tenant: str, adapter: str, version: str) -> None:
-        for suffix in ("json", "weights"):
-            (self.folder / tenant / adapter / f"{version}.{suffix}").unlink(missing_ok=True)
+        (self.folder / tenant / adapter / f"{version}.record").unlink(missing_ok=True)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 from msgspec import structs
 
+from fleetlore.adapters.signatures import SigningKey
+from fleetlore.adapters.view import release_of
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
 from fleetlore.calls.model import LEAST_CALLS
 from fleetlore.wire.adapter_manifest import (
     CHANNEL,
     AdapterManifest,
-    AdapterPointer,
+    AdapterRecord,
     CallsManifest,
     LanguageModelManifest,
 )
@@ -93,7 +94,10 @@ def version_of(
     return weights, calls_manifest_for(weights, tenant, **changes)
 
 
-def pointer_to(manifest: AdapterManifest, epoch: int, **changes: Any) -> AdapterPointer:
-    """A pointer of the stable channel to this version."""
-    pointer = AdapterPointer(manifest.name, CHANNEL, manifest.tenant, manifest.version, epoch, "test", 1_000.0)
-    return replace(pointer, **changes)
+def record_of(
+    key: SigningKey, weights: bytes, manifest: AdapterManifest, epoch: int, **changes: Any
+) -> tuple[bytes, bytes]:
+    """Key and value of the record that puts a version on the stable channel. With a `uri` it holds no weights."""
+    record = AdapterRecord(manifest=manifest, channel=CHANNEL, epoch=epoch, reason="test", created=1_000.0)
+    record = structs.replace(record, **changes)
+    return record.key, release_of(record, key, weights).value

@@ -1,16 +1,17 @@
-"""List the present versions, channels and agents on the adapter topics, as unverified dicts for display."""
+"""List the present versions, channels and agents, as unverified dicts for display."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from fleetlore.adapters.blob_store import sha256_of
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import read_to_end
+from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED
 from fleetlore.wire.topics import topic
 
 
@@ -40,8 +41,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class AdapterListing:
-    """manifests: oldest first. pointers: the valid one of each channel. acks: the newest of each agent and adapter.
-    revocations: of versions and keys."""
+    """manifests: oldest first, with the key that signed each. pointers: the valid record of each channel. acks: the
+    newest of each agent and adapter. revocations: of versions and keys."""
 
     manifests: tuple[dict[str, Any], ...]
     pointers: tuple[dict[str, Any], ...]
@@ -100,33 +101,47 @@ def _channel(pointer: dict[str, Any]) -> str:
 
 
 async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: float = 10.0) -> AdapterListing:
-    """Read the tenant's adapter topics to their end. Missing topics are empty. Raises BrokerUnavailable on time-out."""
-    kinds = {topic(tenant, f"adapters.{kind}"): kind for kind in ("manifests", "pointers", "acks")}
-    found: dict[str, dict[bytes, dict[str, Any]]] = {kind: {} for kind in kinds.values()}
-    for record in await read_to_end(bootstrap, kinds, timeout_seconds):
-        kind, key = kinds[record.topic], record.key or b""
-        if record.value is None:
-            found[kind].pop(key, None)
-            continue
-        try:
-            value = orjson.loads(record.value)
-        except orjson.JSONDecodeError:
-            continue
-        if not isinstance(value, dict) or not all(
-            isinstance(value.get(n, 0), int | float) for n in ("epoch", "created")
-        ):
-            continue
-        known = found[kind].get(key)
-        # Readers follow the first of two pointers with one epoch.
-        if kind != "pointers" or known is None or value.get("epoch", 0) > known.get("epoch", 0):
-            found[kind][key] = value
-    manifests = sorted(found["manifests"].values(), key=lambda manifest: (manifest.get("created", 0), str(manifest)))
-    revocations = tuple(value for key, value in found["pointers"].items() if key.startswith(b"revoked/"))
-    pointers = [value for key, value in found["pointers"].items() if not key.startswith(b"revoked/")]
-    # A canary older than the stable pointer has ended.
-    stable = {p.get("name"): p.get("epoch", 0) for p in pointers if p.get("channel") == "stable"}
-    followed = (p for p in pointers if p.get("channel") != "canary" or p.get("epoch", 0) > stable.get(p.get("name"), 0))
-    return AdapterListing(tuple(manifests), tuple(followed), tuple(found["acks"].values()), revocations)
+    """Read the tenant's adapters and acks to their end. Missing topics are empty. Raises BrokerUnavailable on
+    time-out."""
+    manifests: dict[bytes, dict[str, Any]] = {}
+    newest: dict[tuple[str, str], dict[str, Any]] = {}  # by adapter and channel
+    revocations: dict[bytes, dict[str, Any]] = {}
+    acks: dict[bytes, dict[str, Any]] = {}
+    of_acks = topic(tenant, "adapters.acks")
+    for record in await read_to_end(bootstrap, [topic(tenant, "adapters"), of_acks], timeout_seconds):
+        key, document = record.key or b"", _document((record.value or b"").partition(b"\n")[0])
+        manifest = _document(document.pop("manifest", {}))
+        if record.topic == of_acks:
+            acks |= {key: document} if document else {}
+        elif record.value is None:
+            manifests.pop(key, None)
+        elif key.startswith(REVOKED.encode()) and document:
+            revocations[key] = document
+        elif manifest:
+            adapter, version = str(manifest.get("name")), manifest.get("version")
+            manifests[key] = manifest | {"key_id": document.get("key_id")}
+            # Readers follow the first of two records with one epoch.
+            channel = adapter, str(document.get("channel"))
+            if document.get("epoch", 0) > newest.get(channel, {}).get("epoch", 0):
+                newest[channel] = document | {"name": adapter, "version": version}
+    stable = {adapter: each["epoch"] for (adapter, channel), each in newest.items() if channel == CHANNEL}
+    ended = [each for each in newest if each[1] == CANARY and newest[each]["epoch"] <= stable.get(each[0], 0)]
+    for each in ended:
+        del newest[each]
+    ordered = sorted(manifests.values(), key=lambda each: (each.get("created", 0), _number(each.get("ordinal"))))
+    return AdapterListing(tuple(ordered), tuple(newest.values()), tuple(acks.values()), tuple(revocations.values()))
+
+
+def _document(value: Any) -> dict[str, Any]:
+    """Return a document, or {} if it is none that can be listed."""
+    try:
+        document = orjson.loads(value) if isinstance(value, bytes) else value
+    except orjson.JSONDecodeError:
+        return {}
+    is_listed = isinstance(document, dict) and all(
+        isinstance(document.get(name, 0), int | float) for name in ("epoch", "created")
+    )
+    return dict(document) if is_listed else {}
 
 
 async def read_weights(bootstrap: Bootstrap, tenant: str, adapter: str, timeout_seconds: float = 10.0) -> bytes | None:
@@ -135,6 +150,9 @@ async def read_weights(bootstrap: Bootstrap, tenant: str, adapter: str, timeout_
     version = next((str(each.get("version")) for each in listing.pointers if each.get("channel") == "stable"), "")
     if not version or any(each.get("what") == version for each in listing.revocations):
         return None
-    records = await read_to_end(bootstrap, [topic(tenant, "adapters.weights")], timeout_seconds)
-    found = next((each.value for each in reversed(records) if each.key == version.encode()), None)
-    return found if found is not None and sha256_of(found) == version else None
+    key = f"{adapter}/{version}".encode()
+    for record in reversed(await read_to_end(bootstrap, [topic(tenant, "adapters")], timeout_seconds)):
+        weights = (record.value or b"").partition(b"\n")[2]
+        if record.key == key and hashlib.sha256(weights).hexdigest() == version:
+            return weights
+    return None

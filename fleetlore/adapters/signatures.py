@@ -22,17 +22,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.files import write_whole
-from fleetlore.wire.adapter_manifest import SCHEMA, AdapterManifest, AdapterPointer, Revocation
+from fleetlore.wire.adapter_manifest import SCHEMA, AnyRecord, Revocation
 from fleetlore.wire.decode import json_reader
 
-__all__ = ["Document", "Manifest", "SigningKey", "public_keys"]
+__all__ = ["Document", "PublicKeys", "SigningKey", "public_keys", "verify"]
 
-Document = TypeVar("Document", bound=AdapterManifest | AdapterPointer | Revocation)
-Manifest = TypeVar("Manifest", bound=AdapterManifest)
+Document = TypeVar("Document", bound=AnyRecord | Revocation)
 PublicKeys = Mapping[str, Ed25519PublicKey]
 
-# A record's default limit is 1 MiB; a manifest with all its examples has some 100 KiB.
-_MAX_DOCUMENT_BYTES = 1024 * 1024
+# With inline weights of at most 512 KiB it fits into a record, which has 1 MiB.
+_MAX_DOCUMENT_BYTES = 500 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from fleetlore.adapters.blob_store import BlobStore, WeightsReference
-from fleetlore.adapters.registry import RegistryView
-from fleetlore.adapters.registry_follower import FETCH_WAIT_MS, STOP_SECONDS, RegistryFollower, shared_follower
+from fleetlore.adapters.blob_store import BlobStore
+from fleetlore.adapters.follower import FETCH_WAIT_MS, STOP_SECONDS, AdapterFollower, shared_follower
 from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.adapters.slot import AdapterSlot, Prepared
+from fleetlore.adapters.view import AdapterView, Release
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
@@ -53,7 +53,7 @@ class AdapterSubscriber(Generic[Holder]):
         blob_store: BlobStore | None = None,
         state_dir: str = "",
         fetch_wait_ms: int = FETCH_WAIT_MS,
-        feed: RegistryFollower | None = None,
+        feed: AdapterFollower | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.holder = holder
@@ -71,9 +71,11 @@ class AdapterSubscriber(Generic[Holder]):
         self._staging = asyncio.Lock()
         self._fetch: asyncio.Task[None] | None = None
         self._fetched: tuple[str, bytes] | None = None  # Only of one version, because fetched weights are large.
-        self._refetch: tuple[WeightsReference, float] | None = None
+        self._refetch: tuple[str, float] | None = None
         self._rejected: set[str] = set()  # by version, whose content cannot change
-        self._pending: tuple[Prepared[Any], float] | None = None  # and the seconds that it took to load
+        self._running: Release[AdapterManifest] | None = None
+        # With the seconds that it took to load.
+        self._pending: tuple[Release[AdapterManifest], Prepared[Any], float] | None = None
         self._feed = feed
         self._follower = feed
         self._joining: asyncio.Task[None] | None = None
@@ -115,9 +117,10 @@ class AdapterSubscriber(Generic[Holder]):
         pending, self._pending = self._pending, None
         if pending is None:
             return False
-        loaded, load_seconds = pending
+        release, loaded, load_seconds = pending
         self.holder.apply(loaded)
-        self._ack(loaded.manifest.version, "applied", load_seconds)
+        self._running = release
+        self._ack(release.record.version, "applied", load_seconds)
         return True
 
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
@@ -132,27 +135,27 @@ class AdapterSubscriber(Generic[Holder]):
             await self._stage()
 
     @property
-    def _view(self) -> RegistryView[AdapterManifest] | None:
+    def _view(self) -> AdapterView[AdapterManifest] | None:
         return self._follower.views[self._name] if self._follower is not None else None
 
     async def _stage(self) -> None:
         view = self._view
         if view is None:
             return
+        release = view.followed_by(self._agent)
+        if release is not None and release.record.version == self.version:
+            self._running = release  # another key may have signed it anew
         self._leave_revoked(view)
-        pointer = view.followed_by(self._agent)
-        if pointer is None or pointer.version == self.version:
+        if release is None or release.record.version == self.version:
             self._pending = None  # the channel returned to the version in use
             return
-        version = pointer.version
-        if self._pending is not None and self._pending[0].manifest.version == version:
+        version = release.record.version
+        if self._pending is not None and self._pending[0].record.version == version:
             return
         self._pending = None  # the channel has moved, even if that version is incomplete
-        manifest = view.manifest(version) if version not in self._rejected else None
-        weights = self._weights(view, version) if manifest is not None else None
-        if manifest is None or weights is None:
+        if version in self._rejected or view.revoked(release) or (weights := self._weights(release)) is None:
             return
-        began = self._clock.monotonic()
+        manifest, began = release.manifest, self._clock.monotonic()
         try:
             if self.holder.is_loaded(manifest):  # another agent has loaded it, so a thread would cost more
                 loaded = self.holder.prepare(weights, manifest)
@@ -165,45 +168,47 @@ class AdapterSubscriber(Generic[Holder]):
             self._ack(version, refusal.reason, self._clock.monotonic() - began)
             return
         self._fetched = None  # it is loaded, and may be of half a gigabyte
-        if view.revoked(version) or view.followed_by(self._agent) != pointer:
+        if view.revoked(release) or view.followed_by(self._agent) != release:
             return  # it was rolled back or revoked during loading; the newest is staged next
-        self._pending = loaded, self._clock.monotonic() - began
+        self._pending = release, loaded, self._clock.monotonic() - began
         if self._idle():
             self.apply_pending()
 
-    def _weights(self, view: RegistryView[AdapterManifest], version: str) -> bytes | None:
+    def _weights(self, release: Release[AdapterManifest]) -> bytes | None:
         """Return the weights, or begin to fetch them in a task: a rollback must not wait for a slow store."""
-        if self._fetched is not None and self._fetched[0] == version:
+        uri = release.record.uri
+        if not uri:
+            return release.weights
+        if self._fetched is not None and self._fetched[0] == release.record.version:
             return self._fetched[1]
-        reference = view.reference(version)
-        if reference is None:
-            return view.weights(version)
         if self._fetch is not None and not self._fetch.done():
             return None
-        if self._refetch is None or self._refetch[0] != reference or self._refetch[1] <= self._clock.monotonic():
-            self._fetch = asyncio.create_task(self._fetch_from(reference), name="fleetlore-weights")
+        if self._refetch is None or self._refetch[0] != uri or self._refetch[1] <= self._clock.monotonic():
+            self._fetch = asyncio.create_task(self._fetch_from(uri, release.manifest), name="fleetlore-weights")
         return None
 
-    async def _fetch_from(self, reference: WeightsReference) -> None:
-        began, most_bytes = self._clock.monotonic(), self.holder.kind.most_bytes
+    async def _fetch_from(self, uri: str, manifest: AdapterManifest) -> None:
+        began = self._clock.monotonic()
         try:
-            weights = await asyncio.to_thread(self._blob_store.fetch, reference, most_bytes)
+            weights = await asyncio.to_thread(self._blob_store.fetch, uri, manifest)
         except AdapterRefused as refusal:
             now = self._clock.monotonic()
-            self._refetch = reference, now + REFETCH_SECONDS
-            self._refuse(refusal, reference.sha256)
-            self._ack(reference.sha256, refusal.reason, now - began)
+            self._refetch = uri, now + REFETCH_SECONDS
+            self._refuse(refusal, manifest.version)
+            self._ack(manifest.version, refusal.reason, now - began)
             return
-        self._fetched = reference.sha256, weights
+        self._fetched = manifest.version, weights
         await self.turn()
 
-    def _leave_revoked(self, view: RegistryView[AdapterManifest]) -> None:
-        if self._pending is not None and view.revoked(self._pending[0].manifest.version):
+    def _leave_revoked(self, view: AdapterView[AdapterManifest]) -> None:
+        if self._pending is not None and view.revoked(self._pending[0]):
             self._pending = None
-        version = self.version
-        if version is not None and view.revoked(version):
+        running = self._running
+        if running is not None and view.revoked(running):
+            version = running.record.version
             log.warning("adapter %s is revoked: no version of %s runs until the next one", version[:12], self._name)
             self.holder.reset()
+            self._running = None
             self._ack(version, "revoked", 0.0)
 
     def _refuse(self, refusal: AdapterRefused, what: str) -> None:
@@ -217,14 +222,14 @@ class AdapterSubscriber(Generic[Holder]):
         view = self._view
         if self._follower is None or view is None:
             return
-        pointer = view.followed_by(self._agent)
+        followed = view.followed_by(self._agent)
         self._follower.ack(
             f"{self._name}/{self._agent}{beside}",
             {
                 "adapter": self._name,
                 "agent": self._agent,
                 "version": version,
-                "epoch": pointer.epoch if pointer else 0,
+                "epoch": followed.record.epoch if followed else 0,
                 "result": result,
                 "load_seconds": round(load_seconds, 6),
                 "time": self._clock.now(),

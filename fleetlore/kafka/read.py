@@ -227,7 +227,6 @@ class Follower:
         self._heard = self._answered = self.clock.now()
         self._first_ends: dict[TopicPartition, int] | None = None
         self._consumer: Any = None
-        self._rewound: set[str] = set()
         self._replaced = False
 
     @property
@@ -246,10 +245,6 @@ class Follower:
             answered = [consumer.last_poll_timestamp(part) for part in consumer.assignment()]
             self._answered = min((ms / 1000 for ms in answered if ms), default=self._answered)
         return max(0.0, self.clock.now() - self._answered)
-
-    def rewind(self, topic: str) -> None:
-        """Read a topic from its beginning, after the current fetch."""
-        self._rewound.add(topic)
 
     async def run(self) -> None:
         """Follow until cancelled. An outage or failing `take` is logged once."""
@@ -369,12 +364,6 @@ class Follower:
                 self.positions[part] = records[-1].offset + 1
             if self.complete is not None and self.loaded:
                 await self.complete()
-            if self._rewound:
-                parts = [part for part in consumer.assignment() if part.topic in self._rewound]
-                self._rewound.clear()
-                for part in parts:
-                    self.positions.pop(part, None)
-                await consumer.seek_to_beginning(*parts)
             await asyncio.sleep(0)  # fetched records return without yielding to the event loop
             if fetched:
                 idle_since = self.clock.monotonic()

@@ -1,7 +1,7 @@
-"""Describe adapters on the log: a version's manifest, the pointer that puts it into service, and its revocation.
+"""Describe adapters on the log: the record that puts a version into service, and the revocation.
 
 There are two adapters: `calls`, the call model that every agent runs, and `llm`, a LoRA over the agents' own language
-model, which the trainer or somebody else has trained. Every record names its adapter.
+model, which the trainer or somebody else has trained.
 
 Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -65,10 +65,6 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
     created: float
     schema: int = SCHEMA
 
-    @property
-    def key(self) -> bytes:
-        return f"{self.name}/{self.version}".encode()
-
 
 class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
     """A version of the call model, learned anew from the whole of `data`: trained from it again, it is the same."""
@@ -108,46 +104,63 @@ class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANG
 
 
 ADAPTERS: tuple[type[AdapterManifest], ...] = (CallsManifest, LanguageModelManifest)
+Manifest = TypeVar("Manifest", bound=AdapterManifest)
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterPointer:
-    """Which version a channel runs.
+class AdapterRecord(msgspec.Struct, Generic[Manifest], frozen=True, kw_only=True):
+    """One version, and the channel that runs it. The weights follow the signed document, unless they are at `uri`.
 
-    A higher epoch wins; a rollback is a newer pointer to an older version.
+    The higher epoch of a channel wins. A rollback is the record of an older version with a new epoch.
 
     Attributes:
         epoch: counts over all channels of an adapter.
         share: share of agents that follow the channel `canary` while it is newer than `stable`.
         pinned: the trainer leaves the channel alone.
+        uri: where weights are that do not fit into a record.
     """
 
-    name: str
+    manifest: Manifest
     channel: str
-    tenant: str
-    version: str
     epoch: int
     reason: str
     created: float
     share: float = 1.0
     pinned: bool = False
+    uri: str = ""
     schema: int = SCHEMA
 
     @property
+    def tenant(self) -> str:
+        return self.manifest.tenant
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    @property
     def key(self) -> bytes:
-        return f"{self.name}/{self.channel}".encode()
+        return f"{self.manifest.name}/{self.version}".encode()
+
+
+AnyRecord = AdapterRecord[CallsManifest | LanguageModelManifest]
 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A version that no agent may run any more, or a signing key that no agent may trust: for ever. kind: `version` or
-    `key`; what: sha256 of the weights, or the key's id. A key cannot revoke itself."""
+    """A version that no agent may run any more, or a signing key that no agent may trust: for ever.
+
+    Attributes:
+        kind: `version` or `key`. A key cannot revoke itself.
+        what: sha256 of the weights, or the key's id.
+        epoch: of the version's last record, which may be deleted: later records have a higher one.
+    """
 
     tenant: str
     kind: Literal["version", "key"]
     what: str
     reason: str
     created: float
+    epoch: int = 0
     schema: int = SCHEMA
 
     @property

@@ -102,23 +102,19 @@ TOPICS: tuple[TopicSpec, ...] = (
         keyed=False,
     ),
     TopicSpec(
-        "adapters.weights",
-        "sha256 of the weights",
+        "adapters",
+        "adapter/sha256 of the weights",
         True,
         None,
-        "weights of a version, or a reference to them",
+        "one version: signed manifest, channel, epoch and weights; or a revocation",
         partitions=1,
-    ),
-    TopicSpec("adapters.manifests", "adapter/version", True, None, "signed manifest", partitions=1),
-    TopicSpec(
-        "adapters.pointers", "adapter/channel", True, None, "which version this channel runs, epoch", partitions=1
     ),
     TopicSpec("adapters.acks", "adapter/agent", False, 7, "version, result, load time"),
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )
 NAMES = frozenset(spec.name for spec in TOPICS)
-# Topics of adapter versions, in the order in which a relay is asked for them.
-ADAPTER_TOPICS = ("adapters.weights", "adapters.manifests", "adapters.pointers")
+# What agents ask a relay for to follow adapters.
+ADAPTER_TOPICS = ("adapters",)
 
 
 @lru_cache(maxsize=1024)

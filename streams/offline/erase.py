@@ -209,16 +209,16 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
     learned: list[str] = []
     for kind in ADAPTERS:
         async with AdapterPublisher.from_settings(kind, settings) as publisher:
-            registry = await publisher.published(tenant)
-            # Topics keep revoked versions too.
-            mine = [each for each in registry.kept.values() if has_learned(each, found)]
+            known = await publisher.published(tenant)
+            # The topic keeps revoked versions too.
+            mine = [each.manifest for each in known.releases.values() if has_learned(each.manifest, found)]
             mine.sort(key=lambda each: -each.ordinal)
             learned += [f"{kind.name}/{each.version}" for each in mine]
             # The newest last: no other one that has learned of it may take its place.
             for each in reversed(mine) if erase else ():
-                if not registry.revoked(each.version):
+                if not known.is_revoked(each.version):
                     await publisher.revoke(tenant, each.version, "it learned from what was erased")
-                await publisher.delete(registry, each)
+                await publisher.delete(known, each.version)
     return learned
 
 

@@ -21,7 +21,7 @@ from streams.runtime.lifecycle import at_first_signal, leave
 _GC_THRESHOLDS = 20_000, 20, 50
 # Python's switch interval of 5 ms doubles the time to read a large answer from the store's thread.
 _SWITCH_SECONDS = 0.0005
-# A tenant has 45 partitions at four a topic, and all of a group's move in a rebalance.
+# A tenant has 44 partitions at four a topic, and all of a group's move in a rebalance.
 _MAX_TENANTS = 200
 
 

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Collection
 from typing import Generic
 
-from fleetlore.adapters.signatures import Manifest
 from fleetlore.clock import Clock
 from fleetlore.errors import ChannelMoved
-from fleetlore.wire.adapter_manifest import in_cohort
+from fleetlore.wire.adapter_manifest import Manifest, in_cohort
 from fleetlore.wire.trajectory import Judgment
 from models.policy.trial import CanaryTrial
 from sinks.adapter_publisher import AdapterPublisher
@@ -52,7 +51,6 @@ class Publication(Generic[Manifest]):
     async def resume(self) -> None:
         """Read which version is in service, and end a canary: the process that counted its sessions is gone."""
         self._trial = None
-        await self._publisher.restate(self.tenant)
         published = await self._publisher.published(self.tenant)
         self.running = published.complete()
         if published.canary is not None and self.running is not None:
@@ -69,14 +67,14 @@ class Publication(Generic[Manifest]):
         """
         published = await self._publisher.published(self.tenant)
         pointed = published.complete()
-        pinned = published.pointer is not None and published.pointer.pinned
+        pinned = published.stable is not None and published.stable.record.pinned
         is_moved = pointed is not None and (self.running is None or pointed[1].version != self.running[1].version)
         if pinned or is_moved:
             log.info("tenant %s: a person or another trainer pointed %s elsewhere", self.tenant, self.name)
             self.running = pointed
             return
         version = manifest.version
-        if published.revoked(version):
+        if published.is_revoked(version):
             return
         manifest = published.as_next(manifest)
         share = self.canary_share if self.running is not None else 0.0
@@ -121,7 +119,7 @@ class Publication(Generic[Manifest]):
         published = await self._publisher.published(self.tenant)
         promoted = decision == "promote"
         reason = "promoted after its trial" if promoted else "the trial was lost"
-        if published.canary is None or published.canary.version != trial.canary:
+        if published.canary is None or published.canary.record.version != trial.canary:
             promoted = False  # the channel was pointed elsewhere during the trial: that decision counts
         else:
             try:

@@ -17,13 +17,12 @@ from typing import Any, Generic, TypeVar
 from aiokafka import ConsumerRecord
 from msgspec.structs import replace
 
-from fleetlore.adapters.signatures import Manifest
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.client import backoff
 from fleetlore.kafka.read import Fetched, Follower, records_of
-from fleetlore.wire.adapter_manifest import DataRange
+from fleetlore.wire.adapter_manifest import DataRange, Manifest
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.calls.gate import GateReport

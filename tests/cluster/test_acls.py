@@ -141,21 +141,10 @@ def filled(granted: Secured) -> Secured:
 
 
 AGENT_WRITES = {"events", "adapters.acks"}
-AGENT_READS = {"patterns", "items", "decisions", "adapters.weights", "adapters.manifests", "adapters.pointers"}
+AGENT_READS = {"patterns", "items", "decisions", "adapters"}
 MAY = {
     "agent-a": (AGENT_WRITES, AGENT_READS),
-    "trainer": (
-        {"adapters.weights", "adapters.manifests", "adapters.pointers"},
-        {
-            "trajectories",
-            "judgments",
-            "adapters.acks",
-            "adapters.weights",
-            "adapters.manifests",
-            "adapters.pointers",
-            "erasures",
-        },
-    ),
+    "trainer": ({"adapters"}, {"trajectories", "judgments", "adapters.acks", "adapters", "erasures"}),
     "worker": (
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
         # A worker reads its own topics for agents to find out whether a former owner has overwritten a record.

@@ -49,42 +49,52 @@ def tensors(data: bytes) -> dict[str, Numbers]:
     }
 
 
-async def records_of(address: str, tenant: str) -> dict[str, dict[str, bytes]]:
-    """The newest of each key, of each topic."""
-    found: dict[str, dict[str, bytes]] = {}
+async def records_of(address: str, tenant: str) -> dict[str, bytes]:
+    """The newest of each key, in the order of the log."""
+    records: dict[str, bytes] = {}
+    partition = TopicPartition(f"fleetlore.{tenant}.adapters", 0)
     consumer = AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")
     await consumer.start()
     try:
-        for name in ("weights", "manifests", "pointers"):
-            records = found.setdefault(name, {})
-            partition = TopicPartition(f"fleetlore.{tenant}.adapters.{name}", 0)
-            consumer.assign([partition])
-            await consumer.seek_to_beginning(partition)
-            (end,) = (await consumer.end_offsets([partition])).values()
-            while await consumer.position(partition) < end:
-                for batch in (await consumer.getmany(timeout_ms=100)).values():
-                    for record in batch:
-                        records.pop(record.key.decode(), None)
-                        if record.value is not None:
-                            records[record.key.decode()] = record.value
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        (end,) = (await consumer.end_offsets([partition])).values()
+        while await consumer.position(partition) < end:
+            for batch in (await consumer.getmany(timeout_ms=100)).values():
+                for record in batch:
+                    records.pop(record.key.decode(), None)
+                    if record.value is not None:
+                        records[record.key.decode()] = record.value
     finally:
         await consumer.stop()
-    return found
+    return records
 
 
-def chosen(records: dict[str, dict[str, bytes]], trusted: dict[str, Ed25519PublicKey], agent: str) -> str | None:
+def chosen(records: dict[str, bytes], trusted: dict[str, Ed25519PublicKey], agent: str) -> str | None:
     """Which version to run."""
-    signed = {key: document(value, trusted) for key, value in records["pointers"].items()}
-    stable, canary = signed.get("llm/stable"), signed.get("llm/canary")
-    pointer = stable
+    newest: dict[str, dict[str, Any]] = {}
+    revoked = set()
+    for key, value in records.items():
+        signed, _, weights = value.partition(b"\n")
+        body = document(signed, trusted)
+        if key.startswith("revoked/"):
+            revoked.add(body["what"])
+            continue
+        version = body["manifest"]["version"]
+        assert key == f"llm/{version}" and hashlib.sha256(weights).hexdigest() == version
+        if body["epoch"] > newest.get(body["channel"], {"epoch": 0})["epoch"]:
+            newest[body["channel"]] = body
+    stable, canary = newest.get("stable"), newest.get("canary")
+    followed = stable
     if canary and (stable is None or canary["epoch"] > stable["epoch"]):
+        version = canary["manifest"]["version"]
         drawn = int.from_bytes(
-            hashlib.sha256(f"canary/{canary['version']}/{agent.partition(':')[0]}".encode()).digest()[:8], "big"
+            hashlib.sha256(f"canary/{version}/{agent.partition(':')[0]}".encode()).digest()[:8], "big"
         )
-        pointer = canary if drawn < canary["share"] * 2**64 else stable
-    if pointer is None or f"revoked/version/{pointer['version']}" in signed:
+        followed = canary if drawn < canary["share"] * 2**64 else stable
+    if followed is None or followed["manifest"]["version"] in revoked:
         return None
-    return str(pointer["version"])
+    return str(followed["manifest"]["version"])
 
 
 async def test_a_reader_made_of_the_page_says_what_the_package_says(
@@ -96,24 +106,23 @@ async def test_a_reader_made_of_the_page_says_what_the_package_says(
     told: dict[str, Any] = {"tools": ("sql", "shell"), "metrics": {"größe": 1e-7, "whole": 3.0}}
     async with AdapterPublisher(LanguageModelManifest, broker.address, key) as publisher:
         good = await publisher.publish(first, manifest_for(first, tenant, **told))
+        signed = (await records_of(broker.address, tenant))[f"llm/{good.version}"].partition(b"\n")[0]
         await publisher.publish(second, manifest_for(second, tenant, ordinal=2))
         await publisher.revoke(tenant, good.version)
         records = await records_of(broker.address, tenant)
         public = base64.b64decode(key.public_base64)
         trusted = {hashlib.sha256(public).hexdigest()[:16]: Ed25519PublicKey.from_public_bytes(public)}
+        assert document(signed, trusted)["manifest"]["metrics"] == told["metrics"]
         running = chosen(records, trusted, "a1")
         assert running == hashlib.sha256(second).hexdigest()
-        assert f"revoked/version/{good.version}" in records["pointers"]
+        assert f"revoked/version/{good.version}" in records
         canary = await publisher.publish(first, manifest_for(first, tenant, ordinal=3), canary_share=0.5)
         records = await records_of(broker.address, tenant)
     assert canary.version == good.version
     assert {chosen(records, trusted, f"a{n}") for n in range(20)} == {running, None}  # revoked stays revoked
 
+    signed, _, weights = records[f"llm/{running}"].partition(b"\n")
     with pytest.raises(InvalidSignature):
-        document(records["pointers"]["llm/stable"].replace(b'"epoch":', b'"epoch":1'), trusted)
-
-    signed = key.sign(manifest_for(first, tenant, **told))
-    for value, weights in ((signed, first), (records["manifests"][f"llm/{running}"], second)):
-        manifest = document(value, trusted)
-        assert manifest["version"] == hashlib.sha256(weights).hexdigest()
-        assert set(tensors(weights)) == {f"base_model.model.v_proj.lora_{side}.weight" for side in "AB"}
+        document(signed.replace(b'"epoch":', b'"epoch":1'), trusted)
+    assert weights == second
+    assert set(tensors(weights)) == {f"base_model.model.v_proj.lora_{side}.weight" for side in "AB"}

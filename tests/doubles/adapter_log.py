@@ -7,7 +7,7 @@ from typing import Any
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.follower import AdapterFollower
 from fleetlore.adapters.signatures import PublicKeys
 from fleetlore.kafka.read import Fetched
 from fleetlore.wire.topics import topic
@@ -22,40 +22,45 @@ class AdapterLog:
     Attributes:
         acks: the acknowledgements of agents, by key, in order.
         away: how often no producer of acks gets a connection.
-        rewound: topics that were to be read again.
         followed: feeds that read at this moment.
     """
 
     def __init__(self) -> None:
         self.acks: list[tuple[bytes, bytes]] = []
         self.away = 0
-        self.rewound: list[str] = []
+        self._end = 0
         self.followed = 0
         self._takers: list[Callable[[Fetched], Awaitable[None]]] = []
         self._complete: Callable[[], Awaitable[None]]
 
-    def feed(self, trusted: PublicKeys, state_dir: str = "") -> RegistryFollower:
+    def feed(self, trusted: PublicKeys, state_dir: str = "") -> AdapterFollower:
         make_producer: Any = lambda _: _Producer(self)  # noqa: E731
-        return RegistryFollower(
+        return AdapterFollower(
             "nowhere:1", TENANT, trusted, state_dir, make_producer=make_producer, make_follower=self._follower
         )
 
-    async def write(self, *records: tuple[str, bytes, bytes | None]) -> None:
+    async def write(self, *records: tuple[bytes, bytes | None]) -> None:
         """Let the newest feed read these, each in a separate fetch that ends the log."""
         for record in records:
             await self._read(record)
             await self._complete()
 
-    async def catch_up(self, *records: tuple[str, bytes, bytes | None]) -> None:
+    async def catch_up(self, *records: tuple[bytes, bytes | None]) -> None:
         """Let the newest feed read these as a log that was there before it; only the last one ends it."""
         for record in records:
             await self._read(record)
         await self._complete()
 
-    async def _read(self, read: tuple[str, bytes, bytes | None]) -> None:
-        name, key, value = read
-        part = TopicPartition(topic(TENANT, name), 0)
-        record = ConsumerRecord(part.topic, 0, 0, 0, 0, key, value, 0, len(key), len(value or b""), ())
+    async def reread(self, *records: tuple[bytes, bytes | None]) -> None:
+        """Let the newest feed read the log from its beginning, as after a reconnect."""
+        self._end = 0
+        await self.catch_up(*records)
+
+    async def _read(self, read: tuple[bytes, bytes | None]) -> None:
+        key, value = read
+        part = TopicPartition(topic(TENANT, "adapters"), 0)
+        record = ConsumerRecord(part.topic, 0, self._end, 0, 0, key, value, 0, len(key), len(value or b""), ())
+        self._end += 1
         await self._takers[-1]({part: [record]})
 
     async def pause(self) -> None:
@@ -72,6 +77,7 @@ class AdapterLog:
         **_: Any,
     ) -> Any:
         self._takers.append(take)
+        self._end = 0
         self._complete = complete
         return _Follower(self)
 
@@ -86,9 +92,6 @@ class _Follower:
             await asyncio.Event().wait()
         finally:
             self.log.followed -= 1
-
-    def rewind(self, topic: str) -> None:
-        self.log.rewound.append(topic)
 
 
 class _Producer:

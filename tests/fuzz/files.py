@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.adapters.registry_follower import EpochFile
+from fleetlore.adapters.follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.calls.model import CallModel
 from fleetlore.cluster import STACK_FILE
@@ -175,7 +175,7 @@ def make_setting(random: Random) -> Given:
             return Given(reader, {reader: mutated(random, _key().to_pem())})
         case "epochs":
             return Given(
-                reader, {"default.adapters.json": any_bytes(random, lambda r: json_of(r, {"calls/stable": "e30="}))}
+                reader, {"default.epochs.json": any_bytes(random, lambda r: json_of(r, {"calls/stable": "{}"}))}
             )
     return Given(reader, {reader: mutated(random, _key().public_base64.encode())})
 

@@ -10,9 +10,8 @@ from unittest.mock import patch
 import orjson
 from aiokafka import ConsumerRecord, TopicPartition
 
-from fleetlore.adapters.blob_store import WeightsReference
-from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import public_keys
+from fleetlore.adapters.view import AdapterView
 from fleetlore.errors import AdapterRefused
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
@@ -24,11 +23,11 @@ from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
 from streams.stage.operators import Distrusted, Erased, Erasure
 from streams.training.window import values_of
 from tests.build import letter, memory_item, met
-from tests.fleetlore.adapters.test_registry import KEY, OTHER
+from tests.fleetlore.adapters.test_view import KEY, OTHER
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker, fleet_of
-from tests.random_adapters import pointer_to, version_of
+from tests.random_adapters import record_of, version_of
 
 _TENANT = "acme"
 _TRAJECTORY = Trajectory(
@@ -47,7 +46,7 @@ class Read(NamedTuple):
 
 @cache
 def _samples() -> dict[str, list[tuple[bytes, Any]]]:
-    """Keys and valid values by topic; documents to be signed are objects, what is not JSON is bytes."""
+    """Keys and valid values by topic; documents to be signed are objects, with the weights that follow them."""
     verdict = Verdict(label="success", probability=0.9, source="rules", version="1")
     found: dict[str, list[tuple[bytes, Any]]] = {
         "patterns": [(b"p", met("search", {"index": "x"}, "E", "no").to_json())],
@@ -65,15 +64,12 @@ def _samples() -> dict[str, list[tuple[bytes, Any]]]:
         "dead-letters": [(b"s", b"{}")],
     }
     for kind in ADAPTERS:
-        weights, manifest = version_of(kind, 1, _TENANT)
-        pointer = pointer_to(manifest, 1)
-        reference = WeightsReference("file:///x/y.safetensors", manifest.version, len(weights)).to_json()
-        found.setdefault("adapters.manifests", []).append((manifest.key, orjson.loads(KEY.sign(manifest))))
-        found.setdefault("adapters.pointers", []).append((pointer.key, orjson.loads(KEY.sign(pointer))))
-        found.setdefault("adapters.weights", []).append((manifest.version.encode(), reference))
-        found["adapters.weights"].append((manifest.version.encode(), weights[:4_000]))
+        for options in ({}, {"uri": "file:///x/y.safetensors"}):
+            key, value = record_of(KEY, *version_of(kind, 1, _TENANT), 1, **options)
+            document, _, weights = value.partition(b"\n")
+            found.setdefault("adapters", []).append((key, (orjson.loads(document), weights)))
     revocation = Revocation(_TENANT, "version", "a" * 64, "no", 1.0)
-    found["adapters.pointers"].append((f"{REVOKED}version/a".encode(), orjson.loads(KEY.sign(revocation))))
+    found["adapters"].append((f"{REVOKED}version/a".encode(), (orjson.loads(KEY.sign(revocation)), b"")))
     return found
 
 
@@ -92,10 +88,10 @@ def _signed(random: Random, document: dict[str, Any]) -> bytes:
 def make(random: Random) -> Read:
     name = random.choice(list(_samples()))
     key, valid = random.choice(_samples()[name])
-    if isinstance(valid, dict):
-        value = _signed(random, valid)
-    elif name == "adapters.weights":
-        value = mutated(random, valid) if chance(random, 2) else valid
+    if name == "adapters":
+        document, weights = valid
+        value = _signed(random, document) if chance(random, 2) else orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+        value += b"\n" + (mutated(random, weights) if chance(random, 2) else weights)
     else:
         value = any_bytes(random, lambda random: json_of(random, orjson.loads(valid)))
     if chance(random, 4):
@@ -128,7 +124,7 @@ async def check(records: Sequence[Read]) -> Counter[str]:
     with patch("fleetlore.recall.replica.Follower", _Follower):
         replicas = [LoreReplica("nowhere:1", _TENANT, clock=FakeClock(), most_bytes=most) for most in (None, 20_000.0)]
     operators = {each.topic: each for each in (Erased(), Distrusted())}
-    views = [RegistryView(kind, _TENANT, public_keys(KEY.public_base64)) for kind in ADAPTERS]
+    views = [AdapterView(kind, _TENANT, public_keys(KEY.public_base64)) for kind in ADAPTERS]
     for each in records:
         part = TopicPartition(topic(_TENANT, each.topic), 0)
         record = ConsumerRecord(
@@ -142,11 +138,11 @@ async def check(records: Sequence[Read]) -> Counter[str]:
             answer = "taken" if replicas[0].unreadable == before else "unreadable"
         if each.topic in operators:
             operators[each.topic].take(_TENANT, each.value)
-        if each.topic.startswith("adapters."):
+        if each.topic == "adapters":
             refused = []
             for view in views:
                 try:
-                    view.take(each.topic, each.key or b"", each.value)
+                    view.take(each.key or b"", each.value)
                 except AdapterRefused as error:
                     assert error.reason and error.detail
                     refused.append(error.reason)

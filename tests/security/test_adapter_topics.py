@@ -1,55 +1,46 @@
-"""A writer of the adapter topics with no key, or an old one, changes nothing for agents.
+"""A writer of the topic of adapters with no key, or an old one, changes nothing for agents.
 
 The attacks are those that The Update Framework lists (https://theupdateframework.io/docs/security/).
 """
 
 import gc
-import hashlib
 import logging
 import os
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.adapters.blob_store import BlobStore
-from fleetlore.adapters.registry import KEPT_VERSIONS, RegistryView
-from fleetlore.adapters.registry_follower import EpochFile
+from fleetlore.adapters.follower import EpochFile
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.subscriber import AdapterSubscriber
+from fleetlore.adapters.view import AdapterView
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.errors import AdapterRefused
-from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, Revocation
+from fleetlore.wire.adapter_manifest import CANARY, AdapterManifest, CallsManifest, Revocation
 from tests.doubles.adapter_log import AdapterLog
-from tests.random_adapters import pointer_to, version_of
+from tests.random_adapters import calls_manifest_for, record_of, version_of
 
 OLD = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 NEW = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(NEW.public_base64, OLD.public_base64)
-WEIGHTS, MANIFESTS, POINTERS = "adapters.weights", "adapters.manifests", "adapters.pointers"
-Record = tuple[str, bytes, bytes | None]
+Record = tuple[bytes, bytes | None]
 
 
 def made(seed: int) -> tuple[bytes, AdapterManifest]:
     return version_of(CallsManifest, seed, "acme")
 
 
-def published(seed: int, epoch: int, key: SigningKey = NEW) -> list[Record]:
-    weights, manifest = made(seed)
-    pointer = pointer_to(manifest, epoch)
-    return [
-        (MANIFESTS, manifest.key, key.sign(manifest)),
-        (WEIGHTS, manifest.version.encode(), weights),
-        (POINTERS, pointer.key, key.sign(pointer)),
-    ]
+def published(seed: int, epoch: int, key: SigningKey = NEW) -> tuple[bytes, bytes]:
+    return record_of(key, *made(seed), epoch)
 
 
-def revoked(kind: str, what: str, key: SigningKey = NEW) -> Record:
+def revoked(kind: str, what: str, key: SigningKey = NEW) -> tuple[bytes, bytes]:
     revocation = Revocation("acme", kind, what, "bad", 0.0)
-    return POINTERS, revocation.key, key.sign(revocation)
+    return revocation.key, key.sign(revocation)
 
 
 class Process:
@@ -64,41 +55,41 @@ class Process:
         await self.follower.join(agent)
         return agent
 
-    async def read(self, records: list[Record]) -> None:
+    async def read(self, *records: Record) -> None:
         await self.log.write(*records)
 
 
 async def test_who_joins_late_runs_what_the_others_run() -> None:
-    """A replayed pointer and the tombstone of a revocation led an agent that joined late back to a revoked version."""
+    """A replayed record and the tombstone of a revocation led an agent that joined late back to a revoked version."""
     process = Process()
     early = await process.agent("early")
     first, second = made(1)[1].version, made(2)[1].version
     revocation = revoked("version", first)
-    await process.read([*published(1, 1), *published(2, 2), revocation])
-    await process.read([published(1, 1)[2], (POINTERS, revocation[1], None)])
+    await process.read(published(1, 1), published(2, 2), revocation, published(1, 1), (revocation[0], None))
     late = await process.agent("late")
     assert early.version == late.version == second
-    assert process.follower.views["calls"].revoked(first)
+    assert process.follower.views["calls"].is_revoked(first)
+    assert early.refused == {"stale": 1}
 
 
 async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> None:
-    """After compaction the replayed pointer is the only one that the topic still has."""
+    """After compaction the replayed record is the only one that the topic still has."""
     process = Process(str(tmp_path))
     agent = await process.agent("a")
-    await process.read([*published(1, 1), *published(2, 2)])
+    await process.read(published(1, 1), published(2, 2))
     assert agent.version == made(2)[1].version
-    downgraded = [*published(1, 1), *published(2, 2)[:2]]
     again = Process(str(tmp_path))
     restarted = await again.agent("a")
-    await again.read(downgraded)
+    await again.read(published(1, 1))
+    assert restarted.version is None and restarted.refused == {"stale": 1}
+    await again.read(published(2, 2))
     assert restarted.version == made(2)[1].version
-    assert restarted.refused["stale"] == 1
-    assert oct((tmp_path / "acme.adapters.json").stat().st_mode)[-3:] == "600"
+    assert oct((tmp_path / "acme.epochs.json").stat().st_mode)[-3:] == "600"
 
 
 async def test_a_process_that_starts_later_refuses_no_older_version(tmp_path: Path) -> None:
     """Each start of an agent warned of every earlier version, and the alert for forged ones fired."""
-    log = [record for epoch in range(1, 6) for record in published(epoch, epoch)]
+    log = [published(epoch, epoch) for epoch in range(1, 6)]
     process = Process(str(tmp_path))
     await process.agent("a")
     await process.log.catch_up(*log)
@@ -110,37 +101,50 @@ async def test_a_process_that_starts_later_refuses_no_older_version(tmp_path: Pa
     assert restarted.version == made(6)[1].version and not restarted.refused
 
 
+async def test_a_promoted_canary_is_no_frozen_log(tmp_path: Path) -> None:
+    """Its record on the channel `canary` is replaced, so that channel of the log ends at an older one."""
+    canary = {"channel": CANARY, "share": 0.0}
+    lost, tried = (record_of(NEW, *made(seed), epoch, **canary) for seed, epoch in ((2, 2), (3, 4)))
+    process = Process(str(tmp_path))
+    await process.agent("a")
+    await process.log.catch_up(published(1, 1), lost, published(1, 3), tried, published(3, 5))
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.log.catch_up(lost, published(1, 3), published(3, 5))
+    assert restarted.version == made(3)[1].version and not restarted.refused
+
+
 async def test_a_log_that_was_frozen_before_a_restart_is_refused_once(tmp_path: Path) -> None:
     process = Process(str(tmp_path))
     await process.agent("a")
-    await process.log.catch_up(*published(1, 1), *published(2, 2), *published(3, 3))
+    await process.log.catch_up(published(1, 1), published(2, 2), published(3, 3))
     again = Process(str(tmp_path))
     restarted = await again.agent("a")
-    await again.log.catch_up(*published(1, 1), *published(2, 2), *published(3, 3)[:2])
+    await again.log.catch_up(published(1, 1), published(2, 2))
     await again.log.catch_up()
-    assert restarted.version == made(3)[1].version and restarted.refused == {"stale": 1}
-    await again.read([published(2, 2)[2]])
+    assert restarted.version is None and restarted.refused == {"stale": 1}
+    await again.read(published(3, 3))
     assert restarted.version == made(3)[1].version
 
 
-async def test_an_older_pointer_behind_a_newer_one_of_the_log_is_refused(tmp_path: Path) -> None:
+async def test_an_older_record_behind_a_newer_one_of_the_log_is_refused(tmp_path: Path) -> None:
     process = Process(str(tmp_path))
     await process.agent("a")
-    await process.log.catch_up(*published(1, 1), *published(2, 2), *published(4, 4))
+    await process.log.catch_up(published(1, 1), published(2, 2), published(4, 4))
     again = Process(str(tmp_path))
     restarted = await again.agent("a")
-    await again.log.catch_up(*published(2, 2), *published(4, 4), published(1, 1)[2])
+    await again.log.catch_up(published(2, 2), published(4, 4), published(1, 1))
     assert restarted.version == made(4)[1].version and restarted.refused == {"stale": 1}
 
 
 async def test_what_a_host_has_seen_revoked_stays_so_over_a_restart(tmp_path: Path) -> None:
     process = Process(str(tmp_path))
     await process.agent("a")
-    await process.read([*published(1, 1), revoked("version", made(1)[1].version)])
+    await process.read(published(1, 1), revoked("version", made(1)[1].version))
     again = Process(str(tmp_path))
     restarted = await again.agent("a")
     await again.read(published(1, 1))
-    assert restarted.version is None
+    assert restarted.version is None and not restarted.refused
 
 
 async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> None:
@@ -150,7 +154,7 @@ async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> 
     again = Process(str(tmp_path))
     restarted = await again.agent("a")
     await again.read(published(1, 1))
-    assert restarted.refused == {"stale": 1}
+    assert restarted.version is None and restarted.refused == {"stale": 1}
     await again.read(published(2, 2))
     assert restarted.version == made(2)[1].version
 
@@ -164,34 +168,21 @@ async def test_a_broken_file_of_epochs_does_not_keep_an_agent_from_working(tmp_p
     assert agent.version == made(1)[1].version
 
 
-async def test_weights_without_a_manifest_evict_nothing_and_cost_nothing() -> None:
-    process = Process()
-    agent = await process.agent("a")
-    await process.read(published(1, 1))
-    for number in range(2 * KEPT_VERSIONS):
-        garbage = b"%d" % number
-        await process.read([(WEIGHTS, hashlib.sha256(garbage).hexdigest().encode(), garbage)])
-    late = await process.agent("late")
-    assert agent.version == late.version == made(1)[1].version
-    kept = [name for name, _, _ in process.follower.views["calls"].records()]
-    assert kept.count(WEIGHTS) == 1
-
-
 async def test_weights_of_another_version_are_no_part_of_a_signed_one() -> None:
     """Mix-and-match: each half is genuine."""
     process = Process()
     agent = await process.agent("a")
-    await process.read([*published(1, 1), *published(2, 2)[:1]])
-    await process.read([(WEIGHTS, made(2)[1].version.encode(), made(1)[0]), published(2, 2)[2]])
+    key, value = published(2, 2)
+    await process.read(published(1, 1), record_of(NEW, made(1)[0], made(2)[1], 2))
     assert agent.version == made(1)[1].version and sum(agent.refused.values()) == 1
-    await process.read([published(2, 2)[1]])
+    await process.read((key, value))
     assert agent.version == made(2)[1].version
 
 
 async def test_endless_weights_cost_nothing_but_their_fetch() -> None:
     process = Process()
     agent = await process.agent("a")
-    await process.read([*published(1, 1), (WEIGHTS, made(1)[1].version.encode(), bytes(2**21))])
+    await process.read(published(1, 1), record_of(NEW, bytes(2**21), made(1)[1], 2))
     assert agent.version == made(1)[1].version and agent.refused == {"oversized": 1}
 
 
@@ -199,22 +190,38 @@ async def test_a_thief_of_an_old_key_cannot_run_the_epochs_ahead_for_ever(tmp_pa
     """Fast-forward: with the key go the epochs that it signed, also those that a host remembers."""
     process = Process(str(tmp_path))
     agent = await process.agent("a")
-    await process.read([*published(1, 1), *published(2, 2**53, OLD), revoked("key", OLD.key_id)])
+    await process.read(published(1, 1), published(2, 2**53, OLD), revoked("key", OLD.key_id))
     assert agent.version is None
     await process.read(published(3, 2))
     assert agent.version == made(3)[1].version
     again = Process(str(tmp_path))
     restarted = await again.agent("a")
-    await again.log.catch_up(*published(3, 2))
+    await again.log.catch_up(published(3, 2))
     assert restarted.version == made(3)[1].version and not restarted.refused
 
 
-async def test_tombstones_without_a_signature_take_no_version_from_who_joins_late() -> None:
+async def test_what_runs_leaves_with_its_key_though_the_channel_has_moved() -> None:
+    """The next version is signed by a good key, and no agent can load it."""
+    process = Process()
+    agent = await process.agent("a")
+    unfit = b"no call model"
+    await process.read(published(1, 1, OLD), record_of(NEW, unfit, calls_manifest_for(unfit, "acme"), 2))
+    assert agent.version == made(1)[1].version and agent.refused == {"structure": 1}
+    await process.read(revoked("key", OLD.key_id))
+    assert agent.version is None
+
+
+async def test_a_version_that_another_key_signed_again_outlives_the_revoked_one() -> None:
+    process = Process()
+    agent = await process.agent("a")
+    await process.read(published(1, 1, OLD), published(1, 2), revoked("key", OLD.key_id))
+    assert agent.version == made(1)[1].version and not agent.refused
+
+
+async def test_tombstones_without_a_signature_withdraw_no_version_from_an_agent_that_joins_late() -> None:
     process = Process()
     await process.agent("a")
-    records = published(1, 1)
-    await process.read(records)
-    await process.read([(name, key, None) for name, key, _ in records])
+    await process.read(published(1, 1), (published(1, 1)[0], None))
     assert (await process.agent("late")).version == made(1)[1].version
 
 
@@ -228,92 +235,104 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
     try:
         for number in range(40):
             forged = orjson.dumps(
-                {"key_id": OLD.key_id[:-1], "schema": 1, "signature": "", "n": number, "x": "x" * 10**6}
+                {"key_id": OLD.key_id[:-1], "schema": 1, "signature": "", "n": number, "x": "x" * 450_000}
             )
-            await process.read([(MANIFESTS, b"calls/%d" % number, forged)])
+            await process.read((b"calls/%d" % number, forged + b"\n" + bytes(500_000)))
         del forged
         for number in range(2_000):
-            await process.read([(POINTERS, b"calls/junk-%d" % number, b"x" * 1_000)])
+            await process.read((b"calls/junk-%d" % number, b"x" * 1_000))
         gc.collect()
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
         logging.getLogger("fleetlore.adapters.subscriber").setLevel(logging.NOTSET)
     assert kept < 2_000_000
-    assert agent.refused["unknown_key"] + agent.refused["oversized"] == 40 and agent.refused["malformed"] == 2_000
+    assert agent.refused == {"unknown_key": 40, "malformed": 2_000}
 
 
 async def test_a_document_nested_too_deep_keeps_no_revocation_from_agents() -> None:
-    """A forged manifest must not end the fetch: the same record would come again, and later ones never."""
+    """A forged record must not end the fetch: the same record would come again, and later ones never."""
     process = Process()
     agent = await process.agent("a")
-    records = published(1, 1)
-    forged = (records[0][2] or b"")[:-1] + b',"deep":' + b"[" * 300 + b"]" * 300 + b"}"
-    await process.read([*records, (MANIFESTS, records[0][1], forged), revoked("version", made(1)[1].version)])
+    key, value = published(1, 1)
+    forged = value.partition(b"\n")[0][:-1] + b',"deep":' + b"[" * 300 + b"]" * 300 + b"}"
+    await process.read((key, value), (key, forged), revoked("version", made(1)[1].version))
     assert agent.version is None
     assert agent.refused == {"malformed": 1}
+
+
+async def test_records_of_an_earlier_release_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    """It signed manifests, pointers and weights apart, and kept the pointers of a host in another file."""
+    manifest = made(1)[1]
+    pointer = {"name": "calls", "channel": "stable", "tenant": "acme", "version": manifest.version, "epoch": 9,
+               "reason": "promoted", "created": 1.0, "share": 1.0, "pinned": False, "schema": 1}  # fmt: skip
+    EpochFile(str(tmp_path), "acme").save({b"calls/stable": NEW.sign(pointer)})
+    process = Process(str(tmp_path))
+    agent = await process.agent("a")
+    version = f"calls/{manifest.version}".encode()
+    await process.read((version, NEW.sign(manifest)), (b"calls/stable", NEW.sign(pointer)), published(1, 1))
+    assert agent.version == manifest.version and agent.refused == {"malformed": 2}
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_leaked_old_key_locks_nobody_out_in_whatever_order(order: tuple[int, int]) -> None:
     """The operator revokes the old key, and its thief says the same of the new one: the order must not matter."""
-    view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
+    view: AdapterView[AdapterManifest] = AdapterView(CallsManifest, "acme", TRUSTED)
     said = [revoked("key", OLD.key_id), revoked("key", NEW.key_id, OLD)]
     for place in order:
         try:
             view.take(*said[place])
         except AdapterRefused as refusal:
             assert refusal.reason == ("unknown_key" if order == (0, 1) else "outranked")
-    assert view.take(*published(1, 1, NEW)[0])
+    view.take(*published(1, 1, NEW))
+    assert view.complete() == made(1)
     with pytest.raises(AdapterRefused, match="unknown_key"):
-        view.take(*published(2, 2, OLD)[0])
+        view.take(*published(2, 2, OLD))
 
 
 def test_what_a_revoked_key_signed_runs_again_once_another_has_signed_it() -> None:
-    view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
-    for record in (*published(1, 1, OLD), revoked("key", OLD.key_id)):
+    view: AdapterView[AdapterManifest] = AdapterView(CallsManifest, "acme", TRUSTED)
+    for record in (published(1, 1, OLD), revoked("key", OLD.key_id)):
         view.take(*record)
-    version = made(1)[1].version
-    assert view.revoked(version) and view.pointer is None
-    for record in published(1, 2):
-        view.take(*record)
-    assert not view.revoked(version) and view.complete() is not None
+    assert view.stable is None
+    view.take(*published(1, 2))
+    assert view.complete() == made(1)
 
 
 def test_a_key_that_ranks_below_says_nothing_about_those_above() -> None:
-    view: RegistryView[AdapterManifest] = RegistryView(CallsManifest, "acme", TRUSTED)
+    view: AdapterView[AdapterManifest] = AdapterView(CallsManifest, "acme", TRUSTED)
     for key in (OLD.key_id, NEW.key_id):
         with pytest.raises(AdapterRefused, match="outranked"):
             view.take(*revoked("key", key, OLD))
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> tuple[BlobStore, Any, Path]:
+def storage(tmp_path: Path) -> tuple[BlobStore, str, Path]:
     store = BlobStore(f"file://{tmp_path}/adapters")
     weights, manifest = made(1)
-    reference = store.put("acme", manifest.version, weights)
-    return store, reference, tmp_path / "adapters" / "acme" / f"{manifest.version}.safetensors"
+    uri = store.put("acme", manifest.version, weights)
+    return store, uri, tmp_path / "adapters" / "acme" / f"{manifest.version}.safetensors"
 
 
-def refused(storage: tuple[BlobStore, Any, Path]) -> str:
+def refused(storage: tuple[BlobStore, str, Path]) -> str:
     with pytest.raises(AdapterRefused) as found:
-        storage[0].fetch(storage[1], 1 << 20)
+        storage[0].fetch(storage[1], made(1)[1])
     return found.value.reason
 
 
-def test_a_link_out_of_the_storage_is_not_followed(storage: tuple[BlobStore, Any, Path], tmp_path: Path) -> None:
+def test_a_link_out_of_the_storage_is_not_followed(storage: tuple[BlobStore, str, Path], tmp_path: Path) -> None:
     storage[2].rename(tmp_path / "elsewhere")
     storage[2].symlink_to(tmp_path / "elsewhere")
     assert refused(storage) == "not_allowed"
 
 
-def test_a_folder_that_is_a_link_is_not_followed(storage: tuple[BlobStore, Any, Path], tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_is_not_followed(storage: tuple[BlobStore, str, Path], tmp_path: Path) -> None:
     storage[2].parent.rename(tmp_path / "elsewhere")
     storage[2].parent.symlink_to(tmp_path / "elsewhere")
     assert refused(storage) == "not_allowed"
 
 
-def test_a_pipe_in_the_storage_keeps_nobody_waiting(storage: tuple[BlobStore, Any, Path]) -> None:
+def test_a_pipe_in_the_storage_keeps_nobody_waiting(storage: tuple[BlobStore, str, Path]) -> None:
     storage[2].unlink()
     os.mkfifo(storage[2])
     assert refused(storage) == "not_allowed"
@@ -322,5 +341,5 @@ def test_a_pipe_in_the_storage_keeps_nobody_waiting(storage: tuple[BlobStore, An
 async def test_a_forged_key_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
     await process.agent("a")
-    await process.read([(MANIFESTS, b"calls/x\nERROR all is lost", b"{}")])
+    await process.read((b"calls/x\nERROR all is lost", b"{}"))
     assert "\nERROR all is lost" not in caplog.text

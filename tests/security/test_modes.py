@@ -37,7 +37,7 @@ def check(folder: Path) -> None:
 
 def test_versions_keys_and_answers(tmp_path: Path) -> None:
     mirror = LocalMirror(tmp_path / "adapters")
-    mirror.write("acme/calls/v1.json", b"manifest")
+    mirror.write("acme/calls/v1.record", b"record")
     mirror.write("acme/version-v1.revoked", b"revoked")
     create_signing_key(tmp_path / "keys" / "adapter_ed25519")
     answers = Answers(tmp_path / "cache" / "llm.sqlite3")

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,10 +13,10 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.listing import read_adapters, read_to_end, read_weights
-from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import SigningKey, create_signing_key, public_keys
 from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.adapters.subscriber import REFETCH_SECONDS, AdapterSubscriber
+from fleetlore.adapters.view import AdapterView
 from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.clock import Clock
 from fleetlore.config import Settings
@@ -29,7 +28,7 @@ from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from tests.doubles.mock_cluster import MockCluster
 from tests.doubles.weights_slot import WeightsSlot
-from tests.random_adapters import manifest_for, pointer_to, random_weights, version_of
+from tests.random_adapters import manifest_for, random_weights, record_of, version_of
 
 Kind = type[AdapterManifest]
 Publisher = AdapterPublisher[AdapterManifest]
@@ -57,7 +56,7 @@ def key(tmp_path: Path) -> SigningKey:
 async def publisher(
     kind: Kind, broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, key: SigningKey
 ) -> AsyncIterator[Publisher]:
-    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=2)
+    await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks")
     store, storage = LocalMirror(tmp_path / "store"), BlobStore(f"file://{tmp_path}/shared")
     async with AdapterPublisher(kind, broker.address, key, store, blob_store=storage) as running:
         yield running
@@ -121,11 +120,20 @@ async def until(check: Callable[[], bool], seconds: float = 40.0) -> None:
             await asyncio.sleep(0.02)
 
 
-async def send(broker: EmbeddedBroker, tenant: str, *records: tuple[str, bytes, bytes]) -> None:
+async def send(broker: EmbeddedBroker, tenant: str, *records: tuple[bytes, bytes]) -> None:
     """Write like a client that may write to the topic but has no key."""
     async with connected(make_producer(broker.address)) as producer:
-        for name, key, value in records:
-            await producer.send_and_wait(topic(tenant, name), value, key=key)
+        for key, value in records:
+            await producer.send_and_wait(topic(tenant, "adapters"), value, key=key)
+
+
+async def compacted(broker: EmbeddedBroker, tenant: str) -> list[tuple[bytes, bytes | None]]:
+    """The records that compaction leaves: the last of each key."""
+    kept: dict[bytes, bytes | None] = {}
+    for record in await read_to_end(broker.address, [topic(tenant, "adapters")], 120):
+        kept.pop(record.key or b"", None)
+        kept[record.key or b""] = record.value
+    return list(kept.items())
 
 
 async def test_a_published_version_reaches_who_is_there_and_who_comes_late(
@@ -173,7 +181,7 @@ async def test_a_publication_decided_before_a_rollback_is_given_up(
     kind: Kind,
     key: SigningKey,
 ) -> None:
-    """Includes readers after compaction, which keeps the last record of a key and not the one that counts."""
+    """The version that lost is deleted, so that no reader that begins later refuses its record."""
     first = version(1)[1].version
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2))
@@ -183,14 +191,37 @@ async def test_a_publication_decided_before_a_rollback_is_given_up(
     with pytest.raises(ChannelMoved):
         await publisher.publish(*version(3, 3), known=known)
     await until(lambda: early.version == first)
-    names = {topic(tenant, name): name for name in ADAPTER_TOPICS}
-    kept = {(r.topic, r.key): r.value for r in await read_to_end(broker.address, names, 120)}
-    late = RegistryView(kind, tenant, public_keys(key.public_base64))
-    for (name, of), value in sorted(kept.items(), key=lambda record: names[record[0][0]] == "adapters.weights"):
-        late.take(names[name], of or b"", value)
-    assert late.pointer is not None
-    assert (late.pointer.version, late.pointer.pinned) == (first, True)
-    assert early.version == first
+    late = AdapterView(kind, tenant, public_keys(key.public_base64), all_versions=True)
+    for record in await compacted(broker, tenant):
+        late.take(*record)
+    assert late.stable is not None
+    assert (late.stable.record.version, late.stable.record.pinned) == (first, True)
+    assert version(3, 3)[1].version not in late.versions
+    assert early.version == first and early.refused == {}
+
+
+async def test_a_decision_outlives_another_one_of_its_epoch_about_the_same_version(
+    publisher: Publisher,
+    overtaken: Overtake,
+    broker: EmbeddedBroker,
+    tenant: str,
+    version: Version,
+    kind: Kind,
+    key: SigningKey,
+) -> None:
+    """Compaction keeps the record that came second, which readers do not follow."""
+    first = version(1)[1].version
+    await publisher.publish(*version(1))
+    await publisher.publish(*version(2, 2))
+    known = await publisher.published(tenant)
+    async with overtaken(lambda: publisher.rollback(tenant, first, pinned=True)) as late:
+        with pytest.raises(ChannelMoved):
+            await late.move(known, first, "by the trainer")
+    view = AdapterView(kind, tenant, public_keys(key.public_base64))
+    for record in await compacted(broker, tenant):
+        view.take(*record)
+    assert view.stable is not None
+    assert (view.stable.record.version, view.stable.record.pinned) == (first, True)
 
 
 async def test_a_rollback_is_made_again_when_a_publication_comes_first(
@@ -311,11 +342,11 @@ async def test_a_pinned_channel_says_so_until_it_is_unpinned(
     await publisher.publish(*version(1))
     await publisher.publish(*version(2, 2))
     await publisher.rollback(tenant, version(1)[1].version, pinned=True)
-    pointer = (await publisher.published(tenant)).pointer
-    assert pointer is not None and pointer.pinned and pointer.version == version(1)[1].version
-    await publisher.unpin(tenant)
-    pointer = (await publisher.published(tenant)).pointer
-    assert pointer is not None and not pointer.pinned and pointer.version == version(1)[1].version
+    for pinned in (True, False):
+        stable = (await publisher.published(tenant)).stable
+        assert stable is not None
+        assert (stable.record.pinned, stable.record.version) == (pinned, version(1)[1].version)
+        await publisher.unpin(tenant)
 
 
 async def test_a_revoked_version_is_left_by_who_runs_it_and_never_run_again(
@@ -346,28 +377,50 @@ async def test_two_that_revoke_at_once_leave_the_channel_on_a_version_that_may_r
         pointer = await late.revoke(tenant, third)
     assert pointer is not None and pointer.version == first
     registry = await publisher.published(tenant)
-    assert registry.revoked(second)
-    assert registry.pointer is not None and registry.pointer.version == first
+    assert registry.is_revoked(second)
+    assert registry.stable is not None and registry.stable.record.version == first
 
 
-async def test_a_decision_outlives_a_trainer_that_dies_over_its_losing_pointer(
+async def test_a_decision_outlives_a_trainer_that_dies_before_it_sees_that_it_came_second(
     publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version, kind: Kind, key: SigningKey
 ) -> None:
-    """Readers follow the first of two pointers of one epoch, and compaction keeps the second."""
-    first, second = version(1, 1)[1], version(2, 2)[1]
+    first = version(1, 1)[1]
     await publisher.publish(*version(1, 1))
     await publisher.publish(*version(2, 2))
     await publisher.rollback(tenant, first.version, pinned=True)
-    lost = pointer_to(second, epoch=3)
-    await send(broker, tenant, ("adapters.pointers", lost.key, key.sign(lost)))
-    await publisher.restate(tenant)
-    records = await read_to_end(broker.address, [topic(tenant, "adapters.pointers")], 120)
-    after_compaction = {record.key: record.value for record in records}
-    registry: RegistryView[AdapterManifest] = RegistryView(kind, tenant, public_keys(key.public_base64))
-    registry.take("adapters.pointers", lost.key, after_compaction[lost.key])
-    assert registry.pointer is not None and registry.pointer.version == first.version and registry.pointer.pinned
-    await publisher.restate(tenant)
-    assert len(await read_to_end(broker.address, [topic(tenant, "adapters.pointers")], 120)) == len(records)
+    await send(broker, tenant, record_of(key, *version(3, 3), epoch=3))
+    view = AdapterView(kind, tenant, public_keys(key.public_base64))
+    for record in await compacted(broker, tenant):
+        view.take(*record)
+    assert view.stable is not None
+    assert (view.stable.record.version, view.stable.record.pinned) == (first.version, True)
+
+
+async def test_the_epoch_of_a_deleted_version_is_not_given_again(
+    publisher: Publisher, follow: Follow, tenant: str, version: Version
+) -> None:
+    """A host that has seen it would refuse the next version as an older one."""
+    agent = await follow()
+    await publisher.publish(*version(1))
+    await publisher.publish(*version(2, 2))
+    for number in (1, 2):
+        await publisher.revoke(tenant, version(number)[1].version)
+        await publisher.delete(await publisher.published(tenant), version(number)[1].version)
+    assert (await publisher.publish(*version(3, 3))).epoch == 3
+    await until(lambda: agent.version == version(3, 3)[1].version)
+    assert agent.refused == {}
+
+
+async def test_a_canary_of_the_version_in_service_leaves_it_in_service(
+    publisher: Publisher, broker: EmbeddedBroker, tenant: str, version: Version, kind: Kind, key: SigningKey
+) -> None:
+    """A version has one record, and compaction keeps the last one."""
+    await publisher.publish(*version(1))
+    await publisher.publish(*version(1), canary_share=0.5)
+    view = AdapterView(kind, tenant, public_keys(key.public_base64))
+    for record in await compacted(broker, tenant):
+        view.take(*record)
+    assert view.stable is not None and view.stable.record.version == version(1)[1].version
 
 
 async def test_a_revoked_key_takes_what_it_signed_with_it(
@@ -386,7 +439,7 @@ async def test_a_revoked_key_takes_what_it_signed_with_it(
             await rotated.revoke_key(tenant, old.key_id)
             await until(lambda: both.version is None)
             await publisher.publish(*version(2, 2))
-            await until(lambda: both.refused["unknown_key"] >= 2)
+            await until(lambda: both.refused["unknown_key"] >= 1)
             await rotated.publish(*version(3, 3))
             await until(lambda: both.version == version(3, 3)[1].version)
     finally:
@@ -454,18 +507,16 @@ async def test_a_forged_a_cut_and_a_changed_version_are_refused_and_the_old_one_
 ) -> None:
     await publisher.publish(*version(1))
     agent = await follow()
-    stranger = AdapterPublisher(kind, broker.address, create_signing_key(tmp_path / "other"))
-    async with stranger:
-        await stranger.publish(*version(2, 2))
+    stranger = create_signing_key(tmp_path / "other")
     weights, manifest = version(3, 3)
-    damaged = [
-        ("adapters.weights", manifest.version.encode(), each) for each in (weights[:-50], weights[:-1] + b"\x01")
-    ]
-    await send(broker, tenant, ("adapters.manifests", manifest.key, key.sign(manifest)), *damaged)
-    least = Counter(["unknown_key", "unknown_key", "truncated", "tampered"])
-    await until(lambda: agent.refused >= least)
-    # More of them where the new manifest had the weights read again, but of no other reason.
-    assert set(agent.refused) == set(least) and agent.refused["unknown_key"] == 2
+    await send(
+        broker,
+        tenant,
+        record_of(stranger, *version(2, 2), epoch=2),
+        *[record_of(key, each, manifest, epoch=2) for each in (weights[:-50], weights[:-1] + b"\x01")],
+    )
+    await until(lambda: agent.refused.total() >= 3)
+    assert agent.refused == {"unknown_key": 1, "truncated": 1, "tampered": 1}
     assert agent.version == version(1)[1].version
 
 
@@ -503,10 +554,13 @@ async def test_a_listing_passes_over_what_is_no_document(
 ) -> None:
     """A writer without a key must not keep readers from the topic."""
     await publisher.publish(*version(1))
-    stable = f"{publisher.kind.name}/stable".encode()
-    pointers = (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"no json")
-    await send(broker, tenant, *[("adapters.pointers", stable, value) for value in pointers])
-    await send(broker, tenant, ("adapters.manifests", b"x/y", b'{"created": "today"}'))
+    key = f"{publisher.kind.name}/{version(1)[1].version}".encode()
+    junk = (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"{}", b"no json", b'{"manifest": 1}', b"\n\n")
+    await send(broker, tenant, *[(each, value) for each in (key, b"x/y") for value in junk])
+    await send(broker, tenant, (b"x/y", b'{"created": "today"}'))
+    ack = b'{"manifest": {"name": "calls", "version": "forged"}, "channel": "stable", "epoch": 9}'
+    async with connected(make_producer(broker.address)) as producer:
+        await producer.send_and_wait(topic(tenant, "adapters.acks"), ack, key=b"calls/forged")
     listing = await read_adapters(broker.address, tenant)
     assert [each["version"] for each in listing.pointers] == [version(1)[1].version] and len(listing.manifests) == 1
 
@@ -553,9 +607,7 @@ async def test_what_a_retired_key_signed_stays_in_the_store(
     store = LocalMirror(tmp_path / "store")
     old, new = create_signing_key(tmp_path / "old"), create_signing_key(tmp_path / "new")
     weights, manifest = version(1)
-    store.write(f"{tenant}/{kind.name}/{manifest.version}.weights", weights)
-    store.write(f"{tenant}/{kind.name}/{manifest.version}.json", old.sign(manifest))
-    store.write(f"{tenant}/{kind.name}/stable.pointer", old.sign(pointer_to(manifest, 1)))
+    store.write(f"{tenant}/{kind.name}/{manifest.version}.record", record_of(old, weights, manifest, 1)[1])
     revocation = Revocation(tenant, "version", "0" * 64, "bad", 0.0)
     store.write(f"{tenant}/version-{revocation.what}.revoked", old.sign(revocation))
     async with AdapterPublisher(kind, broker.address, new, store) as publisher:
@@ -567,17 +619,16 @@ async def test_what_a_retired_key_signed_stays_in_the_store(
     assert [each["what"] for each in listing.revocations] == ["0" * 64]
 
 
-def test_a_mirror_holds_whole_versions_and_no_drafts(tmp_path: Path) -> None:
+def test_a_mirror_holds_the_last_record_of_a_version_until_it_is_dropped(tmp_path: Path) -> None:
     store = LocalMirror(tmp_path / "store")
     assert list(store.records("acme", "calls")) == []
-    for pointer in (b"1", b"2"):
-        store.write("acme/calls/stable.pointer", pointer)
-    store.write("acme/calls/v1.weights", b"weights of which no manifest was written")
-    assert list(store.records("acme", "calls")) == [("adapters.pointers", b"calls/stable", b"2")]
+    for value in (b"1", b"2"):
+        store.write("acme/calls/v1.record", value)
+    assert list(store.records("acme", "calls")) == [(b"calls/v1", b"2")]
     assert list(store.records("acme", "llm")) == []
     for _ in range(2):
         store.drop("acme", "calls", "v1")
-    assert [each.name for each in (tmp_path / "store" / "acme" / "calls").iterdir()] == ["stable.pointer"]
+    assert list((tmp_path / "store" / "acme" / "calls").iterdir()) == []
 
 
 async def test_a_stale_store_never_moves_the_channel_back(
@@ -606,7 +657,7 @@ async def test_old_versions_are_forgotten(
     async with AdapterPublisher(kind, broker.address, key, store, kept_versions=2) as two:
         for number in range(1, 5):
             await two.publish(*version(number, number))
-        assert Counter(name for name, _, _ in store.records(tenant, kind.name))["adapters.weights"] == 2
+        assert len(list(store.records(tenant, kind.name))) == 2
         assert len((await two.published(tenant)).versions) == 2
     assert (await follow()).version == version(4)[1].version
 

@@ -93,7 +93,7 @@ def publish_llm(
     async def publish() -> LanguageModelManifest:
         async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
             known = await publisher.published(asked.tenant)
-            if known.revoked(manifest.version):
+            if known.is_revoked(manifest.version):
                 raise ConfigError(f"version {manifest.version[:12]} was revoked, so no server would run it")
             stated = known.as_next(manifest)
             await publisher.publish(lora.weights, stated, reason, canary if stated.parent else 0.0, known=known)

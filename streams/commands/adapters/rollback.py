@@ -16,10 +16,11 @@ from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS
 
 if TYPE_CHECKING:
-    from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterPointer
+    from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterRecord
     from sinks.adapter_publisher import AdapterPublisher
 
     Publisher: TypeAlias = AdapterPublisher[AdapterManifest]
+    Record: TypeAlias = AdapterRecord[AdapterManifest]
 
 __all__ = ["register"]
 
@@ -46,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 def _about_a_version(action: str, why: str) -> Callable[..., None]:
     def about(asked: Asked, version: Version, adapter: Adapter = None, reason: Why = why) -> None:
-        async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
+        async def act(publishers: list[Publisher]) -> tuple[str, Record | None]:
             found = [(each, await each.matching(asked.tenant, version)) for each in publishers]
             if (count := sum(len(versions) for _, versions in found)) != 1:
                 raise ConfigError(f"{count} published versions begin with {version!r}")
@@ -71,9 +72,9 @@ def unpin(
     """Let the trainer move the channel again."""
     tenant = asked.tenant
 
-    async def act(publishers: list[Publisher]) -> tuple[str, AdapterPointer | None]:
-        pointers = [(each, (await each.published(tenant)).pointer) for each in publishers]
-        pinned = [each for each, pointer in pointers if pointer is not None and pointer.pinned]
+    async def act(publishers: list[Publisher]) -> tuple[str, Record | None]:
+        stable = [(each, (await each.published(tenant)).stable) for each in publishers]
+        pinned = [each for each, release in stable if release is not None and release.record.pinned]
         if len(pinned) != 1:
             raise ConfigError(f"{len(pinned)} adapters of tenant {tenant} are pinned" + "; see --adapter" * len(pinned))
         return pinned[0].kind.name, await pinned[0].unpin(tenant)
@@ -102,17 +103,17 @@ def revoke_key(
         typer.echo(f"The key {key_id} of tenant {asked.tenant} is revoked.")
 
 
-def _tell(adapter: str, pointer: AdapterPointer | None, asked: Asked) -> None:
+def _tell(adapter: str, record: Record | None, asked: Asked) -> None:
     tenant = asked.tenant
     document: dict[str, object] = {"tenant": tenant, "adapter": adapter, "version": None}
-    if pointer is None:
+    if record is None:
         text = f"The adapter {adapter} of tenant {tenant} has no version left: its agents run without one."
     else:
-        document |= {"version": pointer.version, "epoch": pointer.epoch, "reason": pointer.reason}
-        document |= {"pinned": True} if pointer.pinned else {}
+        document |= {"version": record.version, "epoch": record.epoch, "reason": record.reason}
+        document |= {"pinned": True} if record.pinned else {}
         text = (
-            f"The adapter {adapter} of tenant {tenant}: its channel {pointer.channel} runs {pointer.version[:12]} "
-            f"(epoch {pointer.epoch})."
+            f"The adapter {adapter} of tenant {tenant}: its channel {record.channel} runs {record.version[:12]} "
+            f"(epoch {record.epoch})."
         )
     if asked.json:
         print_json(document)

@@ -1,6 +1,5 @@
 """Weights in a shared folder, or in an object store behind the protocol of S3."""
 
-import hashlib
 import os
 import resource
 import socket
@@ -8,19 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from fleetlore.adapters.blob_store import BlobStore, WeightsReference, parse_reference
+from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
+from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from streams.embedded.broker import free_port
-from tests.random_adapters import random_weights
+from tests.random_adapters import manifest_for, random_weights
 
-MOST = 1 << 20
 WEIGHTS = random_weights(1)
-VERSION = hashlib.sha256(WEIGHTS).hexdigest()
+MANIFEST = manifest_for(WEIGHTS, "acme")
+VERSION = MANIFEST.version
 
 
 @pytest.fixture(scope="module")
@@ -81,23 +81,22 @@ def blob_store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     return BlobStore(request.getfixturevalue("bucket"))
 
 
-def refused(blob_store: BlobStore, reference: WeightsReference) -> str:
+def refused(blob_store: BlobStore, uri: str, manifest: LanguageModelManifest = MANIFEST) -> str:
     with pytest.raises(AdapterRefused) as found:
-        blob_store.fetch(reference, MOST)
+        blob_store.fetch(uri, manifest)
     return found.value.reason
 
 
 def test_what_was_put_is_fetched(blob_store: BlobStore) -> None:
-    reference = blob_store.put("acme", VERSION, WEIGHTS)
-    assert blob_store.put("acme", VERSION, WEIGHTS) == reference
-    assert parse_reference(reference.to_json()) == reference
-    assert blob_store.fetch(reference, MOST) == WEIGHTS
+    uri = blob_store.put("acme", VERSION, WEIGHTS)
+    assert blob_store.put("acme", VERSION, WEIGHTS) == uri
+    assert blob_store.fetch(uri, MANIFEST) == WEIGHTS
 
 
 def test_weights_that_find_no_room_leave_those_that_were_there(tmp_path: Path) -> None:
     """Published again on a full disk, they were cut under the eyes of every agent that fetched them."""
     blob_store = BlobStore(f"file://{tmp_path}/adapters")
-    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    uri = blob_store.put("acme", VERSION, WEIGHTS)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(WEIGHTS) // 2, limits[1]))
     try:
@@ -105,7 +104,7 @@ def test_weights_that_find_no_room_leave_those_that_were_there(tmp_path: Path) -
             blob_store.put("acme", VERSION, WEIGHTS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert blob_store.fetch(reference, MOST) == WEIGHTS
+    assert blob_store.fetch(uri, MANIFEST) == WEIGHTS
     (file,) = (tmp_path / "adapters" / "acme").iterdir()
     umask = os.umask(0o022)
     os.umask(umask)
@@ -113,25 +112,26 @@ def test_weights_that_find_no_room_leave_those_that_were_there(tmp_path: Path) -
 
 
 def test_what_was_dropped_is_missing(blob_store: BlobStore) -> None:
-    reference = blob_store.put("acme", VERSION, WEIGHTS)
+    uri = blob_store.put("acme", VERSION, WEIGHTS)
     blob_store.drop("acme", VERSION)
     blob_store.drop("acme", VERSION)
-    assert refused(blob_store, reference) == "missing"
+    assert refused(blob_store, uri) == "missing"
 
 
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [(WEIGHTS[:-1], "truncated"), (WEIGHTS + b"x", "oversized"), (WEIGHTS[:-1] + b"\x7f", "tampered")],
 )
-def test_other_weights_than_the_reference_says_are_refused(blob_store: BlobStore, weights: bytes, reason: str) -> None:
-    reference = blob_store.put("acme", VERSION, WEIGHTS)
+def test_other_weights_than_the_manifest_says_are_refused(blob_store: BlobStore, weights: bytes, reason: str) -> None:
+    uri = blob_store.put("acme", VERSION, WEIGHTS)
     blob_store.put("acme", VERSION, weights)
-    assert refused(blob_store, reference) == reason
+    assert refused(blob_store, uri) == reason
 
 
 def test_more_than_an_adapter_can_have_is_not_even_read(blob_store: BlobStore) -> None:
-    reference = blob_store.put("acme", VERSION, WEIGHTS)
-    assert refused(blob_store, replace(reference, size_bytes=MOST + 1)) == "oversized"
+    uri = blob_store.put("acme", VERSION, WEIGHTS)
+    for size in (MANIFEST.most_bytes + 1, 0, -1):
+        assert refused(blob_store, uri, structs.replace(MANIFEST, size_bytes=size)) == "oversized"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,13 @@ def test_more_than_an_adapter_can_have_is_not_even_read(blob_store: BlobStore) -
 )
 def test_only_what_lies_under_the_root_is_opened(tmp_path: Path, uri: str) -> None:
     root = f"file://{tmp_path}/adapters"
-    reference = WeightsReference(uri.format(root=root), VERSION, len(WEIGHTS))
-    assert refused(BlobStore(root), reference) == "not_allowed"
+    assert refused(BlobStore(root), uri.format(root=root)) == "not_allowed"
 
 
 def test_without_a_root_nothing_is_fetched_and_nothing_put(tmp_path: Path) -> None:
-    reference = BlobStore(f"file://{tmp_path}").put("acme", VERSION, WEIGHTS)
-    assert refused(BlobStore(""), reference) == "not_allowed"
-    assert refused(BlobStore(""), replace(reference, uri=f"/{tmp_path}/x")) == "not_allowed"
+    uri = BlobStore(f"file://{tmp_path}").put("acme", VERSION, WEIGHTS)
+    assert refused(BlobStore(""), uri) == "not_allowed"
+    assert refused(BlobStore(""), f"/{tmp_path}/x") == "not_allowed"
     with pytest.raises(ConfigError, match="FLEETLORE_WEIGHTS_STORAGE"):
         BlobStore("").put("acme", VERSION, WEIGHTS)
 
@@ -177,29 +176,8 @@ def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
     blob_store = BlobStore(f"file://{tmp_path}/adapters")
     with pytest.raises(BrokerUnavailable, match="did not take weights"):
         blob_store.put("acme", VERSION, WEIGHTS)
-    reference = WeightsReference(f"file://{tmp_path}/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
-    assert refused(blob_store, reference) == "unreachable"
-
-
-@pytest.mark.parametrize("value", [WEIGHTS, b"", b"{", b"{" + bytes(30), b"{" + b" " * 20_000])
-def test_weights_are_no_reference(value: bytes) -> None:
-    assert parse_reference(value) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (b"{}", "malformed"),
-        (b'{"uri": 1, "sha256": "a", "size_bytes": 1, "schema": 1}', "malformed"),
-        (b'{"uri": "a", "sha256": "a", "size_bytes": true, "schema": 1}', "malformed"),
-        (b'{"uri": "a", "sha256": "a", "size_bytes": -1, "schema": 1}', "malformed"),
-        (b'{"uri": "a", "sha256": "a", "size_bytes": 1, "schema": 2}', "schema"),
-    ],
-)
-def test_an_odd_reference_is_refused(value: bytes, reason: str) -> None:
-    with pytest.raises(AdapterRefused) as found:
-        parse_reference(value)
-    assert found.value.reason == reason
+    uri = f"file://{tmp_path}/adapters/acme/{VERSION}.safetensors"
+    assert refused(blob_store, uri) == "unreachable"
 
 
 @pytest.mark.slow
@@ -210,8 +188,8 @@ def test_a_bucket_is_never_made(bucket: str) -> None:
     with pytest.raises(BrokerUnavailable, match="misspelt"):
         blob_store.put("acme", VERSION, WEIGHTS)
     assert not s3fs.S3FileSystem().exists("misspelt")
-    reference = WeightsReference(f"s3://misspelt/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
-    assert refused(blob_store, reference) == "missing"
+    uri = f"s3://misspelt/adapters/acme/{VERSION}.safetensors"
+    assert refused(blob_store, uri) == "missing"
 
 
 @pytest.mark.slow
@@ -223,5 +201,5 @@ def test_without_credentials_it_says_so(agent_host: None, monkeypatch: pytest.Mo
     blob_store = BlobStore("s3://fleet/adapters")
     with pytest.raises(BrokerUnavailable, match="credentials"):
         blob_store.put("acme", VERSION, WEIGHTS)
-    reference = WeightsReference(f"s3://fleet/adapters/acme/{VERSION}.safetensors", VERSION, len(WEIGHTS))
-    assert refused(blob_store, reference) == "unreachable"
+    uri = f"s3://fleet/adapters/acme/{VERSION}.safetensors"
+    assert refused(blob_store, uri) == "unreachable"

@@ -11,34 +11,34 @@ from msgspec import structs
 
 from fleetlore.adapters.signatures import SigningKey, create_signing_key, load_signing_key, public_keys, verify
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.wire.adapter_manifest import AdapterPointer, DataRange, LanguageModelManifest
-from tests.random_adapters import manifest_for, pointer_to, random_weights
+from fleetlore.wire.adapter_manifest import AdapterRecord, AnyRecord, DataRange, LanguageModelManifest, Revocation
+from tests.random_adapters import manifest_for, random_weights
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
 TRUSTED = public_keys(KEY.public_base64)
 
 
-def manifest() -> LanguageModelManifest:
+Record = AdapterRecord[LanguageModelManifest]
+
+
+def record(**changes: object) -> Record:
     data = (DataRange("fleetlore.acme.judgments", 2, 10, 70),)
-    return manifest_for(random_weights(1), "acme", data=data, metrics={"auroc": 0.91}, tools=("a", "b"))
+    manifest = manifest_for(random_weights(1), "acme", data=data, metrics={"auroc": 0.91}, tools=("a", "b"))
+    made = AdapterRecord(manifest=manifest, channel="stable", epoch=7, reason="test", created=1_000.0)
+    return structs.replace(made, **changes)
 
 
-def test_a_manifest_comes_back_as_it_was_signed() -> None:
-    assert verify(KEY.sign(manifest()), TRUSTED, LanguageModelManifest) == (manifest(), KEY.key_id)
+def test_a_record_comes_back_as_it_was_signed() -> None:
+    assert verify(KEY.sign(record()), TRUSTED, AnyRecord) == (record(), KEY.key_id)
 
 
-def test_a_pointer_comes_back_as_it_was_signed() -> None:
-    pointer = pointer_to(manifest(), 7)
-    assert verify(KEY.sign(pointer), TRUSTED, AdapterPointer) == (pointer, KEY.key_id)
+def test_equal_records_have_equal_bytes() -> None:
+    assert KEY.sign(record()) == KEY.sign(record())
+    assert KEY.sign(record()) != KEY.sign(record(epoch=8))
 
 
-def test_equal_manifests_have_equal_bytes() -> None:
-    assert KEY.sign(manifest()) == KEY.sign(manifest())
-    assert KEY.sign(manifest()) != KEY.sign(structs.replace(manifest(), ordinal=2))
-
-
-SIGNED = KEY.sign(manifest())
+SIGNED = KEY.sign(record())
 
 
 @given(st.integers(0, len(SIGNED) - 1), st.integers(1, 255))
@@ -46,11 +46,11 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     changed = bytearray(SIGNED)
     changed[place] ^= flip
     try:
-        accepted, _ = verify(bytes(changed), TRUSTED, LanguageModelManifest)
+        accepted, _ = verify(bytes(changed), TRUSTED, AnyRecord)
     except AdapterRefused:
         return
     # Base64 and JSON have more than one spelling for the same value; what was signed must still be what is read.
-    assert accepted == manifest()
+    assert accepted == record()
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
         (b"null", "malformed"),
         (b"{}", "malformed"),
         (SIGNED[:-40], "malformed"),
-        (OTHER.sign(manifest()), "unknown_key"),
-        (KEY.sign(structs.replace(manifest(), schema=2)), "schema"),
-        (KEY.sign(pointer_to(manifest(), 1)), "malformed"),
+        (OTHER.sign(record()), "unknown_key"),
+        (KEY.sign(record(schema=2)), "schema"),
+        (KEY.sign(Revocation("acme", "key", "a", "no", 1.0)), "malformed"),
         (orjson.dumps(orjson.loads(SIGNED) | {"key_id": []}), "unknown_key"),
         (orjson.dumps(orjson.loads(SIGNED) | {"signature": ""}), "tampered"),
         # orjson reads 1,024 levels and writes 254.
@@ -72,14 +72,14 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
 )
 def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
-        verify(data, TRUSTED, LanguageModelManifest)
+        verify(data, TRUSTED, AnyRecord)
     assert refused.value.reason == reason
 
 
 def test_a_field_of_a_later_release_is_covered_by_the_signature() -> None:
     body = orjson.loads(SIGNED) | {"new_field": 1}
     with pytest.raises(AdapterRefused, match="tampered"):
-        verify(orjson.dumps(body), TRUSTED, LanguageModelManifest)
+        verify(orjson.dumps(body), TRUSTED, AnyRecord)
 
 
 def test_a_key_survives_its_file_form() -> None:

@@ -1,8 +1,6 @@
 """The versions that the subscriber stages, applies and counts. With a broker: tests/sinks/test_adapter_publisher.py."""
 
 import asyncio
-import hashlib
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +10,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fleetlore.adapters.blob_store import BlobStore, sha256_of
-from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.blob_store import BlobStore
+from fleetlore.adapters.follower import AdapterFollower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.adapters.subscriber import AdapterSubscriber
@@ -26,7 +24,7 @@ from fleetlore.wire.adapter_manifest import (
     Revocation,
 )
 from tests.doubles.weights_slot import FOREIGN, WeightsSlot
-from tests.random_adapters import calls_manifest_for, manifest_for, pointer_to, random_call_model, version_of
+from tests.random_adapters import calls_manifest_for, manifest_for, random_call_model, record_of, version_of
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
@@ -64,22 +62,18 @@ def busy() -> list[bool]:
     return [False]
 
 
-class Feed(RegistryFollower):
+class Feed(AdapterFollower):
     """Keeps the versions that it gets."""
 
     def __init__(self) -> None:
         super().__init__("nowhere:1", "acme", TRUSTED)
         self.told: list[tuple[str, dict[str, Any]]] = []
 
-    async def deliver(self, weights: bytes | None, manifest: AdapterManifest, epoch: int) -> None:
-        pointer = pointer_to(manifest, epoch)
-        await self.read("adapters.pointers", pointer.key, KEY.sign(pointer))
-        await self.read("adapters.manifests", manifest.key, KEY.sign(manifest))
-        if weights is not None:
-            await self.read("adapters.weights", manifest.version.encode(), weights)
+    async def deliver(self, weights: bytes, manifest: AdapterManifest, epoch: int, uri: str = "") -> None:
+        await self.read(*record_of(KEY, weights, manifest, epoch, uri=uri))
 
-    async def read(self, name: str, key: bytes, value: bytes) -> None:
-        self._read(name, key, value)
+    async def read(self, key: bytes, value: bytes) -> None:
+        self._read(key, value)
         for subscriber in list(self._subscribers):
             await self._turn(subscriber)
 
@@ -174,7 +168,7 @@ async def test_a_waiting_version_that_the_channel_has_left_is_not_run_while_the_
     await feed.deliver(*version(kind, 1), 1)
     busy[0] = True
     await feed.deliver(*version(kind, 2), 2)
-    await feed.deliver(None, version(kind, 3)[1], 3)
+    await feed.deliver(*version(kind, 3), 3, uri="file:///elsewhere/x")
     assert not subscriber.apply_pending()
     assert subscriber.version == version(kind, 1)[1].version
 
@@ -193,13 +187,14 @@ async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(
     subscriber: Subscriber, feed: Feed, kind: str
 ) -> None:
     weights, manifest = version(kind, 1)
+    key, _ = record_of(KEY, weights, manifest, 1)
     await feed.deliver(weights, manifest, 1)
     for _ in range(3):
-        await feed.read("adapters.manifests", manifest.key, b"{}")
+        await feed.read(key, b"{}")
     assert sum(subscriber.refused.values()) == 3
     assert [key for key, _ in feed.told] == [f"{kind}/a1", f"{kind}/a1/refused"]
     _, told = feed.told[-1]
-    assert (told["agent"], told["version"]) == ("a1", manifest.key.decode()) and told["result"] in subscriber.refused
+    assert (told["agent"], told["version"]) == ("a1", key.decode()) and told["result"] in subscriber.refused
 
 
 async def test_a_refused_version_is_tried_once(subscriber: Subscriber, feed: Feed, kind: str) -> None:
@@ -241,18 +236,12 @@ async def test_fetched_weights_are_let_go_once_they_are_loaded(feed: Feed, tmp_p
     feed.follow(subscriber)
     weights = bytes(2**20)
     manifest = manifest_for(weights, "acme")
-    await feed.deliver(blob_store.put("acme", manifest.version, weights).to_json(), manifest, 1)
+    await feed.deliver(b"", manifest, 1, blob_store.put("acme", manifest.version, weights))
     (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
     await fetch
     assert subscriber.version == manifest.version
     held = [part for value in vars(subscriber).values() for part in (value if isinstance(value, tuple) else (value,))]
     assert weights not in held
-
-
-def test_large_weights_are_hashed_and_not_kept() -> None:
-    weights = bytes(2**20)
-    held = sys.getrefcount(weights)
-    assert sha256_of(weights) == hashlib.sha256(weights).hexdigest() and sys.getrefcount(weights) == held
 
 
 async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
@@ -276,11 +265,11 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
 
     monkeypatch.setattr(subscriber.holder, "prepare", slow)
     monkeypatch.setattr(subscriber.holder, "apply", lambda loaded: run.append(loaded))
-    await feed.deliver(blob_store.put("acme", manifest.version, weights).to_json(), manifest, 2)
+    await feed.deliver(b"", manifest, 2, blob_store.put("acme", manifest.version, weights))
     assert await asyncio.to_thread(folding.wait, 120)
     (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]
     revocation = Revocation("acme", "version", manifest.version, "bad", 0.0)
-    told = asyncio.create_task(feed.read("adapters.pointers", revocation.key, KEY.sign(revocation)))
+    told = asyncio.create_task(feed.read(revocation.key, KEY.sign(revocation)))
     await asyncio.sleep(0)
     revoked.set()
     await told

@@ -18,7 +18,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaError, NotCoordinator
 from aiokafka.protocol.commit import OffsetFetchRequest, OffsetFetchResponse_v3
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.adapters.registry_follower import RegistryFollower
+from fleetlore.adapters.follower import AdapterFollower
 from fleetlore.cluster import Cluster
 from fleetlore.kafka.client import (
     LONGEST_DELAY_SECONDS,
@@ -172,7 +172,7 @@ async def replicate(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
 
 
 async def follow(address: str, tenant: str) -> Callable[[], Awaitable[None]]:
-    feed, follower = RegistryFollower(address, tenant, {}), Taker()
+    feed, follower = AdapterFollower(address, tenant, {}), Taker()
     await feed.join(follower)
     return lambda: feed.leave(follower)
 

@@ -157,7 +157,6 @@ def test_a_file_is_read_and_written_in_one_form(shapes: dict[str, list[int]], dt
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"version": "0" * 64}, "tampered"),
         ({"alpha": 80.0}, "structure"),
         ({"base_sha256": "0" * 64}, "structure"),
         ({"targets": ("q_proj",)}, "structure"),

@@ -70,8 +70,8 @@ def test_an_unknown_topic_is_refused_with_the_known_ones() -> None:
 
 
 def test_names_with_a_dot_keep_their_tenant() -> None:
-    assert topic("acme", "adapters.weights") == "fleetlore.acme.adapters.weights"
-    assert tenant_of("fleetlore.acme.adapters.weights") == "acme"
+    assert topic("acme", "adapters.acks") == "fleetlore.acme.adapters.acks"
+    assert tenant_of("fleetlore.acme.adapters.acks") == "acme"
 
 
 def test_what_is_compacted_has_no_retention_and_everything_else_has() -> None:

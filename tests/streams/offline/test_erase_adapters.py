@@ -55,7 +55,7 @@ def test_a_call_model_has_learned_what_its_ranges_hold(
 async def test_nothing_is_left_of_a_version_that_has_learned_of_it(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
 ) -> None:
-    """The topics are compacted: what is not deleted there, weights and the names in them, stays for ever."""
+    """The topic is compacted: what is not deleted there, weights and the names in them, stays for ever."""
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS, "adapters.acks", partitions=1)
     create_signing_key(tmp_path / "key")
     store = LocalMirror(tmp_path / "store")
@@ -71,17 +71,15 @@ async def test_nothing_is_left_of_a_version_that_has_learned_of_it(
         await publisher.revoke(tenant, made[2][1].version)  # by a person, for another reason
         learned = await learned_versions(settings, tenant, found(5), erase=True)
         assert learned == [f"calls/{made[number][1].version}" for number in (3, 2)]
-        newest: dict[bytes, bytes | None] = {}
-        for name in ("adapters.weights", "adapters.manifests"):
-            newest |= {each.key: each.value for each in await read_to_end(broker.address, [topic(tenant, name)], 120)}
+        records = await read_to_end(broker.address, [topic(tenant, "adapters")], 120)
+        newest = {each.key: each.value for each in records if not each.key.startswith(b"revoked/")}
         innocent = made[1][1]
-        assert {key for key, value in newest.items() if value} == {innocent.version.encode(), innocent.key}
-        assert {key.decode() for name, key, _ in store.records(tenant, "calls") if name == "adapters.weights"} == {
-            innocent.version
-        }
+        mine = f"calls/{innocent.version}".encode()
+        assert {key for key, value in newest.items() if value} == {mine}
+        assert {key for key, _ in store.records(tenant, "calls") if key.startswith(b"calls/")} == {mine}
         published = await publisher.published(tenant)
-        assert published.pointer is not None and published.pointer.version == innocent.version
-        assert all(published.revoked(made[number][1].version) for number in (2, 3))
+        assert published.stable is not None and published.stable.manifest.version == innocent.version
+        assert all(published.is_revoked(made[number][1].version) for number in (2, 3))
         assert await learned_versions(settings, tenant, found(5), erase=True) == []
 
 
@@ -105,5 +103,7 @@ async def test_a_revoked_version_is_not_sent_to_a_broker_that_lost_it(
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
         assert await publisher.restore(tenant) == 1
         assert await publisher.restore(tenant) == 0
-    records = await read_to_end(own_broker.address, [topic(tenant, "adapters.weights")], 120)
-    assert [each.key for each in records] == [good[1].version.encode()]
+    records = await read_to_end(own_broker.address, [topic(tenant, "adapters")], 120)
+    assert [each.key for each in records if not each.key.startswith(b"revoked/")] == [
+        f"calls/{good[1].version}".encode()
+    ]

@@ -130,12 +130,12 @@ async def test_what_a_person_pins_stays_until_it_is_unpinned(
     await publisher.rollback(tenant, one.version, pinned=True)
     for first in (120, 180):
         await trained(trainer, first, 60)
-    pointer = (await publisher.published(tenant)).pointer
-    assert pointer is not None and pointer.version == one.version
+    stable = (await publisher.published(tenant)).stable
+    assert stable is not None and stable.record.version == one.version
     await publisher.unpin(tenant)
     await trained(trainer, 240, 60)
-    pointer = (await publisher.published(tenant)).pointer
-    assert pointer is not None and pointer.version == version_of(sessions(0, 300))
+    stable = (await publisher.published(tenant)).stable
+    assert stable is not None and stable.record.version == version_of(sessions(0, 300))
 
 
 @pytest.mark.long
@@ -174,8 +174,8 @@ async def test_to_learn_on_gives_what_to_begin_anew_gives(
     trainer = made(tenant, publisher)
     for first in (0, 80, 120, 40):
         await trained(trainer, first, 40)
-    pointer = (await publisher.published(tenant)).pointer
-    assert pointer is not None and pointer.version == version_of(sessions(0, 160))
+    stable = (await publisher.published(tenant)).stable
+    assert stable is not None and stable.record.version == version_of(sessions(0, 160))
 
 
 async def test_it_waits_for_some_sessions_or_some_seconds(

@@ -116,7 +116,7 @@ async def test_the_same_pairs_are_learned_once_and_a_pinned_channel_stays(
     send(trainer, [session(n, past=n % 3 != 1) for n in range(COUNT, COUNT + 20)], 2)
     await trainer.learn()
     published = await publisher.published(tenant)
-    assert list(published.versions) == [version] and published.pointer is not None and published.pointer.pinned
+    assert list(published.versions) == [version] and published.stable is not None and published.stable.record.pinned
 
 
 @pytest.mark.long
@@ -133,9 +133,9 @@ async def test_a_share_of_the_principals_tries_a_version_first(
     send(trainer, [session(n, past=n % 3 != 1) for n in range(COUNT, COUNT + 40)], 1)
     await trainer.learn()
     registry = await publisher.published(tenant)
-    assert trainer.publication.on_trial and registry.canary is not None and registry.pointer is not None
-    tried = registry.canary.version
-    assert registry.pointer.version == stable[1].version != tried
+    assert trainer.publication.on_trial and registry.canary is not None and registry.stable is not None
+    tried = registry.canary.record.version
+    assert registry.stable.record.version == stable[1].version != tried
     for number in range(60):
         votes = []
         for agent in (f"p{n}" for n in range(7)):
@@ -147,9 +147,9 @@ async def test_a_share_of_the_principals_tries_a_version_first(
         await trainer.publication.end_trial()
         if not trainer.publication.on_trial:
             break
-    pointer = (await publisher.published(tenant)).pointer
-    assert pointer is not None and not trainer.publication.on_trial
-    assert pointer.version == (tried if label == "success" else stable[1].version)
+    ended = (await publisher.published(tenant)).stable
+    assert ended is not None and not trainer.publication.on_trial
+    assert ended.record.version == (tried if label == "success" else stable[1].version)
 
 
 async def test_a_model_that_is_missing_and_weights_without_a_storage_end_the_role_at_once(

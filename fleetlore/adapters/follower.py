@@ -1,14 +1,12 @@
-"""Follow a tenant's adapter topics once for all agents of an event loop.
+"""Follow a tenant's adapters once for all agents of an event loop.
 
 With a connection each, a thousand agents would spend two cores on wake-ups and copies. A record is verified and kept
-once for all of them. Weights without a manifest are skipped and read again after their manifest, so only the holder of
-the key can fill an agent's memory.
+once for all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 from collections import deque
@@ -18,11 +16,11 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import orjson
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from fleetlore.adapters.registry import RegistryView
 from fleetlore.adapters.signatures import PublicKeys
+from fleetlore.adapters.view import AdapterView
 from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
 from fleetlore.files import write_whole
@@ -31,7 +29,7 @@ from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 
-__all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "RegistryFollower", "shared_follower"]
+__all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "AdapterFollower", "shared_follower"]
 
 log = logging.getLogger(__name__)
 
@@ -41,30 +39,30 @@ STOP_SECONDS = 5.0
 _LAST_ACKS_SECONDS = 1.0
 # Agents that take their turn before the event loop yields: about 2 ms.
 _TURNS_AT_ONCE = 16
-_Views = Mapping[str, RegistryView[AdapterManifest]]
+_Views = Mapping[str, AdapterView[AdapterManifest]]
 
 
 class EpochFile:
-    """`FOLDER/TENANT.adapters.json`: the newest pointers and revocations, so that a restart cannot be rolled back. A
-    compacted topic can be made to end with an older pointer, whose signature is valid too. A host without the file
-    trusts the topics. It never raises: agents run without it."""
+    """`FOLDER/TENANT.epochs.json`: the newest documents and revocations, so that a restart cannot be rolled back. A
+    compacted topic can be made to end with an older record, whose signature is valid too. A host without the file
+    trusts the topic. It never raises: agents run without it."""
 
     def __init__(self, folder: str, tenant: str) -> None:
-        self.path = Path(folder).expanduser() / f"{tenant}.adapters.json"
+        self.path = Path(folder).expanduser() / f"{tenant}.epochs.json"
 
     def load(self) -> list[tuple[bytes, bytes]]:
-        """Return unverified records, or [] if the file is missing or broken."""
+        """Return unverified documents, or [] if the file is missing or broken."""
         try:
             held = orjson.loads(self.path.read_bytes())
-            return [(key.encode(), base64.b64decode(value)) for key, value in held.items()]
+            return [(key.encode(), document.encode()) for key, document in held.items()]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, AttributeError, TypeError) as error:
             log.warning("%s cannot be read, so an older adapter version may be accepted (%r)", self.path, error)
             return []
 
-    def save(self, records: Mapping[bytes, bytes]) -> None:
-        held = {key.decode(): base64.b64encode(value).decode() for key, value in records.items()}
+    def save(self, documents: Mapping[bytes, bytes]) -> None:
+        held = {key.decode(): document.decode() for key, document in documents.items()}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_whole(self.path, orjson.dumps(held, option=orjson.OPT_INDENT_2))
@@ -80,11 +78,8 @@ class _Subscriber(Protocol):
         """Look at the follower's views. Called after each fetch, and at least every second."""
 
 
-class RegistryFollower:
-    """Follows the topics of one tenant across outages.
-
-    Use `shared_follower`. `views`: the verified records by adapter.
-    """
+class AdapterFollower:
+    """Follows the adapters of one tenant across outages. Use `shared_follower`. `views`: by adapter."""
 
     def __init__(
         self,
@@ -103,12 +98,12 @@ class RegistryFollower:
         self._epochs = EpochFile(state_dir, tenant) if state_dir else None
         self._make_producer = make_producer
         self._make_follower = make_follower
-        self._topics = {topic(tenant, name): name for name in ADAPTER_TOPICS}
+        self._topics = tuple(topic(tenant, name) for name in ADAPTER_TOPICS)
+        self._read_to: dict[TopicPartition, int] = {}
         self._follower = self._new_follower()
         self._subscribers: list[_Subscriber] = []
         self.views = self._remembered()
         self._saved: dict[bytes, bytes] = {}
-        self._passed_over = False
         self._giving = asyncio.Lock()
         self._acks: deque[tuple[bytes, bytes]] = deque(maxlen=10_000)
         self._ack_delays = backoff()
@@ -120,7 +115,7 @@ class RegistryFollower:
         # Always from the beginning: after a broker lost its log, old positions would hide a rollback.
         return self._make_follower(
             self._bootstrap,
-            tuple(self._topics),
+            self._topics,
             self._take,
             what="adapters",
             fetch_wait_ms=self._fetch_wait_ms,
@@ -129,10 +124,8 @@ class RegistryFollower:
         )
 
     def _remembered(self) -> _Views:
-        views = {kind.name: RegistryView(kind, self._tenant, self._trusted) for kind in ADAPTERS}
-        _take_pointers(views, self._epochs.load() if self._epochs is not None else ())
-        for view in views.values():
-            view.expect_log()
+        views = {kind.name: AdapterView(kind, self._tenant, self._trusted) for kind in ADAPTERS}
+        _remember(views, self._epochs.load() if self._epochs is not None else ())
         return views
 
     async def join(self, subscriber: _Subscriber) -> None:
@@ -152,8 +145,6 @@ class RegistryFollower:
             tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
             self._task = self._sending = self._catching_up = None
             self._follower = self._new_follower()
-            for view in self.views.values():
-                view.expect_log()
             for task in tasks:
                 task.cancel()
             # A consumer may take long to stop while the broker hangs. An agent's exit must not wait.
@@ -173,35 +164,33 @@ class RegistryFollower:
         async with self._giving:
             for partition, records in fetched.items():
                 for record in records:
-                    self._read(self._topics[partition.topic], record.key or b"", record.value)
+                    if record.offset <= self._read_to.get(partition, -1):  # a new connection reads from the beginning
+                        for view in self.views.values():
+                            view.expect_log()
+                    self._read_to[partition] = record.offset
+                    self._read(record.key or b"", record.value)
             await self._remember()
             for number, subscriber in enumerate(list(self._subscribers), 1):
                 await self._turn(subscriber)
                 if number % _TURNS_AT_ONCE == 0:
                     await asyncio.sleep(0)  # a thousand agents in a row would block their loop
-        # In the background: after a revocation, the next pointer must not wait for a producer.
+        # In the background: after a revocation, the next record must not wait for a producer.
         if self._acks and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
 
     async def _caught_up(self) -> None:
-        """Refuse a log that ends before this host's newest pointer: it was frozen or rolled back."""
+        """Refuse a log that ends before the newest record of this host: it was frozen or rolled back."""
         async with self._giving:
             for key, refusal in [each for view in self.views.values() for each in view.frozen()]:
                 self._refuse(refusal, key)
 
-    def _read(self, name: str, key: bytes, value: bytes | None) -> None:
-        views = self.views.values()
-        if name == "adapters.weights" and not any(view.announces(key) for view in views):
-            self._passed_over = self._passed_over or value is not None
-            return
-        try:
-            news = [view.take(name, key, value) for view in views]
-        except AdapterRefused as refusal:
-            self._refuse(refusal, key)
-            return
-        if any(news) and name == "adapters.manifests" and self._passed_over:
-            self._passed_over = False
-            self._follower.rewind(topic(self._tenant, "adapters.weights"))
+    def _read(self, key: bytes, value: bytes | None) -> None:
+        for view in self.views.values():
+            try:
+                view.take(key, value)
+            except AdapterRefused as refusal:
+                self._refuse(refusal, key)
+                return
 
     def _refuse(self, refusal: AdapterRefused, key: bytes) -> None:
         for subscriber in self._subscribers:
@@ -217,13 +206,13 @@ class RegistryFollower:
                 self._subscribers.remove(subscriber)
 
     async def _remember(self) -> None:
-        records = _pointers(self.views)
-        if self._epochs is None or records == self._saved:
+        documents = _documents(self.views)
+        if self._epochs is None or documents == self._saved:
             return
         merged = self._remembered()  # another process of this host may have newer records
-        _take_pointers(merged, records.items())
-        await asyncio.to_thread(self._epochs.save, _pointers(merged))
-        self._saved = records
+        _remember(merged, documents.items())
+        await asyncio.to_thread(self._epochs.save, _documents(merged))
+        self._saved = documents
 
     async def _send_acks(self) -> None:
         try:
@@ -254,18 +243,18 @@ class RegistryFollower:
                 self._acks.popleft()
 
 
-def _pointers(views: _Views) -> dict[bytes, bytes]:
-    return {key: value for view in views.values() for key, value in view.pointers()}
+def _documents(views: _Views) -> dict[bytes, bytes]:
+    return {key: value for view in views.values() for key, value in view.documents().items()}
 
 
-def _take_pointers(views: _Views, pointers: Iterable[tuple[bytes, bytes]]) -> None:
-    for key, value in pointers:
+def _remember(views: _Views, documents: Iterable[tuple[bytes, bytes]]) -> None:
+    for key, value in documents:
         for view in views.values():
-            with contextlib.suppress(AdapterRefused):  # an older record, or one of a revoked key
-                view.take("adapters.pointers", key, value)
+            with contextlib.suppress(AdapterRefused):  # one of a revoked key, or of another release
+                view.remember(key, value)
 
 
-_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], RegistryFollower]] = (
+_followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], AdapterFollower]] = (
     WeakKeyDictionary()
 )
 
@@ -276,11 +265,11 @@ def shared_follower(
     trusted: PublicKeys,
     state_dir: str = "",
     fetch_wait_ms: int = FETCH_WAIT_MS,
-) -> RegistryFollower:
+) -> AdapterFollower:
     """Return the follower that agents of the running loop with the same trusted keys share."""
     followers = _followers.setdefault(asyncio.get_running_loop(), {})
     mark = (bootstrap, tenant, tuple(trusted), state_dir)
     if mark not in followers:
         wait_ms = max(FETCH_WAIT_MS, fetch_wait_ms)
-        followers[mark] = RegistryFollower(bootstrap, tenant, trusted, state_dir, fetch_wait_ms=wait_ms)
+        followers[mark] = AdapterFollower(bootstrap, tenant, trusted, state_dir, fetch_wait_ms=wait_ms)
     return followers[mark]

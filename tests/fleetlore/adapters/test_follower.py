@@ -1,4 +1,4 @@
-"""The versions that a registry follower gives to its subscribers (with a broker: sinks/test_adapter_publisher.py)."""
+"""The versions that a follower gives to its subscribers (with a broker: sinks/test_adapter_publisher.py)."""
 
 import asyncio
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fleetlore.adapters.registry_follower import RegistryFollower, shared_follower
+from fleetlore.adapters.follower import AdapterFollower, shared_follower
 from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.cluster import StackFolder
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CallsManifest
 from tests.doubles.adapter_log import AdapterLog
-from tests.random_adapters import pointer_to, version_of
+from tests.random_adapters import record_of, version_of
 
 
 class Taker:
@@ -30,7 +30,6 @@ class Taker:
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(KEY.public_base64)
-WEIGHTS, MANIFESTS, POINTERS = "adapters.weights", "adapters.manifests", "adapters.pointers"
 
 
 @pytest.fixture
@@ -39,68 +38,50 @@ def log() -> AdapterLog:
 
 
 @pytest.fixture
-def follower(log: AdapterLog) -> RegistryFollower:
+def follower(log: AdapterLog) -> AdapterFollower:
     return log.feed(TRUSTED)
 
 
-def version(seed: int, epoch: int) -> list[tuple[str, bytes, bytes]]:
-    """Manifest, weights and pointer."""
-    weights, manifest = version_of(CallsManifest, seed, "acme")
-    pointer = pointer_to(manifest, epoch)
-    return [
-        (MANIFESTS, manifest.key, KEY.sign(manifest)),
-        (WEIGHTS, manifest.version.encode(), weights),
-        (POINTERS, pointer.key, KEY.sign(pointer)),
-    ]
+def version(seed: int, epoch: int) -> tuple[bytes, bytes]:
+    return record_of(KEY, *version_of(CallsManifest, seed, "acme"), epoch)
 
 
-def running(follower: RegistryFollower) -> bytes:
+def weights(seed: int) -> bytes:
+    return version_of(CallsManifest, seed, "acme")[0]
+
+
+def running(follower: AdapterFollower) -> bytes:
     complete = follower.views["calls"].complete()
     return complete[0] if complete is not None else b""
 
 
-async def test_all_share_what_was_verified_once(log: AdapterLog, follower: RegistryFollower) -> None:
+async def test_all_share_what_was_verified_once(log: AdapterLog, follower: AdapterFollower) -> None:
     early, late = Taker(), Taker()
     await follower.join(early)
-    await log.write(*version(1, 1), *version(2, 2))
-    assert (early.turns, running(follower)) == (7, version(2, 2)[1][2])
+    await log.write(version(1, 1), version(2, 2))
+    assert (early.turns, running(follower)) == (3, weights(2))
     await follower.join(late)
     assert late.turns == 1
-    await log.write(*version(2, 2))  # again, after a reconnect
-    assert (early.turns, late.turns, early.refused, late.refused) == (10, 4, [], [])
+    await log.reread(version(1, 1), version(2, 2))
+    assert (early.turns, late.turns, early.refused, late.refused) == (5, 3, [], [])
     for subscriber in (early, late):
         await follower.leave(subscriber)
 
 
 async def test_what_was_verified_outlives_the_last_agent_that_leaves(
-    log: AdapterLog, follower: RegistryFollower
+    log: AdapterLog, follower: AdapterFollower
 ) -> None:
     subscriber = Taker()
     await follower.join(subscriber)
-    await log.write(*version(1, 1), *version(2, 2))
+    await log.write(version(1, 1), version(2, 2))
     await follower.leave(subscriber)
     await follower.join(subscriber)
-    await log.catch_up(*version(1, 1))
-    assert (running(follower), subscriber.refused) == (version(2, 2)[1][2], ["stale"])
+    await log.catch_up(version(1, 1))
+    assert (running(follower), subscriber.refused) == (weights(2), ["stale"])
     await follower.leave(subscriber)
 
 
-async def test_weights_that_come_before_their_manifest_are_read_again(
-    log: AdapterLog, follower: RegistryFollower
-) -> None:
-    subscriber = Taker()
-    await follower.join(subscriber)
-    manifest, weights, pointer = version(1, 1)
-    await log.write(weights, pointer)
-    assert not log.rewound
-    await log.write(manifest)
-    assert log.rewound == ["fleetlore.acme.adapters.weights"] and running(follower) == b""
-    await log.write(weights)
-    assert running(follower) == weights[2]
-    await follower.leave(subscriber)
-
-
-async def test_the_last_one_ends_it_and_the_next_one_begins_anew(log: AdapterLog, follower: RegistryFollower) -> None:
+async def test_the_last_one_ends_it_and_the_next_one_begins_anew(log: AdapterLog, follower: AdapterFollower) -> None:
     one, other = Taker(), Taker()
     await follower.join(one)
     await follower.join(other)
@@ -125,7 +106,7 @@ async def turns(number: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def test_acks_that_could_not_be_sent_are_sent_later_in_order(log: AdapterLog, follower: RegistryFollower) -> None:
+async def test_acks_that_could_not_be_sent_are_sent_later_in_order(log: AdapterLog, follower: AdapterFollower) -> None:
     agent = Taker()
     await follower.join(agent)
     log.away = 1
@@ -145,7 +126,7 @@ async def test_acks_that_could_not_be_sent_are_sent_later_in_order(log: AdapterL
 
 @pytest.mark.parametrize("away", [0, 99])
 async def test_the_last_agent_that_leaves_says_what_it_did(
-    log: AdapterLog, follower: RegistryFollower, away: int
+    log: AdapterLog, follower: AdapterFollower, away: int
 ) -> None:
     log.away, agent = away, Taker()
     await follower.join(agent)
@@ -162,7 +143,7 @@ async def test_the_last_agent_that_leaves_says_what_it_did(
     assert log.acks == numbered(0, 1)
 
 
-async def test_an_agent_that_fails_ends_alone(log: AdapterLog, follower: RegistryFollower) -> None:
+async def test_an_agent_that_fails_ends_alone(log: AdapterLog, follower: AdapterFollower) -> None:
     class Failing(Taker):
         async def turn(self) -> None:
             raise RuntimeError("out of memory")
@@ -170,8 +151,8 @@ async def test_an_agent_that_fails_ends_alone(log: AdapterLog, follower: Registr
     failing, good = Failing(), Taker()
     await follower.join(failing)
     await follower.join(good)
-    await log.write(*version(1, epoch=1))
-    assert good.turns == 4
+    await log.write(version(1, epoch=1))
+    assert good.turns == 2
     late = Failing()
     await follower.join(late)  # whose own task this is
     for agent in (failing, good, late):
@@ -185,7 +166,7 @@ async def test_agents_of_one_loop_and_tenant_share_a_feed(tmp_path: Path) -> Non
     assert shared_follower(stacks[0], "acme", TRUSTED) is shared_follower(stacks[1], "acme", TRUSTED)
     here = shared_follower("nowhere:1", "acme", TRUSTED)
 
-    async def elsewhere() -> RegistryFollower:
+    async def elsewhere() -> AdapterFollower:
         return shared_follower("nowhere:1", "acme", TRUSTED)
 
     assert await asyncio.to_thread(asyncio.run, elsewhere()) is not here
