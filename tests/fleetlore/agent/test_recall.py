@@ -9,7 +9,6 @@ from fleetlore import BlockingFleet, Fleet, MemoryItem, StoreUnavailable
 from fleetlore.advice.provenance import MARK
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.recall.encoder import shared_encoder
-from fleetlore.recall.search import row_id
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
@@ -17,6 +16,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
+from tests.stored import row_of
 
 NO_BROKER = "127.0.0.1:9"
 
@@ -52,17 +52,7 @@ async def filled(milvus: str, tenant: str) -> AsyncIterator[str]:
     """Address of a store that holds the items."""
     store = MilvusStore(milvus, "", shared_encoder(), Metrics("test"))
     await store.open()
-    rows = [
-        {
-            "id": row_id(tenant, each.id),
-            "tenant": tenant,
-            "kind": each.kind,
-            "body": each.to_json().decode(),
-            "text": each.text,
-        }
-        for each in ITEMS
-    ]
-    await store.upsert("items", rows)
+    await store.upsert("items", [row_of(tenant, each) for each in ITEMS])
     await store.close()
     yield milvus
 

@@ -12,7 +12,6 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
 from fleetlore.recall.encoder import shared_encoder
-from fleetlore.recall.search import row_id
 from fleetlore.stats import health
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
@@ -21,6 +20,7 @@ from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
 from tests.rows import for_each
+from tests.stored import row_of
 
 RUNNER = CliRunner()
 
@@ -265,21 +265,7 @@ def test_the_store_is_searched(milvus: str, tenant: str, real: Any, monkeypatch:
         await store.open()
         rows: dict[str, list[Any]] = {"items": ITEMS, "patterns": [each for each in PATTERNS if each.level == "class"]}
         for collection, lore in rows.items():
-            await store.upsert(
-                collection,
-                [
-                    {
-                        "id": row_id(tenant, each.id),
-                        "tenant": tenant,
-                        "body": each.to_json().decode(),
-                        "text": each.text if isinstance(each, MemoryItem) else f"{each.tool} {each.template}",
-                        "kind": getattr(each, "kind", ""),
-                        "level": getattr(each, "level", ""),
-                        "tool": each.tool,
-                    }
-                    for each in lore
-                ],
-            )
+            await store.upsert(collection, [row_of(tenant, each) for each in lore])
         await store.close()
 
     asyncio.run(fill())

@@ -28,6 +28,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from tests.build import memory_item
+from tests.stored import row_of
 
 
 @pytest.fixture
@@ -50,37 +51,11 @@ def item(id: str, title: str, content: str = "", **fields: Any) -> MemoryItem:
 
 
 async def put(store: MilvusStore, tenant: str, *items: MemoryItem) -> None:
-    await store.upsert(
-        "items",
-        [
-            {
-                "id": row_id(tenant, each.id),
-                "tenant": tenant,
-                "kind": each.kind,
-                "tool": each.tool,
-                "body": each.to_json().decode(),
-                "text": each.text,
-            }
-            for each in items
-        ],
-    )
+    await store.upsert("items", [row_of(tenant, each) for each in items])
 
 
 async def put_patterns(store: MilvusStore, tenant: str, *patterns: Pattern) -> None:
-    await store.upsert(
-        "patterns",
-        [
-            {
-                "id": row_id(tenant, each.id),
-                "tenant": tenant,
-                "level": each.level,
-                "tool": each.tool,
-                "body": each.to_json().decode(),
-                "text": f"{each.tool} {each.error_class} {each.template}",
-            }
-            for each in patterns
-        ],
-    )
+    await store.upsert("patterns", [row_of(tenant, each) for each in patterns])
 
 
 def ids(found: Sequence[tuple[float, MemoryItem]] | Sequence[tuple[float, Pattern]]) -> list[str]:
