@@ -19,7 +19,6 @@ from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.kafka.encode import encode
 from fleetlore.transcripts import read as forms
-from fleetlore.transcripts.calls import verdict_of
 from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions
 from fleetlore.transcripts.session import Conversation, LoggedSession, seconds_of, timed_events
 from fleetlore.wire import events as ev
@@ -338,27 +337,6 @@ def test_a_file_of_the_own_name_and_another_form_is_said(tmp_path: Path) -> None
     (tmp_path / "trajectories.jsonl").write_bytes(b'{"messages": []}\n')
     with pytest.raises(ConfigError, match=r"trajectories\.jsonl"):
         read_sessions(tmp_path)
-
-
-@for_each(
-    "result, failed",
-    [
-        ("Traceback (most recent call last):\n  …\nKeyError: 'x'", True),
-        ("sqlite3.OperationalError: no such table: cars", True),
-        ("Error: no such user", True),
-        ('{"error": "no such user"}', True),
-        ("bash: foo: command not found", True),
-        ("/bin/sh: 1: foo: not found", False),
-        ("3 rows", False),
-        ("Errors are described on page 3", False),
-        ("The log says Error: x", False),
-        ('{"error": null, "rows": 3}', False),
-        (None, False),
-        ([1], False),
-    ],
-)
-def test_what_nobody_marked_is_an_error_by_how_it_begins(result: object, failed: bool) -> None:
-    assert (verdict_of(result).error is not None) is failed
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

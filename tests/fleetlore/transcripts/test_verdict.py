@@ -97,9 +97,23 @@ def test_json_with_an_error_is_kept_whole(text: str) -> None:
     assert verdict_of(text, False) == Verdict()  # its maker says that the call worked
 
 
+ERRORS = ("sqlite3.OperationalError: no such table: cars", "Error: no such user", "bash: foo: command not found")
+
+
+@for_each("text", ["Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS])
+def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
+    assert verdict_of(text) == Verdict(text)
+
+
 WORKED: list[object] = [None, "", 3, [1], [MCP["content"]], {}, {"error": None}, {"error": ""}, {"isError": False}]
 WORKED += [{"status": "ok"}, {"items": [MCP]}, "Error.tsx\nError.css", "Errors are described on page 3"]
-WORKED += ['{"log": {"error": "x"}}', '{"error']
+WORKED += [
+    '{"log": {"error": "x"}}',
+    '{"error',
+    '{"error": null, "rows": 3}',
+    "The log says Error: x",
+    "/bin/sh: 1: x: not found",
+]
 
 
 @for_each("result", WORKED)
