@@ -128,9 +128,8 @@ async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | 
     headers["accept-encoding"] = "identity"
     client: httpx2.AsyncClient = request.app.state.client
     try:
-        return await client.send(
-            client.build_request(request.method, url, headers=headers, content=content or None), stream=True
-        )
+        sent = client.build_request(request.method, url, headers=headers, content=content or None)
+        return await client.send(sent, stream=True)
     except httpx2.HTTPError as error:
         return Response(f"{url} cannot be reached: {error}", 502)
 
