@@ -52,10 +52,7 @@ def run(quick: bool) -> Report:
     micros, told = timed(calls, lambda call: advise(index, asked_about(*call)))
     again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, asked_about(*call)))
     unheard = [failure_of(*call, None, f"nothing like `{n}` was ever heard of") for n, call in enumerate(calls[:1000])]
-    by_words, _ = timed(
-        unheard,
-        lambda failure: advise(index, asked_about(failure.tool, {}, failed_call(failure))),
-    )
+    by_words, _ = timed(unheard, lambda failure: advise(index, asked_about(failure.tool, {}, failed_call(failure))))
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     figure = percentile(micros, 99)
     return Report(
@@ -132,7 +129,7 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
             transient=failure.transient,
             **common,
             **seen,
-        ),
+        )
     )
     if failure.transient:
         index.put_pattern(Pattern(id=failure.class_, level="class", transient=True, **common, **seen))
@@ -142,7 +139,7 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
     index.put_pattern(
         Pattern(
             id=call, level="call", calls=failed + met[call], failures=failed, sessions=failed, agents=failed, **common
-        ),
+        )
     )
     texts: dict[str, Any] = {"title": "t" * 60, "description": "d" * 120, "content": "c" * 400, "when": "w" * 60}
     backed: dict[str, Any] = {**texts, **common, "support": failures + 1, "agents": 2}

@@ -56,12 +56,7 @@ async def _measured(source: str, events: list[Event]) -> Report:
         unit="× real time",
         peers={},
         rows=(
-            Row(
-                name="backfill",
-                figure=figures["events_per_second"],
-                unit="events/s",
-                note=sent.describe(),
-            ),
+            Row(name="backfill", figure=figures["events_per_second"], unit="events/s", note=sent.describe()),
             Row(name="its process", figure=own / report.events * 1e6, unit="µs/event", note="CPU"),
             Row(name="Milvus Lite", figure=server / report.events * 1e6, unit="µs/event", note="CPU"),
             Row(

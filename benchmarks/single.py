@@ -42,11 +42,7 @@ def run(quick: bool) -> Report:
         reference="bare Faust agent",
         rows=(
             Row(name="fleetlore's worker, all work on an event", figure=figure, unit=UNIT, note=sent.describe()),
-            Row(
-                name="the same by the clock",
-                figure=100 * _rate(ours, "seconds") / _rate(bare, "seconds"),
-                unit=UNIT,
-            ),
+            Row(name="the same by the clock", figure=100 * _rate(ours, "seconds") / _rate(bare, "seconds"), unit=UNIT),
             Row(
                 name="with the stages that make lore of it as well",
                 figure=100 * _rate(all_stages, "cpu_seconds") / _rate(bare, "cpu_seconds"),

@@ -81,14 +81,7 @@ class World:
 
     catalogue: ClassVar[Catalogue] = CATALOGUE
 
-    def __init__(
-        self,
-        seed: int = 0,
-        *,
-        tasks: int = 24,
-        flakiness: float = 0.04,
-        needing: float = 0.8,
-    ) -> None:
+    def __init__(self, seed: int = 0, *, tasks: int = 24, flakiness: float = 0.04, needing: float = 0.8) -> None:
         self.seed = seed
         self._needing = needing
         self.flakiness = flakiness

@@ -59,12 +59,7 @@ def first_calls(world: World, tasks: Sequence[Task], model: Model, makes: Makes,
 
 
 def calls_after_failure(
-    world: World,
-    tasks: Sequence[Task],
-    model: Model,
-    makes: Makes,
-    seed: int,
-    draws: int,
+    world: World, tasks: Sequence[Task], model: Model, makes: Makes, seed: int, draws: int
 ) -> list[State]:
     """The same for tasks whose first call fails without advice."""
     first = dict(zip(tasks, _drawn(world, model, [_alone(world, each, seed) for each in tasks]), strict=True))

@@ -148,9 +148,7 @@ async def test_what_is_known_early_changes_nothing_of_what_is_known_in_the_end(
     assert await known(early) == await known(at_once)
 
 
-async def test_under_the_id_of_another_agent_an_open_session_is_its_own(
-    log_pipeline: MakePipeline,
-) -> None:
+async def test_under_the_id_of_another_agent_an_open_session_is_its_own(log_pipeline: MakePipeline) -> None:
     pipeline = log_pipeline(batch_records=1)
     await pipeline.send(pipeline.story.session("s", REJECTED, SELECTED, agent="a"))
     await pipeline.drain()

@@ -67,13 +67,7 @@ class Model:
         asked: questions that no answer was kept of.
     """
 
-    def __init__(
-        self,
-        name: str,
-        answers: Answers,
-        url: str | None = None,
-        client: httpx.Client | None = None,
-    ) -> None:
+    def __init__(self, name: str, answers: Answers, url: str | None = None, client: httpx.Client | None = None) -> None:
         self.name = name
         self.asked = 0
         self._answers = answers

