@@ -198,10 +198,6 @@ class RelayConsumer(_RelayClient):
             self._asking.cancel()
             self._asking = None
 
-    async def seek_to_beginning(self, *parts: TopicPartition) -> None:
-        for part in parts:
-            self.seek(part, 0)
-
     async def end_offsets(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         await self._follow(0.0)
         return dict(self._ends)

@@ -148,16 +148,6 @@ async def test_a_published_version_reaches_who_is_there_and_who_comes_late(
     assert early.refused == late.refused == {}
 
 
-async def test_a_late_joiner_gets_the_newest_of_many(
-    publisher: Publisher, follow: Follow, tenant: str, version: Version
-) -> None:
-    for number in range(1, 5):
-        await publisher.publish(*version(number, number))
-    late = await follow()
-    assert late.version == version(4)[1].version
-    assert late.refused == {}
-
-
 async def test_a_rollback_changes_the_bytes_that_agents_run(
     publisher: Publisher, follow: Follow, tenant: str, version: Version
 ) -> None:
