@@ -32,7 +32,7 @@ from benchmarks.report import Report, Row
 from fleetlore.config import DEFAULT_TENANT
 from fleetlore.errors import StackError
 from streams.embedded.stack import Stack
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 
 RATE = 2_000.0
 P50_BAR_MS = 55.0

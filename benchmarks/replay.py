@@ -32,7 +32,7 @@ from fleetlore.wire.topics import topic
 from sinks.collections import COLLECTIONS, Collection
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 
 __all__ = ["CONCURRENT_SESSIONS", "Knowledge", "ReplayReport", "interleave", "read_knowledge", "replay"]
 

@@ -25,7 +25,7 @@ from benchmarks.worker import GROUP
 from fleetlore.config import Settings
 from streams.embedded.broker import free_port
 from streams.embedded.stack import SESSION_TIMEOUT_SECONDS
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 
 EVENTS = 200_000
 QUICK_EVENTS = 4_000

@@ -29,7 +29,7 @@ from benchmarks.report import Report, Row, shown
 from benchmarks.traffic import TENANT
 from fleetlore.config import Settings
 from streams.embedded.stack import Stack
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 
 SECONDS = 60.0
 QUICK_SECONDS = 2.0

@@ -19,7 +19,7 @@ from fleetlore.stats import stable_hash
 from fleetlore.words import names_of
 
 __all__ = [
-    "Call", "CallLog", "Heard", "Shown", "Told", "Turn", "advice_rows", "known_errors", "plain_text", "split", "told",
+    "Call", "CallLog", "Heard", "Told", "advice_rows", "known_errors", "split", "told",
 ]  # fmt: skip
 
 # Entries of logs that are no calls: the end of a session, a verdict on it, a call that was never made.

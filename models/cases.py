@@ -12,9 +12,8 @@ from functools import lru_cache
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.fingerprint.normal_form import head_line, template
 from fleetlore.wire.trajectory import Judgment, Step
-from models.memory.candidate import SUCCESS_ABOVE
+from models.memory.candidate import SUCCESS_ABOVE, is_verdict, named_class
 from models.memory.candidate import item_id as versioned_id
-from models.memory.quality import is_verdict, named_class
 
 __all__ = ["is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from sinks.health_endpoint import Endpoint, Readiness, package_version
 
-__all__ = ["CATALOGUE", "PREFIX", "MetricSpec", "Metrics"]
+__all__ = ["CATALOGUE", "Metrics"]
 
 PREFIX = "fleetlore_"
 _LATENCY_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)

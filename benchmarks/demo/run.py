@@ -25,7 +25,7 @@ from fleetlore.wire.adapter_manifest import CALLS, LANGUAGE_MODEL
 from fleetlore.wire.lore import PATTERN_LEVELS
 from sinks.milvus import MilvusStore
 from streams.embedded.stack import Stack
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 
 WORK_SECONDS = 240.0
 DRAIN_SECONDS = 30.0

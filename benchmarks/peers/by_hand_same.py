@@ -30,11 +30,10 @@ from fleetlore.wire.trajectory import Judgment, Trajectory, encode
 from models.distil.distiller import distil
 from models.judge import JudgeChain, SessionState
 from models.memory.bottom_k import SessionCounts
-from models.memory.candidate import Candidate, is_unconfirmed
+from models.memory.candidate import Candidate, is_junk, is_unconfirmed
 from models.memory.identities import without_identities
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
-from models.memory.quality import is_junk
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
 from streams.stages.s1_sessions.parse import clean, read_events

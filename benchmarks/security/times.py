@@ -38,7 +38,7 @@ from fleetlore.words import words
 from models.distil.distiller import distil
 from models.judge import gave_up
 from models.llm.questions import recording
-from models.memory import quality
+from models.memory import candidate
 from models.memory.identities import identities
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import OpenSession
@@ -177,7 +177,7 @@ def _advice_after_a_failure(text: str) -> object:
 def _failure(text: str) -> object:
     failure = fingerprint.failure_of("bash", text, text[:128], text)
     names.failure_kind(failure.error_class, failure.template, text, text)
-    return quality.is_verdict("bash", text[:2000])
+    return candidate.is_verdict("bash", text[:2000])
 
 
 READERS = (

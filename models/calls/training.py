@@ -24,11 +24,9 @@ from fleetlore.calls.model import Features, KindScores, call_cells, failure_chan
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import Evidence, Fleet, Who
+from models.calls.evidence import Evidence, Fleet, NeedRecords, OldValues, Who
 from models.calls.gate import Foreseen, Trial, thresholds
-from models.calls.look_ups import LookUps, failures_met
-from models.calls.needs import NeedRecords, OldValues
-from models.calls.places import PlaceRecords
+from models.calls.look_ups import LookUps, PlaceRecords, failures_met
 from models.cases import said_by
 from models.memory.identities import identities
 from models.place_names import told_of_place

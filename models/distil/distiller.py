@@ -41,8 +41,7 @@ from models.cases import (
     worked_after,
 )
 from models.distil.recovery import recoveries
-from models.memory.candidate import SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
-from models.memory.quality import ERROR
+from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
 
 __all__ = ["distil"]
 

@@ -18,8 +18,7 @@ from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import PART, WORD
 from models.cases import VERSION, Calls, error_text, is_shown_to_work, item_id, known_of, line, named_by, said
 from models.distil.call_diff import Difference, distance, is_of_one_value, is_route, masked_difference
-from models.memory.candidate import SEVERAL_GOALS, Candidate, origin
-from models.memory.quality import ERROR
+from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, origin
 
 __all__ = ["LESS"]
 

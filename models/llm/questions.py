@@ -30,9 +30,8 @@ from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.cases import error_text, is_shown_to_work, known_of, line, said, telling, worked_after
 from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
-from models.memory.candidate import SEVERAL_GOALS, Candidate, item_id, origin
+from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin
 from models.memory.identities import without_identities
-from models.memory.quality import ERROR
 
 __all__ = ["LlmJudge", "Teacher"]
 

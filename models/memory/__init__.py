@@ -2,5 +2,5 @@
 
 judged session ──distil──▶ Candidate   one session's contribution to one item    models.distil, models.memory.candidate
 Candidates     ──merge───▶ ItemState   all contributions, in any order           models.memory.item_state
-ItemState      ──to_item─▶ MemoryItem  what agents recall, unless it is junk     models.memory.quality
+ItemState      ──to_item─▶ MemoryItem  what agents recall, unless it is junk     models.memory.candidate
 """

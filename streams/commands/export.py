@@ -89,7 +89,7 @@ def export_lore(
     if form is not None:
         if form[0] != "skills":
             raise typer.BadParameter(f"{form[0]!r} is no form; the form is skills", param_hint="--as")
-        from streams.offline.skills import skills_of, write_skills
+        from streams.offline.lore_file import skills_of, write_skills
 
         index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant))
         names = write_skills(form[1], skills_of(index, settings, time.time()))

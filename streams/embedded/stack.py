@@ -46,7 +46,7 @@ from streams.embedded.broker import (
 from streams.embedded.child import Child, DiskFull, PortTaken
 from streams.embedded.kept_decisions import KeptDecisions
 
-__all__ = ["SESSION_TIMEOUT_SECONDS", "Stack"]
+__all__ = ["Stack"]
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from fleetlore.wire.topics import TOPICS, topic
 from sinks.collections import check_collections
 from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin
-from streams.offline.drain import remaining
+from streams.offline.operator_word import remaining
 from streams.stages.pipeline import FLOW
-from streams.stages.s5_opinions import OpinionsStage
+from streams.stages.s3_judgments import OpinionsStage
 
 __all__ = ["examine"]
 

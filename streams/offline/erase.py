@@ -23,10 +23,18 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.offline.drain import BEHIND, wait_drained
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.memory_pipeline import Chain
-from streams.offline.operator_word import Deliver, States, ask_owners, beside_workers, read_decisions, states_that
+from streams.offline.operator_word import (
+    BEHIND,
+    Deliver,
+    States,
+    ask_owners,
+    beside_workers,
+    read_decisions,
+    states_that,
+    wait_drained,
+)
 from streams.stage.base import ListedStore, Outgoing
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators
 from streams.stages.pipeline import pipeline

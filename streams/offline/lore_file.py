@@ -1,15 +1,18 @@
-"""Write and merge the file of `fleetlore export lore`: a header, one JSON object a line, and a closing last line.
+"""Write and merge the file of `fleetlore export lore` (a header, JSON lines, a closing one), and write hints as skills.
 
 The last line holds the number of lines and their SHA-256, and a signature if the tenant has a key, so a cut or changed
 file is refused as a whole. An import reads the `state` of a pattern or item, not its `body`. It asks the owners of the
 states (`Adopt`), so it merges with the tenant's own lore, may be repeated, and runs beside live workers.
+
+A skill is a folder with a `SKILL.md`, as coding agents read it, for each tool or task.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -18,13 +21,22 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 from msgspec import Meta
+from msgspec.structs import replace
 
 from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
+from fleetlore.advice.advice import chosen
+from fleetlore.advice.changes import item_tip
+from fleetlore.advice.gate import clean
+from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
+from fleetlore.files import write_whole
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
 from fleetlore.kafka.read import read_to_end
+from fleetlore.recall.hints import when_of
+from fleetlore.recall.index import LoreIndex, is_recalled
 from fleetlore.recall.search import row_id
+from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision, Pattern
@@ -36,12 +48,11 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
 from sinks.milvus import MilvusStore
-from streams.offline.drain import BEHIND, wait_drained
-from streams.offline.operator_word import Deliver, beside_workers
+from streams.offline.operator_word import BEHIND, Deliver, beside_workers, wait_drained
 from streams.stage.base import ListedStore, Outgoing, Store
 from streams.stage.operators import ERASURES, Adopt, Erasure
 
-__all__ = ["LoreFile", "export_lore", "import_lore", "known_of"]
+__all__ = ["LoreFile", "export_lore", "import_lore", "known_of", "skills_of", "write_skills"]
 
 _FORMAT = "fleetlore.lore/1"
 # A row's two largest fields as JSON, whose quotes and backslashes are escaped.
@@ -331,3 +342,45 @@ async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision 
                 with suppress(ValueError):  # another release's format
                     newest[key] = json_reader(type_)(record.value)
     return [(kind, record) for (kind, _), record in newest.items()]
+
+
+_FILE = "SKILL.md"
+# A skill's name has at most 64 characters. The hash takes nine.
+_MAX_NAME = 48
+_MAX_HINTS = 50
+_MAX_TITLE = 200
+_MADE = "Written by `fleetlore export lore`. Another export replaces this file."
+
+
+def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
+    found = defaultdict[str, list[str]](list)
+    moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
+    for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
+        about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"
+        if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:
+            tips = chosen(index, [item_tip(item, "searched")], moment, holdout_share=0.0, most=1).tips
+            found[about] += [tip.text for tip in tips]
+    for hint, _ in index.hints.standing.values():
+        if not 0 < hint.until <= now:
+            about = f"the tool {hint.tool}" if hint.tool else f"the task {hint.task}" if hint.task else "any tool"
+            when = when_of(replace(hint, tool="", task=""))
+            found[about].insert(0, clean(f"{when}: {hint.text} (written by {hint.author})"))
+    return {about: lines for about, lines in found.items() if lines}
+
+
+def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]:
+    names = []
+    for about, lines in sorted(skills.items()):
+        words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")
+        name = f"{words}-{stable_hash(about) % 16**8:08x}"
+        title = " ".join(about.split())[:_MAX_TITLE]
+        told = f"What other agents found out about {title}. Read it before you work with it."
+        front = f"---\nname: {name}\ndescription: {orjson.dumps(told).decode()}\n---\n\n"
+        hints = "\n".join(f"- {line}" for line in lines)
+        try:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            write_whole(folder / name / _FILE, f"{front}{_MADE}\n\n{hints}\n".encode())
+        except OSError as error:
+            raise ConfigError(f"{folder / name} cannot be written: {error.strerror}") from None
+        names.append(name)
+    return names

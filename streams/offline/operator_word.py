@@ -1,21 +1,24 @@
-"""Write an operator's decision, and ask the owners of affected states to forget sessions or publish again.
+"""Write an operator's decision, ask the owners of affected states to forget or publish again, and wait for them.
 
-The store's client costs 25 MB, so the functions that need it import it.
+The store's client costs 25 MB, so the functions that need it import it. Topics are drained in the order of the flow: a
+stage commits after its values are acknowledged on later topics. Opinions of a language model are not awaited.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from aiokafka import TopicPartition
 
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
-from fleetlore.kafka.read import read_to_end, records_of
+from fleetlore.kafka.read import POLL_MS, end_offsets, observer, partitions_of, read_to_end, records_of
 from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import principal_of
@@ -23,14 +26,14 @@ from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.producer import BatchProducer
-from streams.offline.drain import BEHIND, wait_drained
 from streams.stage.base import ListedStore, Outgoing, split
 from streams.stage.operators import Forget, Reconsider
+from streams.stages.pipeline import FLOW
 
 if TYPE_CHECKING:
     from sinks.milvus import MilvusStore
 
-__all__ = ["Deliver", "decide", "is_known", "publish_again", "read_decisions", "reconsider"]
+__all__ = ["BEHIND", "Deliver", "decide", "is_known", "publish_again", "read_decisions", "reconsider", "wait_drained"]
 
 # The second round finds states that were in flight during the first.
 _ROUNDS = 2
@@ -187,3 +190,65 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
 async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)
+
+
+# Without the first stage, whose commits wait for open sessions.
+BEHIND = FLOW[1:]
+_POLL_SECONDS = 0.05
+# What is left may be transaction markers and aborted records, which no stage commits. Check for them once a commit has
+# not moved for this many seconds.
+_STILL_SECONDS = 1.0
+
+_Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and the time of its last move or check
+
+
+async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
+    """Wait until the workers have committed all records of the tenant, and all that follow from them."""
+    name, left = "", 0
+    moves: _Moves = {}
+    async with observer(settings.cluster, settings.group) as consumer:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                for name in flow:
+                    # A running fleet never reaches its end, so wait only up to the current one.
+                    ends = await end_offsets(consumer, await partitions_of(consumer, topic(tenant, name)))
+                    while left := await _remaining(consumer, ends, moves):
+                        await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise StackError(
+                f"not drained within {timeout_seconds:.0f} s: {left} records of {topic(tenant, name)} are not committed"
+            ) from None
+
+
+async def remaining(consumer: Any, name: str) -> int:
+    return await _remaining(consumer, await end_offsets(consumer, await partitions_of(consumer, name)), None)
+
+
+async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: _Moves | None) -> int:
+    """Remove finished partitions and count the rest. Without `moves`, do not wait."""
+    left = 0
+    for partition, end in list(ends.items()):
+        committed = await consumer.committed(partition) or 0
+        if committed >= end or (
+            _stands_still(partition, committed, moves) and await _holds_nothing(consumer, partition, committed, end)
+        ):
+            del ends[partition]
+        else:
+            left += end - committed
+    return left
+
+
+def _stands_still(partition: TopicPartition, committed: int, moves: _Moves | None) -> bool:
+    if moves is None:
+        return True
+    before, since = moves.get(partition, (-1, 0.0))
+    still = before == committed and time.monotonic() - since >= _STILL_SECONDS
+    if still or before != committed:
+        moves[partition] = committed, time.monotonic()
+    return still
+
+
+async def _holds_nothing(consumer: Any, partition: TopicPartition, start: int, end: int) -> bool:
+    consumer.seek(partition, start)
+    fetched = await consumer.getmany(partition, timeout_ms=POLL_MS, max_records=1)
+    return not fetched and await consumer.position(partition) >= end

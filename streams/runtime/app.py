@@ -100,7 +100,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     def _made_stages(self) -> dict[str, Stage]:
         stages = pipeline(self._store, self._metrics, SystemClock(), self._settings, self._model, self._operators)
         if self._model is not None:
-            from streams.stages.s5_opinions import OpinionsStage
+            from streams.stages.s3_judgments import OpinionsStage
 
             stages += (OpinionsStage(self._model, self._settings.llm_concurrency, self._operators.erased),)
         return {stage.name: stage for stage in stages}

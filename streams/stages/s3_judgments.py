@@ -1,12 +1,17 @@
-"""Judge trajectories, and send each session's contributions to memory items (stage 3).
+"""Judge trajectories, and send each session's contributions to memory items (stage 3). Ask a model, if there is one.
 
 Each session has one row: longer trajectories and corrections are merged into it in any order, and contributions that no
 longer hold are withdrawn. Feedback names an id alone, so it counts for all principals' sessions under that id, and a
 separate row keeps it for later ones.
+
+The optional stage 5 asks a model about sessions on which all judges abstained, and about a sample of the others, drawn
+by a hash, to count its errors; and for lessons about sessions that got past a failure. No other stage waits for it. The
+commit waits for the answer: a lost one is requested again, and a second one changes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,13 +29,23 @@ from models.distil.distiller import distil
 from models.judge import JudgeChain, Opinion, SessionState
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
-from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, Values, dead_letter, yielding
+from streams.stage.base import (
+    Effects,
+    ListedStore,
+    Outgoing,
+    Record,
+    Stage,
+    TopicPartition,
+    Values,
+    dead_letter,
+    yielding,
+)
 from streams.stage.operators import Erased, Forget
 
 if TYPE_CHECKING:
     from models.llm import LanguageModel
 
-__all__ = ["JudgmentsStage"]
+__all__ = ["JudgmentsStage", "OpinionsStage"]
 
 _Value = Trajectory | Feedback | Opinion
 _VALUES: Values[_Value | Forget] = Values(_Value, Forget)
@@ -253,3 +268,72 @@ def _cases(state: SessionState) -> set[_Case]:
         for vote in state.said
         if vote.source != "reward" or correction is not None
     }
+
+
+_JUDGMENTS: Values[Judgment] = Values(Judgment)
+
+_MOST_WAITING = 256
+_FETCH_SECONDS = 0.05
+
+
+class _Question(NamedTuple):
+    tp: TopicPartition
+    offset: int
+    answer: asyncio.Task[list[Outgoing]]
+
+
+class OpinionsStage(Stage):
+    name = "opinions"
+    reads = "judgments"
+
+    def __init__(self, model: LanguageModel, concurrency: int, erased: Erased) -> None:
+        self._judge, self._teacher = model.judge, model.teacher
+        self._erased = erased
+        self._slots = asyncio.Semaphore(concurrency)
+        self._questions: list[_Question] = []
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._questions)
+
+    async def process(self, batch: Sequence[Record]) -> Effects:
+        effects = Effects()
+        for record, judgment in _JUDGMENTS.read(batch, effects):
+            tenant, trajectory = tenant_of(record.topic), judgment.trajectory
+            if self._erased.holds(tenant, trajectory.agent, trajectory.session):
+                continue
+            effects.newest = max(effects.newest, trajectory.ended)
+            judges, teaches = self._judge.judges(trajectory, judgment.verdict.source), self._teacher.teaches(judgment)
+            if judges or teaches:
+                answer = asyncio.create_task(self._ask(tenant, judgment, judges=judges, teaches=teaches))
+                self._questions.append(_Question(record.tp, record.offset, answer))
+        await self._fetch(effects, wait=not batch)
+        while len(self._questions) > _MOST_WAITING:
+            await self._fetch(effects, wait=True)
+        return effects
+
+    def committable(self, tp: TopicPartition, next_offset: int) -> int:
+        return min([question.offset for question in self._questions if question.tp == tp] + [next_offset])
+
+    def close(self) -> None:
+        for question in self._questions:
+            question.answer.cancel()
+
+    async def _ask(self, tenant: str, judgment: Judgment, *, judges: bool, teaches: bool) -> list[Outgoing]:
+        trajectory = judgment.trajectory
+        async with self._slots:
+            opinion = await self._judge.ask(trajectory) if judges else None
+            lessons = await self._teacher.ask(judgment) if teaches else []
+        found = [Outgoing(tenant, "candidates", lesson.item_id, lesson.to_json()) for lesson in lessons]
+        if opinion is not None:
+            found.append(Outgoing(tenant, "trajectories", trajectory.session, opinion.to_json()))
+        return found
+
+    async def _fetch(self, effects: Effects, wait: bool) -> None:
+        if wait and self._questions:
+            tasks = [question.answer for question in self._questions]
+            await asyncio.wait(tasks, timeout=_FETCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for question in self._questions:
+            if question.answer.done():
+                effects.outgoing += question.answer.result()
+        self._questions = [question for question in self._questions if not question.answer.done()]

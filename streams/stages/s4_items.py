@@ -11,9 +11,8 @@ from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.recall.search import row_id
 from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import MemoryItem
-from models.memory.candidate import Candidate, Shown, is_unconfirmed
+from models.memory.candidate import Candidate, Shown, is_junk, is_unconfirmed
 from models.memory.item_state import ItemState
-from models.memory.quality import is_junk
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Store, Values
 from streams.stage.merging_stage import Key, MergingStage

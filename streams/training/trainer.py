@@ -34,10 +34,9 @@ from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.lifecycle import at_first_signal
 from streams.stage.operators import Erased
-from streams.training.budget import CpuBudget
 from streams.training.policy import PolicyTrainer
 from streams.training.publication import Publication
-from streams.training.window import Decided, WindowTrainer, horizon_of, train
+from streams.training.window import CpuBudget, Decided, WindowTrainer, horizon_of, train
 
 __all__ = ["run_trainer"]
 

@@ -1,4 +1,4 @@
-"""Train an adapter of a tenant from its newest sessions: from the log to versions in service.
+"""Train an adapter of a tenant from its newest sessions, within the process's share of a core.
 
 The trainer commits no offsets: after a restart it reads the newest sessions again and comes to the same bytes.
 """
@@ -10,14 +10,17 @@ import contextlib
 import hashlib
 import logging
 import math
+import sys
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from aiokafka import ConsumerRecord
 from msgspec.structs import replace
 
-from fleetlore.clock import Clock
+from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.client import backoff
@@ -29,10 +32,81 @@ from models.calls.gate import GateReport
 from models.calls.window import SESSIONS, KeptSession, SessionWindow, first_offsets
 from streams.stage.base import split
 from streams.stage.operators import Erased
-from streams.training.budget import CpuBudget
 from streams.training.publication import Publication
 
-__all__ = ["Decided", "WindowTrainer", "horizon_of", "take", "train", "values_of"]
+__all__ = ["CpuBudget", "Decided", "WindowTrainer", "horizon_of", "judged_sessions", "train"]
+
+# CPU seconds at once after a rest. In any 10 s a share of .25 then stays below .30 of a core.
+_BURST_SECONDS = 0.15
+# Share of the burst after which the process counts as rested: asking costs some of it.
+_RESTED = 0.9
+# Reading goes before learning: it waits only for a longer debt.
+_READING_DEBT_SECONDS = 0.25
+
+
+class CpuBudget:
+    """CPU seconds of this process: `share` of a core, and a burst after a rest.
+
+    A nice value does not bound the share: the trainer would fill every gap in which others wait for each other.
+    Learners call `pace` after each small piece of work, which returns once all that the process has `spent` is paid.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        *,
+        burst_seconds: float = _BURST_SECONDS,
+        clock: Clock | None = None,
+        spent: Callable[[], float] = time.process_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.share = share
+        self._burst = self._credit = burst_seconds
+        self._clock = clock or SystemClock()
+        self._spent, self._sleep = spent, sleep
+        self._last = self._clock.monotonic(), spent()
+        self._lock = threading.Lock()
+
+    def debt_seconds(self, reserve: float = 0.0) -> float:
+        """Return how long the process must rest until its share has paid for what it spent, and a reserve."""
+        with self._lock:
+            now, spent = self._clock.monotonic(), self._spent()
+            then, before = self._last
+            self._last = now, spent
+            # A rest earns no more than the burst, and only then the work is paid.
+            self._credit = min(self._burst, self._credit + self.share * (now - then)) - (spent - before)
+            return max(0.0, (reserve - self._credit) / self.share)
+
+    def reading_debt_seconds(self) -> float:
+        """The same, before it reads on."""
+        return max(0.0, self.debt_seconds() - _READING_DEBT_SECONDS)
+
+    def pace(self, reserve: float = 0.0) -> None:
+        """Block the calling thread until nothing is owed, and a reserve is earned."""
+        while (debt := self.debt_seconds(reserve)) > 0:
+            self._sleep(max(debt, 0.001))
+
+    def pace_last(self) -> None:
+        """Block the calling thread until the burst is earned, so that other learners go first."""
+        self.pace(_RESTED * self._burst)
+
+    @contextlib.contextmanager
+    def paced_imports(self) -> Iterator[None]:
+        """Call `pace_last` before each module that this thread imports: torch takes seconds of CPU in one go."""
+        thread, pace = threading.get_ident(), self.pace_last
+
+        class Pace:
+            @staticmethod
+            def find_spec(*_: Any) -> None:
+                if threading.get_ident() == thread:
+                    pace()
+
+        sys.meta_path.insert(0, Pace)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(Pace)
+
 
 log = logging.getLogger(__name__)
 

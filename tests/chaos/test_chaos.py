@@ -19,7 +19,7 @@ from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.wire.topics import TOPICS, topic
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.chaos import faults
 from tests.chaos.accounting import Account, account
 from tests.chaos.emitting import in_order

@@ -30,7 +30,7 @@ from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.cluster.secured import Secured
 from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 from tests.streams.log_pipeline import Call, Story

@@ -24,7 +24,7 @@ from fleetlore.wire.topics import TOPICS, topic
 from sinks import topics
 from sinks.topics import Allowed, TopicAdmin, ensure_topics
 from streams.embedded.broker import free_port
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from streams.runtime.worker import run_worker
 from tests.cluster.kafka_cluster import KafkaCluster
 

@@ -19,7 +19,7 @@ from fleetlore.wire.events import Event
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events

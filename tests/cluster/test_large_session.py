@@ -17,7 +17,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from sinks.topics import ensure_topics
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster

@@ -19,7 +19,7 @@ from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import ensure_topics
 from streams.commands.topics import register
 from streams.embedded.broker import free_port
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.cluster.secured import ROOT, WAYS, Secured, password_of
 from tests.streams.broker_pipeline import known
 from tests.streams.log_pipeline import Story

@@ -17,7 +17,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events

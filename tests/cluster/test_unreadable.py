@@ -12,7 +12,7 @@ from fleetlore.kafka.read import read_dead_letters
 from fleetlore.wire.dead_letter import UNREADABLE, DeadLetterRecord
 from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster

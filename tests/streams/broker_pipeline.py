@@ -19,7 +19,7 @@ from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from sinks.milvus import MilvusStore
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
 
 DRAIN_SECONDS = 240.0

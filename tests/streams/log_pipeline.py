@@ -30,7 +30,7 @@ from streams.runtime.ledger import Lease, Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline as all_stages
-from streams.stages.s5_opinions import OpinionsStage
+from streams.stages.s3_judgments import OpinionsStage
 from tests.doubles.memory_log import InMemoryLog
 
 MAX_SENT_BYTES = 16 * 2**20

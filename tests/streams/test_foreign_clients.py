@@ -16,7 +16,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
 from streams.embedded.broker import free_port
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.streams.broker_pipeline import BrokerPipeline, known
 
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)

@@ -7,8 +7,7 @@ from fleetlore.calls.document import Need
 from fleetlore.calls.model import CallModel
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import Fleet
-from models.calls.needs import NeedRecords
+from models.calls.evidence import Fleet, NeedRecords
 from models.calls.training import train
 from streams.offline.memory_pipeline import MemoryPipeline
 from tests.build import call, trajectory

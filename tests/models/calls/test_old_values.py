@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from fleetlore.calls.document import OldValue, old_value_key
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.trajectory import Trajectory
-from models.calls import needs
-from models.calls.evidence import Fleet, Who
-from models.calls.needs import OldValues
+from models.calls import evidence
+from models.calls.evidence import Fleet, OldValues, Who
 from models.calls.training import train
 from tests.build import call, trajectory
 
@@ -68,7 +67,7 @@ def test_what_is_no_second_attempt_replaces_nothing() -> None:
 
 
 def test_a_value_that_nobody_replaces_any_more_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "_KEPT_OLD", 3)
+    monkeypatch.setattr(evidence, "_KEPT_OLD", 3)
     taught = [session(agent, (f"m{mode}", True), ("quick", False), number=mode) for mode in range(9) for agent in "ab"]
     expected = {old_value_key("run", f"mode=m{mode}") for mode in (6, 7, 8)}
     assert {each.key for each in learned(taught)} == expected

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fleetlore.wire.lore import MemoryItem
-from models.memory.quality import is_junk, is_verdict
+from models.memory.candidate import is_junk, is_verdict
 
 ITEM = MemoryItem(
     id="item1",

@@ -35,7 +35,7 @@ from streams.embedded import broker as kafka
 from streams.embedded.broker import free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from tests.streams.log_pipeline import Story
 
 EVENTS = topic("default", "events")

@@ -33,7 +33,7 @@ from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.embedded.stack import Stack
 from streams.offline.backfill import losses, run_backfill, switch
-from streams.offline.drain import wait_drained
+from streams.offline.operator_word import wait_drained
 from streams.offline.republish import republish
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES, Erasure

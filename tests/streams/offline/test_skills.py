@@ -10,7 +10,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Decision, Hint, MemoryItem
-from streams.offline.skills import skills_of, write_skills
+from streams.offline.lore_file import skills_of, write_skills
 from tests.streams.log_pipeline import Story
 from tests.streams.offline.test_lore_file import learned
 

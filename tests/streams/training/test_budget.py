@@ -18,8 +18,8 @@ from fleetlore.wire.trajectory import Trajectory
 from models.calls.gate import GateReport
 from models.calls.training import TrainedCalls
 from sinks.metrics import Metrics
-from streams.training.budget import CpuBudget
 from streams.training.trainer import CallsTrainer
+from streams.training.window import CpuBudget
 from tests.build import call, trajectory
 
 SHARE, WINDOW_SECONDS = 0.25, 10.0

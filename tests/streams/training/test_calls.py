@@ -23,10 +23,9 @@ from models.calls.training import train
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.stage.operators import Erased
-from streams.training.budget import CpuBudget
 from streams.training.publication import Publication
 from streams.training.trainer import CallsTrainer
-from streams.training.window import take
+from streams.training.window import CpuBudget, take
 from streams.training.window import train as train_on
 from tests.build import call, trajectory
 from tests.streams.training.conftest import record, send
