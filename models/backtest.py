@@ -51,7 +51,6 @@ def told(advice: Advice) -> Told:
         warned=warning is not None,
         named=None if warning is None else FailureKind(warning.kind, warning.rejected),
         way_out="" if way_out is None else way_out.text,
-        # Many calls get the same text: it is kept once.
         text=sys.intern(advice.text),
         shown=tuple([Shown(tip.source, tip.text, tip.brings, tip.chance is not None) for tip in advice.tips]),
     )
@@ -85,8 +84,6 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """A session with its calls. `failed` is None if the log does not say how it ended."""
-
     session: str
     source: str
     agent: str
@@ -96,7 +93,6 @@ class CallLog:
     calls: tuple[Call, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """The calls without pseudo-calls, each with what came before it."""
         last, number = None, 0
         for place, call in enumerate(self.calls):
             if not call.pseudo:
@@ -131,7 +127,6 @@ class Heard:
 
 
 def plain_text(text: str) -> str:
-    """A call's text without case, white space and a final semicolon, which make no difference."""
     return " ".join(text.split()).rstrip("; ").casefold()
 
 
@@ -228,7 +223,6 @@ class WayOut(NamedTuple):
 
 
 def ways_out(heard: Heard) -> Iterator[WayOut]:
-    """Yield the ways out with unseen words, each after the first failure that led to it."""
     log, taken = heard.log, set[int]()
     seen = names_of(log.goal)
     turns = list(log.turns())
@@ -289,7 +283,6 @@ def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any
 
 
 def known_errors(train: Sequence[CallLog], test: Sequence[CallLog]) -> dict[str, dict[str, float | None]]:
-    """By source and level: the share of failed calls whose error another agent met in training."""
     agents: dict[str, set[str]] = defaultdict(set)
     for log in train:
         for failure in _failures(log):

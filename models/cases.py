@@ -89,7 +89,6 @@ def _quoted(message: str) -> frozenset[str]:
 
 
 def named_by(failed: Step) -> frozenset[str]:
-    """The words that the error quotes, in lower case."""
     return _quoted(said(failed))
 
 

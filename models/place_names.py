@@ -44,7 +44,6 @@ _OWNERS = re.compile(
 )
 _OWNER = re.compile(rf"(?i){_THING}")
 _IMPORT = re.compile(r"\bimport\b")
-# A name that a call defines for itself.
 _ALIAS = re.compile(r"(?i)(?:\bwith|,)\s+([a-z_]\w*)(?=\s+as\s*\()|\bas\s+[`\"\[]?([a-z_]\w*)")
 _CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _TYPE = (
@@ -65,9 +64,7 @@ _CREATE = re.compile(
 _COLUMN = re.compile(rf"(?:^|,)\s*{_NAME}(?=\s+\w|\s*(?:,|$))")
 _NO_COLUMN = frozenset(["primary", "foreign", "unique", "constraint", "key", "check", "index", "fulltext", "exclude"])
 _IN_PARENTHESES = re.compile(r"\([^()]*\)")
-# A whole string of JSON or Python, and whether it is a key.
 _STRING = re.compile(r"\"((?:[^\"\\]|\\.)*+)\"\s*(:(?!\s*\{))?|'((?:[^'\\]|\\.)*+)'\s*(:(?!\s*\{))?")
-# A line, a row or an object with one word in it.
 _ALONE = re.compile(
     r"(?m)^[ \t|*-]*([A-Za-z_]\w*)[ \t|]*$|[(\[]\s*['\"]([A-Za-z_]\w*)['\"]\s*,?\s*[)\]]"
     r"|\{\s*\"\w+\":\s*\"([A-Za-z_]\w*)\"\s*\}"

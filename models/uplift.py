@@ -20,7 +20,6 @@ __all__ = ["Measure", "Trial", "Uplift", "uplift"]
 _HOLDOUT_SHARE = 0.05
 # (z of 95 % confidence + z of 80 % power) squared: trials for a difference of rates (Fleiss 1981, equation 3.14).
 _POWER = (1.96 + 0.84) ** 2
-# The smallest difference that is looked for, as a rate.
 _DIFFERENCE = 0.1
 _Z = 1.96
 

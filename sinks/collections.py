@@ -64,7 +64,6 @@ def alias_of(name: str) -> str:
 
 
 def can_be_id(text: str) -> bool:
-    """Whether Milvus accepts the id: valid Unicode of bounded length."""
     try:
         return 0 < len(text.encode()) <= _MAX_ID_BYTES
     except UnicodeEncodeError:

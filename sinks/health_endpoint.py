@@ -31,7 +31,6 @@ __all__ = ["Readiness", "package_version"]
 log = logging.getLogger(__name__)
 
 _STALL_SECONDS = 60.0
-# Hints wait for the running batch.
 _SLOW_SECONDS = 5.0
 
 
@@ -98,10 +97,8 @@ class Readiness:
         return "; ".join(waits) or None
 
 
-# An incomplete request is dropped then.
 _REQUEST_SECONDS = 5.0
 MAX_CONNECTIONS = 32
-# Between two looks for incomplete requests, and the longest that `close` waits.
 _POLL_SECONDS = 0.25
 
 

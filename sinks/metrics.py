@@ -43,8 +43,6 @@ LABELS = {
 
 
 class _Family(Generic[M]):
-    """Series of one metric, cached: `labels()` costs three times as much as the increment."""
-
     def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
         self._collector: M = collector
         self._labels = labels
@@ -60,7 +58,6 @@ class _Family(Generic[M]):
         return series
 
     def remove(self, *values: str | int) -> None:
-        """Delete a series: a partition that moved away would keep its last lag."""
         if self._series.pop(values, None) is not None:
             self._collector.remove(*values)
 
@@ -83,7 +80,6 @@ class MetricSpec(Generic[M]):
 
     @property
     def name(self) -> str:
-        """The scraped name. A histogram appends `_bucket`, `_sum` and `_count`."""
         return PREFIX + self.stem
 
     def build(self, registry: CollectorRegistry) -> _Family[M]:
@@ -267,7 +263,6 @@ class Metrics:
         self.build_info(package_version(), platform.python_version(), role).set(1)
 
     def show_adapter(self, adapter: str, adapter_version: str) -> None:
-        """Make this the only version of the adapter in `fleetlore_adapter_info`."""
         shown = self._shown_adapters.get(adapter)
         if shown is not None:
             self.adapter_info.remove(adapter, shown)

@@ -342,6 +342,5 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
 
 
 def _clip(text: str, limit: int) -> str:
-    """Cut to `limit` bytes of UTF-8, Milvus' unit."""
     encoded = text.encode("utf-8", "replace")  # Milvus refuses lone surrogates, so they become question marks
     return encoded[:limit].decode("utf-8", "ignore")

@@ -237,7 +237,6 @@ class BatchProducer:
 
 
 def json_arrays(parts: Sequence[bytes]) -> Iterable[bytes]:
-    """Pack JSON values into as few arrays as the record size allows, in order."""
     chunk: list[bytes] = []
     size = 0
     for part in parts:

@@ -41,7 +41,6 @@ _UNSUPPORTED = (IncompatibleBrokerVersion, UnsupportedVersionError)
 _NOT_BY_THIS_BROKER = "this broker cannot do it"
 # Source of a setting in `DescribeConfigs`: the topic itself.
 SET_ON_TOPIC = 1
-# Limit without progress in the topics that all brokers know.
 _VISIBLE_SECONDS = 30.0
 # Kafka refuses requests above 10,000 partitions, and one that times out is repeated.
 CHUNK_PARTITIONS = 1_000
@@ -75,7 +74,6 @@ class Found(NamedTuple):
 
 
 def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
-    """Return how an existing topic differs from `new`."""
 
     def differs(kind: _Kind, there: object, stated: object, why: str, state: _State, setting: str = "") -> Difference:
         return Difference(
@@ -311,7 +309,6 @@ async def ensure_topics(settings: Settings) -> list[str]:
 
 
 def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
-    """Split the topics into requests that a broker answers in time."""
     chunk: list[NewTopic] = []
     partitions = 0
     for each in topics:

@@ -132,7 +132,6 @@ class Facts(OrderedDict[Fact, Evidence]):
             self.popitem(last=False)
 
 
-# Lower bound of the share of sessions in which calls failed so.
 _LEAST_RATE = 0.5
 KEPT = 4_096
 # A field with more values describes the thing, and not its kind.
@@ -141,8 +140,6 @@ _MOST = 256
 
 
 class NeedRecords:
-    """How calls with each value ended, by tool, argument and field."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._tools: dict[str, Endings] = {}
@@ -193,7 +190,6 @@ class NeedRecords:
             yield Need(tool, argument, name, value, ended.kind, failed, held, ended.failed.agents)
 
 
-# Old values kept while learning, and those in a version.
 _KEPT_OLD, _MOST_OLD = 20_000, 1_024
 # A call that differs in more parts is no second attempt.
 _MAX_REPLACED = 6

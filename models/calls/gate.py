@@ -48,8 +48,6 @@ class Foreseen(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """Calls of a tool in one state with a warning, and with one withheld at random."""
-
     shown: int = 0
     shown_failed: int = 0
     withheld: int = 0
@@ -65,7 +63,6 @@ class Trial:
 
     @property
     def is_in_vain(self) -> bool:
-        """Whether calls surely fail more often with the warning, or after many not surely less often."""
         if min(self.shown, self.withheld) < _LEAST_TRIALS:
             return False
         low, high = newcombe((self.withheld, self.withheld_failed), (self.shown, self.shown_failed))

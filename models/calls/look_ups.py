@@ -25,7 +25,6 @@ from models.place_names import Told, shows_schema
 
 __all__ = ["LookUps", "PlaceRecords", "failures_met"]
 
-# The newest failures that are kept.
 KEPT = 4_000
 # Words of this share of a tool's look-ups, by enough agents, are the call's own.
 _SHARED = 0.05
@@ -34,7 +33,6 @@ _LEAST_RATE = 0.1
 _MAX_TEXT = 80
 _MOST = 200
 _NAME, _VALUE = "<name>", "<value>"
-# With more slots, a call does not show how to look something up.
 _MOST_SLOTS = 2
 _TOKEN = re.compile(r"('[^'\n]*'|\"[^\"\n]*\"|\b\d[\w.]*)|[^\W\d][\w.]*")
 _NAMED = re.compile(r"[^\W\d]\w+|\b\d{5,}\b")
@@ -44,13 +42,10 @@ _REPEATED = re.compile(r"(<(?:name|value)>)(?:[\s,.]*\1)+")
 _WRAPPED = re.compile(r"<name>\s?(?:\[([^\[\]]*)\]|\(([^()]*)\))")
 
 
-# Text of a look-up, and the tool that makes it.
 Form = tuple[str, str]
 
 
 class _Met(NamedTuple):
-    """A failure, and the next call that worked, of any tool. `shown`: words that the session met before."""
-
     tool: str
     kind: str
     who: Who
@@ -142,7 +137,6 @@ class LookUps:
         self._met.extend(met)
 
     def said(self) -> tuple[LookUp, ...]:
-        """Return the most frequent look-up after each kind of failure, if it is frequent enough."""
         own = self.own_words()
         met: defaultdict[tuple[str, str], list[_Met]] = defaultdict(list)
         for each in self._met:
@@ -175,7 +169,6 @@ class LookUps:
         return own
 
     def at_places(self) -> dict[str, Form]:
-        """By place, the most frequent look-up that enough agents made there."""
         own = self.own_words()
         made: defaultdict[str, Counter[Form]] = defaultdict(Counter)
         agents: defaultdict[tuple[str, Form], Evidence] = defaultdict(lambda: Evidence(self._fleet))
@@ -211,7 +204,6 @@ class LookUps:
 
 
 def key(text: str, own: frozenset[str]) -> tuple[str, ...]:
-    """The call's own words in order."""
     words = (token[0].lower() for token in _TOKEN.finditer(text))
     return tuple(dict.fromkeys(word for word in words if word in own))
 

@@ -33,23 +33,16 @@ from models.place_names import told_of_place
 
 __all__ = ["CallTraining", "TrainedCalls", "train"]
 
-# Calls that may be learned again beside a new one.
 _REPLAYED = 10_000
-# Calls that are learned again for a version.
 _BALANCING = 1_024
-# The newest calls kept of one tool in one state.
 _FORESEEN = 4_000
-# Names of places in a version.
 MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
 # A version keeps at least this share of the weights. Names matter more than the small ones.
 _LEAST_SHARE = 1 / 8
-# Kept failures that named something in the call, and how often one must fail to be in a version.
 _KEPT_NAMED = 50_000
 _SAID_RATE = 0.4
-# Calls of an agent and tool that always count in full.
 _FREE_CALLS = 4
-# tool, kind of failure, names
 Key = tuple[str, str, tuple[str, ...]]
 # Adagrad (Duchi et al. 2011) over hashed features: one pass, no dictionary of features.
 _RATE = np.float32(0.1)
@@ -61,8 +54,6 @@ _START = 1e-2
 
 
 class NamedFailures:
-    """Failures that named something in the call, and how other calls with these names ended."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         # Sessions in which a call failed so, and which held the names.
@@ -70,7 +61,6 @@ class NamedFailures:
         self._of_name: dict[tuple[str, str], list[Key]] = {}
 
     def learn(self, who: Who, calls: Iterable[tuple[str, frozenset[str], Key | None]]) -> None:
-        """Add the calls of a session: tool, names, and the failure of one that failed for names."""
         held: set[Key] = set()
         failed: set[Key] = set()
         for tool, names, key in calls:
@@ -213,7 +203,6 @@ class CallTraining:
         )
 
     def _balanced(self) -> CallWeights:
-        """The weights after they learned as many calls of each agent again, tool by tool."""
         weights, draws = deepcopy(self._weights), random.Random(0)
         of_tools: defaultdict[str, defaultdict[str, list[_Replay]]] = defaultdict(lambda: defaultdict(list))
         for each in self._replayed:

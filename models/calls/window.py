@@ -20,9 +20,7 @@ __all__ = ["SESSIONS", "KeptSession", "Passes", "SessionWindow", "first_offsets"
 SESSIONS = 10_000
 # One agent has at most this share of the window.
 _AGENT_SHARE = 0.25
-# Or so many sessions, if the others have fewer.
 AGENT_SESSIONS = 50
-# The share of a slice for the newest sessions while a second pass learns the window.
 _NEWEST_SHARE = 0.25
 
 
@@ -133,8 +131,6 @@ class _Pass:
 
 
 class Passes:
-    """The pass that serves, and the one that learns the window anew."""
-
     def __init__(self, training: Callable[[], CallTraining] = CallTraining) -> None:
         self._training = training
         self._serving = _Pass(training())

@@ -21,11 +21,9 @@ from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, ma
 __all__ = ["distance", "is_route"]
 
 _MAX_TOKENS = 300
-# Pairs of equal words in two texts beyond which they are not compared.
 _MAX_PAIRS = 40_000
 # Share of words that two attempts at the same thing have in common.
 _RELATED = 0.5
-# A change in more parts, or in more characters, is not quoted.
 _MAX_RUNS = 3
 _MAX_SAID = 200
 _MAX_VALUE = 48
@@ -95,7 +93,6 @@ def _name(key: str) -> str:
 
 
 def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """Sequences too repetitive to compare give one replacement."""
     counts, others = Counter(old), Counter(new)
     if sum(count * others[each] for each, count in counts.items()) > _MAX_PAIRS:
         return [("replace", 0, len(old), 0, len(new))]
@@ -273,7 +270,6 @@ class _Shown:
         self.words = tuple([word for _, _, word in self._tokens])
 
     def quote(self, start: int, end: int) -> str:
-        """Tokens on one line, joined as in the text, without what ends a statement."""
         said, last = "", None
         for begin, stop, word in self._tokens[start:end]:
             said += (" " if last is not None and begin > last else "") + word

@@ -45,17 +45,13 @@ from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candida
 
 __all__ = ["distil"]
 
-# Calls that the outline of a strategy keeps.
 _MAX_OUTLINE = 24
 _MAX_OUTLINE_BYTES = 3_000
 THOUGHT = "thought"
-# Finds a thought in arguments that cannot be parsed.
 _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
 _STRINGS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _CALLED = re.compile(r"\b([A-Za-z_]\w+)(?=\()")
-# Names read of the later calls of a session that looked a name up.
 _MAX_NAMES = 12
-# Names read of an error, and names shown with each.
 MAX_TOLD, MAX_BESIDE = 4, 3
 
 

@@ -22,7 +22,6 @@ from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, origin
 
 __all__ = ["LESS"]
 
-# Candidates of one session. Changes that helped come first.
 _MAX_RECOVERIES = 48
 _MIN_NAME = 3
 
@@ -54,8 +53,6 @@ _OPTION = re.compile(r"(?<![\w\\])\\?['\"]((?:[a-z]{1,12}(?:[_-][a-z]{1,12})?|[A
 
 
 class _Way(NamedTuple):
-    """A change of a failed call (`done`) and the error that it is against."""
-
     pattern: str
     error: str
     done: str

@@ -32,7 +32,6 @@ __all__ = ["SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "is_unconfirm
 
 Side = Literal["success", "failure", "withdrawn"]
 
-# A session teaches the way of its task if its probability of success is greater.
 SUCCESS_ABOVE = 0.8
 
 # Goals that must back a lesson which may hold for one task only.

@@ -30,7 +30,6 @@ _PERSONAL = (
     r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
     r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?"
 )
-# A field and its value in JSON, or in JSON that was cut.
 _FIELD = re.compile(
     rf'"({_PERSONAL})"\s*:\s*(?:"((?:[^"\\]|\\.){{1,160}})"|(\d{{3,20}})\b|\[([^\[\]{{}}]{{1,400}})\])', re.IGNORECASE
 )
@@ -44,12 +43,10 @@ _IDENTIFIER = re.compile(
 )
 # Without one of these a text holds nothing that is found by its form.
 _FORMED = re.compile(r"@|\d(?:\D{0,4}\d){6}|\.\d{1,3}\.\d|:[0-9a-f]{0,4}:", re.IGNORECASE)
-# Written in groups, or without the marks between them.
 _GROUPED = frozenset({"phone", "card", "iban", "national id"})
 # A shorter one is a word of many texts, and is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
-# The fields of a contribution that hold texts of its session.
 _QUOTING = ("title", "description", "content", "when", "remedy", "calls", "was", "now")
 
 _Found = Mapping[str, str]  # an identity → its replacement

@@ -27,7 +27,6 @@ from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side,
 __all__ = ["ItemState"]
 
 SAMPLED_SESSIONS = 64
-# All examples of a recovery have one text; those of a strategy may show other ways.
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
 # Fields of the shown contribution that an item repeats.
@@ -298,7 +297,6 @@ def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[
 
 
 def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
-    """Lower is shown."""
     agents, weight = votes or (0, 0.0)
     return -agents, -weight, way
 

@@ -30,11 +30,9 @@ _HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 HOURS, HOURS_SESSIONS = 24, 384
 DAYS, DAYS_SESSIONS = 14, 448
-# The sessions that met a transient error in the last minutes.
 MINUTE_SECONDS = 60.0
 MINUTES, MINUTES_SESSIONS = 2, 64
 
-# Agents of a tool that are known by name, and those that are published.
 _NAMED_AGENTS = 48
 _SHOWN_AGENTS = 12
 _MAX_NAME = 32

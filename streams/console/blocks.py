@@ -22,7 +22,6 @@ __all__ = ["ROWS", "failing", "hint", "learned", "points", "refused", "versions"
 WINDOW = Window("hours", 6)
 _DAY = 86_400.0
 ROWS = 8
-# A chart has one for every second pixel.
 _POINTS = 160
 
 _Change = Literal["new", "rising", "cured", ""]

@@ -50,9 +50,7 @@ __all__ = ["Console"]
 
 _FOLDER = Path(__file__).parent
 _BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
-# Seconds between updates of the blocks while a browser watches.
 _EVERY_SECONDS = 1.0
-# Seconds that a page waits to read a decision back from the log.
 _HEARD_SECONDS = 3.0
 _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
 _RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}

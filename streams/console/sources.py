@@ -60,8 +60,6 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class _Sample(NamedTuple):
-    """All values of all endpoints at one moment. Equal names and labels are added up."""
-
     at: float
     values: Mapping[str, Mapping[_Labels, float]]
 

@@ -127,7 +127,6 @@ _TIMEOUT_SECONDS = 60.0
 _FLUSH_MS = 1_000
 _CHUNK_BYTES = 256 * 1024
 
-# Called with a line for the user, and whether it ends a part of the work.
 Progress = Callable[[str, bool], None]
 
 
@@ -153,7 +152,6 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
             files = list(pool.map(lambda jar: _fetched(jar, wanted[jar], folder, fetching), jars))
     except OSError as error:
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
-    # Kafka shares a machine with its agents.
     options = ("-Xms32m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))

@@ -26,7 +26,6 @@ _LOG_LINES, _LINE_CHARACTERS = 5, 2_000
 _LOG_BYTES = 64 * 1024
 # A disk with fewer free bytes counts as full: a database needs at least a page.
 _NO_SPACE_BYTES = 1024 * 1024
-# The words of Java, Python, Rust and gRPC for a port that another process uses.
 _IN_USE = re.compile(r"address (already )?in use|failed to bind", re.IGNORECASE)
 # Longer logs are rotated, so each role has at most twice this.
 _MOST_LOG_BYTES = 10 * 1024 * 1024
@@ -105,7 +104,6 @@ class Child:
             await process.wait()
 
     def cut_log(self) -> None:
-        """Move a long log to `<name>.log.1`, and let the process append to an empty file. A line may be lost."""
         with suppress(OSError):  # the disk is full, or another process removed the file
             if self._log_file.stat().st_size > self._most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")

@@ -96,7 +96,6 @@ def _write_or_end(write: _Method) -> _Method:
 
 
 def _end(collection: Any, error: BaseException) -> NoReturn:
-    """End the process at once: a clean-up would write or delete files."""
     message = "collection %s cannot be written, so Milvus ends; its next start replays its log: %s"
     log.critical(message, collection.name, error)
     os._exit(os.EX_IOERR)

@@ -52,9 +52,7 @@ log = logging.getLogger(__name__)
 
 # Holds `_collections_digest` of the folder's last ready stack.
 _SEEN_FILE = "collections.sha256"
-# A slow start on a busy machine may take this long.
 _READY_SECONDS = 180.0
-# A broker without its port ends within seconds.
 _END_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 _LOCK_TRIES = 10

@@ -46,7 +46,6 @@ __all__ = ["Backfill", "run_backfill", "switch"]
 _BATCH_RECORDS = 256
 _COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
 
-# Milvus allows letters, digits and underscores in a collection's name.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
 
 _Offsets = dict[TopicPartition, int]

@@ -35,7 +35,6 @@ _State = Literal["ok", "look", "broken"]
 _CHECK_SECONDS = 20.0
 _ROLE_SECONDS = 5.0
 _TRIES = 4
-# A record from the future beyond this tolerance means that the clocks differ.
 _SKEW_SECONDS = 5.0
 LAG_RECORDS = 10_000
 # Values of `compression.type` that aiokafka alone does not read.

@@ -64,7 +64,6 @@ class Wanted:
             raise ConfigError(f"{self.scope!r} is not valid Unicode, so nothing is stored under that name") from None
 
     def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
-        """Return whether a session is meant, or continues one that is (`resume=True`)."""
         if self.session:
             if self.agent and principal_of(agent) != principal_of(self.agent):
                 return False
@@ -82,8 +81,6 @@ class Wanted:
 
 @dataclass(slots=True)
 class OnTopic:
-    """Records of a topic that name erased sessions (hashes). `until`: Unix time when all are gone."""
-
     records: int = 0
     places: set[tuple[int, int]] = field(default_factory=set)
     until: float = 0.0

@@ -129,7 +129,6 @@ class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def written(
     tenant: str, moment: float, rows: AsyncIterator[tuple[str, str, str, str]], key: SigningKey | None
 ) -> AsyncIterator[bytes]:
-    """Yield the lines of a file. `rows`: kind, id, body and state of each line."""
     digest, lines = sha256(), 1
     header = orjson.dumps(msgspec.to_builtins(_Header(_FORMAT, PATTERNS, ITEMS, tenant, moment))) + b"\n"
     digest.update(header)
@@ -157,7 +156,6 @@ class LoreFile:
         self.header, self.signer, self.counts = self._check(trusted)
 
     def values(self) -> Iterator[Outgoing]:
-        """Read the file again: the requests to the states' owners, and the records of compacted topics."""
         for number, line in enumerate(self._lines(), 1):
             if 1 < number <= sum(self.counts.values()) + 1:
                 yield self._parsed(number, line)

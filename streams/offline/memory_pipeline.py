@@ -192,7 +192,6 @@ class MemoryPipeline:
         self._offset = 0
 
     def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event], *, place: str = "") -> Session:
-        """Make a session that appends its events to `emitted`, for `take`."""
         fleet = _Fleet(agent, self)
         fleet.emitter = fleet.reviews = _Emitter(emitted, self.clock)
         fleet.replica = _Replica(self.index)

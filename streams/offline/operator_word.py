@@ -225,7 +225,6 @@ async def remaining(consumer: Any, name: str) -> int:
 
 
 async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: _Moves | None) -> int:
-    """Remove finished partitions and count the rest. Without `moves`, do not wait."""
     left = 0
     for partition, end in list(ends.items()):
         committed = await consumer.committed(partition) or 0

@@ -54,7 +54,6 @@ async def fill_empty(settings: Settings) -> int:
 
 
 async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
-    """Publish lore whose topics differ from the rows, delete what has no row, and count the records."""
     total = 0
     async with BatchProducer(settings.cluster) as producer:
         known = await _on_topics(settings)

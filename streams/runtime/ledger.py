@@ -78,7 +78,6 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot() -> float:
-    """Return seconds since boot, with suspended time."""
     return time.clock_gettime(_CLOCK)
 
 

@@ -40,8 +40,6 @@ _LEAVE_SECONDS = 3.0
 
 
 class Batch(NamedTuple):
-    """Records of one stage, in order within a partition."""
-
     generation: int
     records: list[Record]
 
@@ -103,7 +101,6 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self._request_seconds = settings.session_timeout_seconds + ANSWER_SECONDS
 
     def feed(self, channel: Any, topics: Iterable[str], linger_seconds: float) -> Feed:
-        """Create a feed. Its first record waits at most `linger_seconds`."""
         feed = Feed(channel, topics, linger_seconds)
         self._feeds |= dict.fromkeys(feed.topics, feed)
         return feed

@@ -64,7 +64,6 @@ class StaleRecords:
         return list(self._found)
 
     def check(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Drop the findings of a source that was made anew: it ends before the greatest position."""
         for source, end in ends.items():
             if self._greatest.get(source, 0) > end:
                 self._greatest[source] = 0

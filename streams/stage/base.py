@@ -122,8 +122,6 @@ class Effects:
 
 
 class Store(Protocol):
-    """Rows by id. It lists no rows: a stage that did so would block for minutes."""
-
     async def resolve(self, collection: str) -> str: ...
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None: ...

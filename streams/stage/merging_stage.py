@@ -303,18 +303,15 @@ class WriteBuffer(Generic[_State]):
         return bool(self.waiting or self.left or self._under_way)
 
     def newest(self, key: Key) -> _State | None:
-        """Return the state that is newer than the store's, if any."""
         return next((states[key] for states in (self.waiting, *self._written_states()) if key in states), None)
 
     def drop(self) -> None:
-        """Drop all states but keep their offsets: the collection has changed."""
         for states in (self.waiting, *self._written_states()):
             states.clear()
         self._first |= self._begun[1]  # these offsets are earlier
         self.left, self.rows, self._begun = {}, {}, ({}, {})
 
     def due(self, batch: Sequence[Record]) -> bool:
-        """Return whether to write all waiting changes. Call it once a batch."""
         if not self.waiting:
             self._first.clear()  # the batch changed nothing
             return False

@@ -77,7 +77,6 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return state, changed, new
 
     def publish(self, key: Key, state: PatternState, effects: Effects) -> bytes | None:
-        """Publish the pattern, or a tombstone if no trusted agent saw it."""
         pattern = state.without(self._distrusted.agents(key[0])).to_pattern(key[0])
         body = pattern.to_json() if pattern.sessions else None
         effects.outgoing.append(Outgoing(key[0], "patterns", key[1], body))

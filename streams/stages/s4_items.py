@@ -101,7 +101,6 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return item, changed, item.state.without(distrusted).is_item != was_item
 
     def publish(self, key: Key, state: _Item, effects: Effects) -> MemoryItem | None:
-        """Publish the item, or its withdrawal if agents have it. Return the item, if it is one."""
         item = self._worth_recalling(state.state.without(self._distrusted.agents(key[0])))
         if state.published:
             return item

@@ -250,7 +250,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
 
 def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
-    """Return the judgments, or the sessions, of a record, without unreadable ones."""
     found: list[_Value] = []
     try:
         for part in split(record.value or b""):
@@ -262,7 +261,6 @@ def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
 
 
 def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None:
-    """Hand a record's sessions or verdicts to the trainers that read its topic."""
     readers = [each for each in trainers if record.topic in each.topics]
     learners = [each for each in readers if each.name == record.topic]
     for session in [each for each in values_of(record, Trajectory) if not each.is_open] if learners else ():

@@ -45,7 +45,6 @@ _KEPT = ("goal", "task", "guard", "place", "user", "reward", "left_out")
 
 
 def after_end() -> InvalidEvent:
-    """A new error each time: an exception keeps what it was raised in."""
     return InvalidEvent("after_end", "its session had ended before it")
 
 
@@ -244,7 +243,6 @@ class OpenSession(msgspec.Struct):
                 self.has_new_failure = True
 
     def take_observations(self) -> list[Observation]:
-        """Return the counts that have changed, or all if it became known how the session ended."""
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
         session, principal = stable_hash(self.id), principal_of(self.agent)
@@ -279,7 +277,6 @@ class OpenSession(msgspec.Struct):
         ]
 
     def way_out(self) -> Trajectory | None:
-        """Return the session so far if it got past a failure and is whole."""
         if not self.has_way_out or self.missing:
             return None
         self.has_way_out = False

@@ -106,7 +106,6 @@ class Partition:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def begin(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
-        """Open a session; return its events that came before the first."""
         self.open[key] = session
         self.size += session.size
         if key not in self.tails:
@@ -117,7 +116,6 @@ class Partition:
         return sorted(tail.events, key=lambda each: each[0].sequence)
 
     def reopen(self, key: Key, offset: int) -> None:
-        """Its earlier events were acknowledged when it was closed."""
         session = self.closed.pop(key)
         session.first_offset = offset
         self.open[key] = session
@@ -134,7 +132,6 @@ class Partition:
             self.forget_closed()
 
     def restore(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
-        """Remember a closed session; return the events that waited for it, in order."""
         self.closed[key] = session
         self.size += session.size
         return sorted(self.drop_tail(key).events, key=lambda each: each[0].sequence)
@@ -145,7 +142,6 @@ class Partition:
         return tail
 
     def forget_closed(self) -> None:
-        """Forget the session that was closed first."""
         self.size -= self.closed.popitem(last=False)[1].size
 
     def forget(self, keys: list[Key]) -> None:

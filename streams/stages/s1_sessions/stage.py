@@ -119,7 +119,6 @@ class SessionsStage(Stage):
         return next_offset if first_offset is None else min(first_offset, next_offset)
 
     def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
-        """Add an event. A session's first event brings in those that came before it."""
         if self._is_erased(event, tenant):
             return
         if event.type == FEEDBACK:
@@ -211,7 +210,6 @@ class SessionsStage(Stage):
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
 
     def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
-        """Send feedback on as a claim, which outranks no reward."""
         feedback = feedback_of(event, claimed=True)
         if feedback is not None:
             effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
@@ -285,7 +283,6 @@ class SessionsStage(Stage):
         partition.unknown.observe(partition.first_tail, now)
 
     async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
-        """Look up which sessions a stored judgment covers, wholly or in part."""
         try:
             known = await self._stored([(each.tenant, each.id) for each in sessions])
         except StoreUnavailable:
@@ -320,7 +317,6 @@ class SessionsStage(Stage):
                     self._close(partition, key, session, effects)
 
     def _bound(self, partition: Partition, effects: Effects) -> None:
-        """Keep a partition within its share of the memory. Sessions that the store knows go first."""
         most = MAX_BYTES // len(self._partitions)
         while partition.size > most:
             if partition.closed:

@@ -65,7 +65,6 @@ _MAX_ADVICE = 64
 
 
 def _kept(result: str) -> str:
-    """A schema is kept longer: names after a cut would be unknown to all."""
     if len(result) <= MAX_TEXT:
         return result
     return clip(result, MAX_SCHEMA if shows_schema(result) else MAX_TEXT)
