@@ -1,57 +1,15 @@
 """How late the agents know of a new failure is counted right, and what a store sustains."""
 
 import math
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from benchmarks.immunity import PLAN, Run, percentile
-from benchmarks.immunity_load import CALLS, Call, Host, Result
-
-SMALL = replace(
-    PLAN, agents=20, processes=1, calls_per_second=160.0, seconds=0.6, warm_up_seconds=0.2, wait_seconds=0.3
-)
+from benchmarks.immunity_load import Result
 
 
-class Notebook:
-    """A memory that knows at once, or never."""
-
-    def __init__(self, learns: bool) -> None:
-        self._learns = learns
-        self._known: set[str] = set()
-        self.calls: list[Call] = []
-
-    async def start(self) -> None:
-        return None
-
-    @asynccontextmanager
-    async def session(self, agent: str, number: int) -> AsyncIterator["Notebook"]:
-        yield self
-
-    def knows(self, call: Call) -> bool:
-        return call.error in self._known
-
-    async def perform(self, call: Call) -> None:
-        self.calls.append(call)
-        if self._learns:
-            self._known.add(call.error)
-
-    async def stop(self) -> tuple[int, int]:
-        return len(self.calls), 0
-
-
-async def test_new_failures_are_met_and_learned_or_infinitely_late() -> None:
-    for learns in (True, False):
-        memory = Notebook(learns)
-        host = Host(SMALL, memory)
-        await host.work(time.time())
-        result = host.result
-        assert set(result.met) == set(range(SMALL.novelties)) and len(memory.calls) == result.sessions * CALLS
-        if learns:
-            assert all(result.learned[number] >= at for number, at in result.met.items())
-        else:
-            assert not result.learned and Run(SMALL, [result]).milliseconds == [math.inf] * SMALL.novelties
+def test_how_late_a_failure_is_known_is_counted_over_all_processes_and_without_end_where_nobody_learns() -> None:
+    run = Run(PLAN, [Result(met={0: 10.0, 1: 11.0}, learned={2: 12.5}), Result(met={2: 12.0}, learned={0: 10.25})])
+    assert run.milliseconds == [250.0, math.inf, 500.0]
 
 
 def test_what_is_sustained_and_percentiles_are_by_nearest_rank() -> None:
