@@ -18,6 +18,7 @@ from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import head_line
+from fleetlore.fingerprint.identity import identity_of, sentences_of
 from fleetlore.fingerprint.noise_rules import CODES_BEFORE, GLUE, INSTANCES, NOISE, SENTENCE, WRAPPERS
 from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SYSTEM_SAYS, Rule
 
@@ -158,6 +159,12 @@ def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
     if not line.isascii():
         line = _BESIDE_CJK.sub(" ", line)
+    return masked_line(line).casefold()
+
+
+def masked_line(line: str) -> str:
+    if not line.isascii():
+        line = _BESIDE_CJK.sub(" ", line)
     return _template(" ".join(line[:_MAX_LINE].split()))
 
 
@@ -183,7 +190,7 @@ def _template(line: str) -> str:
         if line.endswith(_ASIDE_ENDS):
             line = _ASIDE.sub("", line)
     line = _without_tail(line)
-    return (line.rstrip(" .,;:").replace(_KEPT, sought)[:MAX_TEMPLATE].strip() or MASK).casefold()
+    return line.rstrip(" .,;:").replace(_KEPT, sought)[:MAX_TEMPLATE].strip() or MASK
 
 
 def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
@@ -269,13 +276,16 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         or error_class.removeprefix("http_") in _PASSING_STATUS
         or _passes(line if error_class.islower() else f"{error_class}: {line}")
     )
-    key = _without_language(text)
-    enough = _ENOUGH_WORDS if stated else 1
-    by_words = key != text or text == error_class.lower() or len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text))) >= enough
-    if position := _POSITION.match(key):
-        key = key[position.end() :]
-    key = key.translate(_QUOTES)
-    identity = f"{'' if by_words else error_class[:MAX_CLASS]}\x1f{key}"
+    if (coded := _coded(text)) is not None:
+        return _NormalForm(error_class[:MAX_CLASS], text, transient, coded)
+    sentences = map(masked_line, sentences_of(line[codes.end() :] if codes else line))
+    identity = identity_of((*([stated] if stated else []), *sentences))
+    if identity is None:
+        words = len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text)))
+        stated = (
+            "" if text == error_class.lower() or words >= (_ENOUGH_WORDS if stated else 1) else error_class[:MAX_CLASS]
+        )
+        identity = f"{stated}\x1f{text}"
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 
 
@@ -286,10 +296,10 @@ def _repeats(error_class: str, message: str) -> bool:
     return all(word in message for word in error_class.split("_"))
 
 
-def _without_language(text: str) -> str:
-    """A template whose code names the failure, as that code and the names behind it."""
+def _coded(text: str) -> str | None:
+    """The code that names the failure of a template, and the names behind it."""
     if _DIGIT.search(text, 0, _MAX_BEFORE_CODE) is None or (found := _CODED.search(text, 0, _MAX_BEFORE_CODE)) is None:
-        return text
+        return None
     if found[1]:
         return found[1]
     words = {word.strip(".,:;()[]") for word in text[found.end() :].split()}

@@ -204,7 +204,6 @@ PLACES: tuple[Rule, ...] = (
     ),
     ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in |an? ))"), MASK),
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
-    (("architecture ",), re.compile(r"(for architecture )\w+", re.I), rf"\1{MASK}"),
     (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
     (
         ("find ", "no such ", "unknown "),
@@ -214,7 +213,6 @@ PLACES: tuple[Rule, ...] = (
         rf"\1{MASK}",
     ),
     (("name: ",), re.compile(rf"(\bname: ){QUOTED}(?= namespace: )"), rf"\1{MASK}"),
-    (("expected lines",), re.compile(r"(find expected lines in) .*"), r"\1"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
     (("to host ",), re.compile(r"(to host )[\w.-]+", re.I), rf"\1{MASK}"),
     # Expected and actual values, values that could not be converted, positions of a parser, and texts that were
@@ -251,11 +249,9 @@ PLACES: tuple[Rule, ...] = (
         rf"\1{MASK}",
     ),
     (("#",), re.compile(r"(?<= )#\w*\d\w*"), MASK),
-    (("ambiguous argument",), re.compile(rf"(ambiguous argument ){QUOTED}"), rf"\1{MASK}"),
     (("sudoers",), re.compile(r"^\S+(?= is not in the sudoers)"), MASK),
     (("needed by",), re.compile(rf"(needed by ){QUOTED}"), rf"\1{MASK}"),
     (("process ",), re.compile(r"(?<=process )\d+ \([^()]*\)", re.I), MASK),
     (("manifest for", "denied for"), re.compile(r"((?:manifest|access denied) for )[^\s,]+", re.I), rf"\1{MASK}"),
     (("endpoint ",), re.compile(r"(\bendpoint )[^\s(]+"), rf"\1{MASK}"),
-    (("versions: ",), re.compile(r"(from versions: )[^)]*"), rf"\1{MASK}"),
 )

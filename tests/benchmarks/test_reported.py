@@ -37,3 +37,10 @@ def test_rivals_join_texts_by_their_own_rules() -> None:
     texts = [Labelled("t", "a", None, text, "one") for text in ("took 3 ms\nx\n1", "took 12 ms\nx\n2", "failed")]
     assert len(set(sentry(texts))) == 2
     assert len(set(exact_text(texts))) == 3
+
+
+def test_texts_that_nobody_looked_at_are_not_joined_wrongly_and_most_of_one_failure_are_joined() -> None:
+    texts = [each for each in read_reported() if each.part == "seventh"]
+    pairs, found = pairs_of(texts), ours(texts)
+    assert right_of(pairs, found, same=True) >= 0.7
+    assert right_of(pairs, found, same=False) >= BAR

@@ -1,0 +1,103 @@
+"""The kind of a failure and the names that it is about."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetlore.fingerprint.fingerprint import failure_of
+from fleetlore.fingerprint.frames import MAX_MESSAGE
+from fleetlore.fingerprint.identity import PHRASES, Phrase, PhraseBook, identity_of, sentences_of, words_of
+from fleetlore.fingerprint.normal_form import normal_form
+from tests.cpu import costs_less_than
+from tests.error_texts import any_text
+
+
+def class_of(text: str, error_type: str | None = None) -> str:
+    return failure_of("tool", {}, error_type, text).class_
+
+
+@pytest.mark.parametrize("phrase", PHRASES, ids=lambda phrase: phrase.wordings)
+def test_each_example_needs_its_row(phrase: Phrase) -> None:
+    words = words_of(phrase.example)
+    assert phrase.kind in [kind for _, _, kind in PhraseBook(PHRASES).found(words)]
+    without = PhraseBook(row for row in PHRASES if row is not phrase)
+    assert phrase.kind not in [kind for _, _, kind in without.found(words)]
+
+
+def test_no_wording_is_in_two_rows() -> None:
+    wordings = [wording for row in PHRASES for wording in row.wordings.split("|")]
+    assert len(wordings) == len(set(wordings))
+
+
+# Texts of one failure: other sentences around it, other wordings, another language's type of error.
+SAME = {
+    "a prefix": ("Table 'shop.orders' does not exist", "Query 17 failed: line 7:6: Table 'shop.orders' does not exist"),
+    "a label": ("Task ran out of memory on its node", "(raylet) Task ran out of memory on its node"),
+    "a list of candidates": ("no such column: prise", "no such column: prise, valid columns: id, price"),
+    "advice in brackets": (
+        'Global symbol "$total" is undeclared at a.pl line 3',
+        'Global symbol "$total" is undeclared (did you forget to declare "my $total"?) at b.pl line 4',
+    ),
+    "another wording": ("Unknown column 'prise'", "column 'prise' cannot be resolved", "no such column: 'prise'"),
+    "a contraction": ("Couldn't find package 'left-pad'", "could not find package 'left-pad'"),
+    "the type says it": ("shop.ColumnNotFoundError: price", 'shop.ColumnNotFoundError: unable to find column "price"'),
+    "a message in quotes": (
+        "unconfigured table orders_by_day",
+        'InvalidRequest: code=2200 [Invalid query] message="unconfigured table orders_by_day"',
+    ),
+    "a line behind progress": (
+        "Unknown encoder 'libx265'",
+        "reading a\nencoding b\nUnknown encoder 'libx265'\nleaving",
+    ),
+    "an accepted release": ("Unable to find the pod `Lottie`", "Unable to find the pod `Lottie (~> 0.4.12)`"),
+    "a query in quotes": (
+        "You have an error in your SQL syntax; use the right syntax near 'FROM cars' at line 1",
+        "You have an error in your SQL syntax; use the right syntax near 'a != 'Blue Rose Beetle'' at line 1",
+        "You have an error in your SQL syntax; use the right syntax near 'x (SELECT a FROM b c) y' at line 1",
+    ),
+    "the place of it": ("`total` not defined", "`total` not defined in `Main`"),
+}
+
+
+@pytest.mark.parametrize("texts", SAME.values(), ids=SAME)
+def test_one_failure_is_one_pattern_in_each_of_its_sentences(texts: tuple[str, ...]) -> None:
+    assert len({class_of(text) for text in texts}) == 1
+
+
+DIFFERENT = (
+    ("Unknown column 'prise'", "Unknown column 'total'"),
+    ("Unknown column 'name'", "Unknown table 'name'"),
+    ("table 'orders' already exists", "table 'orders' does not exist"),
+    ("permission denied for relation orders", "permission denied for relation users"),
+    ("UNIQUE constraint failed: users.email", "UNIQUE constraint failed: users.id"),
+    ("java.lang.ClassNotFoundException: org.postgresql.Driver", "java.lang.ClassNotFoundException: com.mysql.Driver"),
+    ("Required fields are missing: [LastName]", "Required fields are missing: [Company]"),
+    ("awk: line 1: syntax error near }", "sh: 1: syntax error near }"),
+    ("The conversion of units to feet is wrong", "The conversion of units to miles is wrong"),
+    ("The job ended with exit code: 1", "The job ended with exit code: 137"),
+)
+
+
+@pytest.mark.parametrize("texts", DIFFERENT)
+def test_other_kinds_and_other_names_are_other_patterns(texts: tuple[str, str]) -> None:
+    one, other = map(class_of, texts)
+    assert one != other
+
+
+@given(any_text)
+def test_a_sentence_has_one_identity_whatever_was_read_before(text: str) -> None:
+    assert identity_of(sentences_of(text)) == identity_of(sentences_of(text))
+
+
+@given(st.lists(st.sampled_from(["ERROR:", "boom:", "Query 7 failed:", "[worker]"]), max_size=3))
+def test_a_prefix_does_not_change_the_failure(prefixes: list[str]) -> None:
+    assert class_of(" ".join((*prefixes, "column 'prise' does not exist"))) == class_of("column 'prise' does not exist")
+
+
+@pytest.mark.parametrize(
+    "text", ["no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/", "can't ", "[a] ", "='a b c' "]
+)  # fmt: skip
+def test_no_text_takes_long(text: str) -> None:
+    assert costs_less_than(0.1, lambda: normal_form("", text * (MAX_MESSAGE // len(text))))
