@@ -1,4 +1,4 @@
-"""What an agent is shown: which tips, in which order, and in which words."""
+"""An agent is shown the right tips, in the right order and words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said after a failure at a place whose structure is known."""
+"""A failure at a place whose structure is known brings the right names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def said(query: str, error: str) -> str:
             "no such table: flights",
             ["Use `flight` instead of `flights`."],
         ),
-        (  # no claim that they are absent: of those that the error does not name nobody knows that
+        (  # names that the error does not name may exist, so the tip does not call them absent
             "SELECT height FROM planes",
             "no such table: planes",
             ["Do not use `planes`, `height`. Use these names alone:", "airport(airport_code"],

@@ -1,4 +1,4 @@
-"""What the call model foresees is said before the call, after a failure too."""
+"""A warning of the call model comes before the call, also after a failure."""
 
 from types import SimpleNamespace
 from typing import Any

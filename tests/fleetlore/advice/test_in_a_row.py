@@ -1,4 +1,4 @@
-"""What agents read that are run again and again, as README's own is: what works, and no line against it."""
+"""Agents that run again and again, as README's own, read what works, and no line against it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNS = 50
 
 
 async def told(agents: Sequence[str], wrong: object, right: object, message: str) -> list[tuple[str, str, set[str]]]:
-    """Of each run, what is shown before the wrong call and before the right one, and the ids that are withheld."""
+    """Return, for each run, the texts before the wrong call and before the right one, and the ids that are withheld."""
     memory, found = MemoryPipeline(), []
     for number, agent in zip(range(RUNS), cycle(agents), strict=False):
         made: list[Event] = []
@@ -60,7 +60,7 @@ ENDPOINTS = "/v2/accounts", "/v2/orders", "/v2/report", "/v2/stock", "/v2/prices
 
 
 async def read_after(faults: dict[str, str], endpoints: Sequence[str] = ENDPOINTS) -> tuple[str, list[str]]:
-    """What a new agent reads of `http`, and before each call, after others called endpoints that failed so."""
+    """Return the texts that a new agent reads about `http` and before each call, once others met these faults."""
     memory = MemoryPipeline()
     for number, agent in enumerate("abcd"):
         made: list[Event] = []

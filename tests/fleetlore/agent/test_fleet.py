@@ -133,7 +133,7 @@ async def test_an_outcome_names_the_advice_that_came_before_it(fleet: Fleet, rec
         session.advise("other", {})
         async with session.action(*CALL):
             pass
-        async with session.action(*CALL):  # nobody asked before this one
+        async with session.action(*CALL):  # no advice was asked for before this call
             pass
     outcomes = [event.data for event in recorder.events if event.kind == "outcome"]
     assert [outcome.get(events.ADVICE) for outcome in outcomes] == [[item], None]

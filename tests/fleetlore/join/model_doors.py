@@ -45,7 +45,7 @@ async def by_wrapping(agent: str, world: World, fleet: Fleet, provider: Provider
 
 
 def gateway(agent: str) -> Door:
-    """A provider gets what the agent says to it, and nothing that is said to the relay."""
+    """A provider receives the headers for it and none of those for the relay."""
 
     async def door(world: World, fleet: Fleet, model: Scripted) -> None:
         provider = Provider(model.choose)

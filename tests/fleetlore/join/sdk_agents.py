@@ -15,12 +15,12 @@ from tests.fleetlore.join.world import GOAL, World
 
 PARAMETERS = {"type": "object", "properties": {"index": {"type": "string"}}, "required": ["index"]}
 
-# Of a client and the world that its tool searches in.
+# Called with a client and the world that its tool searches in.
 Agent = Callable[[Any, World], Awaitable[None]]
 
 
 def made(world: World, index: str) -> tuple[str, bool]:
-    """What a tool says, and whether it failed."""
+    """Return the text of a tool's answer, and whether it failed."""
     try:
         return world.search(index), False
     except LookupError as error:

@@ -106,7 +106,7 @@ async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -
 
 @through(["langchain", "openai_agents", "pydantic_ai", *AT_THE_MODEL])
 async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door: str) -> None:
-    """What a provider caches of a prompt is read again at every turn, though more becomes known meanwhile."""
+    """A provider reads the cached part of a prompt again at every turn, though more becomes known meanwhile."""
     model = Scripted(WRONG, WRONG, obeys=False)
     await DOORS[door](world, world.fleet(), model)
     assert len(model.sent) == 4

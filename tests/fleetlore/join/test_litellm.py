@@ -26,7 +26,7 @@ MODELS |= {each: WAYS[1:3] for each in ("hosted_vllm/m", "azure_ai/claude-haiku-
 async def test_the_second_agent_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch, model: str, blocking: bool, streamed: bool
 ) -> None:
-    # Of Google, where an agent signs in.
+    # The token is Google's, where an agent signs in.
     place = "litellm.llms.vertex_ai.vertex_llm_base.VertexBase._ensure_access_token"
     monkeypatch.setattr(place, lambda *args, **options: ("token", "project"))
     with called_back():

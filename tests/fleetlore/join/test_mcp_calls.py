@@ -114,7 +114,7 @@ async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: 
             assert error == "the cars are gone" and result["isError"]
             told.append("".join(advice))
         assert told[0].startswith("<fleet-memory ") and led_past in told[0]
-        assert not told[1]  # a way out is said once
+        assert not told[1]  # a way out is shown once
         assert "It will fail again" in told[2] and led_past not in told[2]
         calls.from_client(call(2, q="b"))
         calls.from_server(answer(2, "3"))

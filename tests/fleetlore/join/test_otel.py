@@ -70,7 +70,7 @@ def pydantic_ai(provider: Provider) -> None:
     """The real package, with a scripted model."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        # One after the other: the error would cancel a call beside it.
+        # The calls are made one after the other, because an error cancels a call beside it.
         return ModelResponse([ToolCallPart("read_file", {"path": PATHS[len(messages) // 2]})])
 
     traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
@@ -97,7 +97,7 @@ def open_inference(provider: Provider) -> None:
 
 
 def by_conventions(kind: tuple[str, str], agent: tuple[str, str], names: tuple[str, str, str], goal: str) -> Emit:
-    """As the conventions of an emitter say, whose package is not installed."""
+    """Emit spans by the conventions of an emitter whose package is not installed."""
 
     def emit(provider: Provider) -> None:
         tracer = provider.get_tracer("test")
@@ -148,7 +148,7 @@ def provider(exporter: InMemorySpanExporter) -> Iterator[Provider]:
 
 
 def check(outcomes: list[dict[str, Any]]) -> None:
-    """What everybody's trace tells: one call that worked and one that failed, as the same pattern."""
+    """Check that a trace tells of one call that worked and of one that failed, as the same pattern."""
     assert [each[events.TOOL] for each in outcomes] == ["read_file"] * 2
     by_path = {each[events.ARGUMENTS]["path"]: each for each in outcomes}
     worked, failed = (by_path[path] for path in PATHS)

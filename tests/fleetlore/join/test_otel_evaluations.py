@@ -1,4 +1,4 @@
-"""What OpenTelemetry says of an agent's memory and of how its run was judged, over HTTP and gRPC."""
+"""Evaluations and records of memory in OpenTelemetry's form are read over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_memory_of_others_is_a_tool() -> None:
 
 
 def exported(*given: Span) -> Any:
-    """As an exporter sends them."""
+    """Return an export with these spans."""
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for span in given:
