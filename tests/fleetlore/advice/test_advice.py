@@ -356,7 +356,7 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         index.put_pattern(Pattern(id=call, level="call", tenant="default", tool=tool, failures=5, calls=8))
         put(index, f"r{number}", pattern=failure.class_, tool=tool, was=(f"path=/a/b{number}.py",), now=("path=/c",))
     times = []
-    for tool, arguments in calls * 2:
+    for tool, arguments in calls[::10] * 2:
         started = time.thread_time()
         assert advise(index, situation(tool, arguments, now=NOW)).tips
         times.append(time.thread_time() - started)
