@@ -130,7 +130,7 @@ def plain_text(text: str) -> str:
     return " ".join(text.split()).rstrip("; ").casefold()
 
 
-Slice = Literal["A", "T", "AT", "K", "S"]
+_Slice = Literal["A", "T", "AT", "K", "S"]
 
 
 class Logged(Protocol):
@@ -169,7 +169,7 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
     return train, test
 
 
-def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
+def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[_Slice]:
     """Return the slice of each test session, by what its source's training sessions know.
 
     A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: a new source.
@@ -177,7 +177,7 @@ def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[Slice]:
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}
     sources = {source for source, _ in agents}
-    names: Mapping[tuple[bool, bool], Slice] = {
+    names: Mapping[tuple[bool, bool], _Slice] = {
         (False, True): "A",
         (True, False): "T",
         (False, False): "AT",
@@ -209,7 +209,7 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-class WayOut(NamedTuple):
+class _WayOut(NamedTuple):
     """Advice after a failure, and the words of the way out that the session had not seen, which nobody could guess.
 
     A way out is the next call of the same tool that worked. The advice holds it if it holds all these words.
@@ -222,7 +222,7 @@ class WayOut(NamedTuple):
         return self.new <= names_of(text)
 
 
-def ways_out(heard: Heard) -> Iterator[WayOut]:
+def ways_out(heard: Heard) -> Iterator[_WayOut]:
     log, taken = heard.log, set[int]()
     seen = names_of(log.goal)
     turns = list(log.turns())
@@ -238,10 +238,10 @@ def ways_out(heard: Heard) -> Iterator[WayOut]:
                 if new:
                     # Advice shown before the call is not shown again after it.
                     said = heard.after[turn.place].way_out or heard.before[turn.place].way_out
-                    yield WayOut(said, frozenset(new))
+                    yield _WayOut(said, frozenset(new))
 
 
-def hit_rate(cases: Sequence[WayOut]) -> float | None:
+def hit_rate(cases: Sequence[_WayOut]) -> float | None:
     return mean([each.held_by(each.told) for each in cases if each.told])
 
 
@@ -250,7 +250,7 @@ def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, d
     for each, slice_ in zip(heard, slices_of(train, [each.log for each in heard]), strict=True):
         found[each.log.source][slice_].append(each)
     return {
-        source: {slice_: advice_row(slices[slice_], asked(slices[slice_])) for slice_ in sorted(slices)}
+        source: {slice_: _advice_row(slices[slice_], asked(slices[slice_])) for slice_ in sorted(slices)}
         for source, slices in sorted(found.items())
     }
 
@@ -259,7 +259,7 @@ def asked(heard: Sequence[Heard]) -> list[_Asked]:
     return [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
 
 
-def advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
+def _advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
     """Figures of the advice over some calls. An undefined figure is None.
 
     fail_warned, fail_unwarned: P(fails) of calls with and without a warning. way_out_said: share of the ways out with

@@ -73,7 +73,7 @@ class Found(NamedTuple):
     set_on_topic: Mapping[str, str]
 
 
-def topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
+def _topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
 
     def differs(kind: _Kind, there: object, stated: object, why: str, state: _State, setting: str = "") -> Difference:
         return Difference(
@@ -180,7 +180,7 @@ class TopicAdmin:
         for name, spec in self._stated.items():
             new = new_topic(name, spec, self._settings)
             if name in found:
-                differences += topic_differences(new, spec, found[name], allowed)
+                differences += _topic_differences(new, spec, found[name], allowed)
             else:
                 stated = f"partitions {new.num_partitions}, replicas {new.replication_factor}, {spec.kept}"
                 differences.append(Difference(topic=name, kind="create", found="", stated=stated))

@@ -87,7 +87,7 @@ class Evidence:
         return self.agents >= max(_LEAST_AGENTS, self._fleet.quorum)
 
 
-class Endings:
+class _Endings:
     __slots__ = ("_worked", "failed", "kinds")
 
     def __init__(self, fleet: Fleet) -> None:
@@ -142,8 +142,8 @@ _MOST = 256
 class NeedRecords:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._tools: dict[str, Endings] = {}
-        self._known: OrderedDict[tuple[str, str, str], dict[str, Endings]] = OrderedDict()
+        self._tools: dict[str, _Endings] = {}
+        self._known: OrderedDict[tuple[str, str, str], dict[str, _Endings]] = OrderedDict()
 
     def learn(self, session: Trajectory, kinds: Iterable[tuple[str, tuple[str, ...]] | None]) -> None:
         objects = KnownObjects()
@@ -161,14 +161,14 @@ class NeedRecords:
 
     def _add(self, who: Who, tool: str, mark: Mark | None, kind: str | None) -> None:
         if mark is None:
-            ended = self._tools.setdefault(tool, Endings(self._fleet))
+            ended = self._tools.setdefault(tool, _Endings(self._fleet))
         else:
             key = tool, mark.argument, mark.field
             known = self._known.setdefault(key, {})
             self._known.move_to_end(key)
             if mark.value not in known and len(known) > _MAX_VALUES:
                 return
-            ended = known.setdefault(mark.value, Endings(self._fleet))
+            ended = known.setdefault(mark.value, _Endings(self._fleet))
         ended.add(who, kind)
 
     def said(self) -> tuple[Need, ...]:
@@ -178,7 +178,7 @@ class NeedRecords:
         found.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.argument, each.field, each.value))
         return tuple(found[:_MOST])
 
-    def _of(self, key: tuple[str, str, str], known: dict[str, Endings]) -> Iterator[Need]:
+    def _of(self, key: tuple[str, str, str], known: dict[str, _Endings]) -> Iterator[Need]:
         tool, argument, name = key
         all_failed, all_held = self._tools[tool].counts
         for value, ended in known.items():

@@ -53,7 +53,7 @@ _KEEP = np.float32(1.0)
 _START = 1e-2
 
 
-class NamedFailures:
+class _NamedFailures:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         # Sessions in which a call failed so, and which held the names.
@@ -135,11 +135,11 @@ class _Replay(NamedTuple):
 
 class CallTraining:
     def __init__(self, quorum: int = 2, closed_tools: tuple[str, ...] = ()) -> None:
-        self._weights = CallWeights()
+        self._weights = _CallWeights()
         self._fleet = Fleet(quorum)
         self._closed_tools = closed_tools
-        self._kinds = KindWeights(self._fleet)
-        self._named = NamedFailures(self._fleet)
+        self._kinds = _KindWeights(self._fleet)
+        self._named = _NamedFailures(self._fleet)
         self._places = PlaceRecords(self._fleet)
         self.look_ups = LookUps(self._fleet)
         self._needs = NeedRecords(self._fleet)
@@ -202,7 +202,7 @@ class CallTraining:
             tuple(foreseen),
         )
 
-    def _balanced(self) -> CallWeights:
+    def _balanced(self) -> _CallWeights:
         weights, draws = deepcopy(self._weights), random.Random(0)
         of_tools: defaultdict[str, defaultdict[str, list[_Replay]]] = defaultdict(lambda: defaultdict(list))
         for each in self._replayed:
@@ -296,7 +296,7 @@ class _HashedWeights:
         self.weights[cells] -= _RATE * gradient / np.sqrt(squares)
 
 
-class CallWeights(_HashedWeights):
+class _CallWeights(_HashedWeights):
     def __init__(self) -> None:
         super().__init__(CALL_BITS)
         self.bias = 0.0
@@ -312,7 +312,7 @@ class CallWeights(_HashedWeights):
         self.bias -= float(_RATE) * slope / sqrt(self._bias_square)
 
 
-class KindWeights(_HashedWeights):
+class _KindWeights(_HashedWeights):
     """P(kind of failure | the call fails), over the first `MAX_KINDS` that came three times."""
 
     def __init__(self, fleet: Fleet) -> None:

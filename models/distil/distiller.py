@@ -47,8 +47,8 @@ __all__ = ["distil"]
 
 _MAX_OUTLINE = 24
 _MAX_OUTLINE_BYTES = 3_000
-THOUGHT = "thought"
-_THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){THOUGHT}\1\s*:")
+_THOUGHT_KEY = "thought"
+_THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){_THOUGHT_KEY}\1\s*:")
 _STRINGS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _CALLED = re.compile(r"\b([A-Za-z_]\w+)(?=\()")
 _MAX_NAMES = 12
@@ -101,7 +101,7 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
 
 def _is_thought(call: Step) -> bool:
     values = object_of(call.arguments)
-    return THOUGHT in values if values is not None else _THOUGHT.match(call.arguments) is not None
+    return _THOUGHT_KEY in values if values is not None else _THOUGHT.match(call.arguments) is not None
 
 
 def _outline(calls: Sequence[Step]) -> tuple[str, ...]:

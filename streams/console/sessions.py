@@ -177,7 +177,7 @@ _WORDS = {
 }
 
 
-class Explained(NamedTuple):
+class _Explained(NamedTuple):
     """A hint at a call. `call`: the number of its event. `path`: its page, or "". `then`: what the agent did next."""
 
     call: int
@@ -216,7 +216,7 @@ class HintNames:
         return {pattern_id(source, id): source for source in ("renamed", "forbidden") for id in classes}
 
 
-def explained(session: Trajectory, names: HintNames) -> Iterator[Explained]:
+def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
     calls = session.calls
     for number, step in enumerate(calls):
         for ids, withheld in ((step.advice, False), (step.withheld, True)):
@@ -232,7 +232,7 @@ def explained(session: Trajectory, names: HintNames) -> Iterator[Explained]:
                     text, path = entry.template or entry.error_class or entry.level, f"/patterns/{id}"
                     evidence = f"{count(entry.agents, 'agent')} in {count(entry.sessions, 'session')}"
                 then = _then(calls[number : number + 2])
-                yield Explained(step.sequence, step.tool, id, withheld, source, text, evidence, sessions, path, then)
+                yield _Explained(step.sequence, step.tool, id, withheld, source, text, evidence, sessions, path, then)
 
 
 def _then(calls: Iterable[Step]) -> str:

@@ -70,7 +70,7 @@ class Breaker:
             mine = bad.get((record.tp, record.offset))
             if record.topic in tripped:
                 continue
-            if mine and is_lost(record, mine):
+            if mine and _is_lost(record, mine):
                 try:
                     sender = sender_of(record, principals)
                     self.lost(record.topic, mine[0].reason, record.time, sender, record.tp, record.offset)
@@ -160,7 +160,7 @@ def sender_of(record: Record, principals: Principals | None) -> str:
     return principal_of(named) if isinstance(named, str) else ""
 
 
-def is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
+def _is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
     """Return whether no event of a record with dead letters is usable."""
     value = record.value or b""
     if any(letter.value == value for letter in dead_letters):
