@@ -147,6 +147,18 @@ async def test_what_a_host_has_seen_revoked_stays_so_over_a_restart(tmp_path: Pa
     assert restarted.version is None and not restarted.refused
 
 
+async def test_a_log_without_the_records_of_revoked_versions_is_not_frozen(tmp_path: Path) -> None:
+    """An erasure revokes versions and deletes them."""
+    revocations = [revoked("version", made(seed)[1].version) for seed in (1, 2)]
+    process = Process(str(tmp_path))
+    await process.agent("a")
+    await process.log.catch_up(published(1, 1), published(2, 2), *revocations)
+    again = Process(str(tmp_path))
+    restarted = await again.agent("a")
+    await again.log.catch_up(published(1, 1), *revocations)
+    assert restarted.version is None and not restarted.refused
+
+
 async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> None:
     ahead, behind = Process(str(tmp_path)), Process(str(tmp_path))
     await ahead.read(published(2, 2))
@@ -216,6 +228,8 @@ async def test_a_version_that_another_key_signed_again_outlives_the_revoked_one(
     agent = await process.agent("a")
     await process.read(published(1, 1, OLD), published(1, 2), revoked("key", OLD.key_id))
     assert agent.version == made(1)[1].version and not agent.refused
+    await process.follower.leave(agent)
+    assert [orjson.loads(value)["result"] for _, value in process.log.acks] == ["applied"]
 
 
 async def test_tombstones_without_a_signature_withdraw_no_version_from_an_agent_that_joins_late() -> None:
@@ -297,6 +311,17 @@ def test_what_a_revoked_key_signed_runs_again_once_another_has_signed_it() -> No
     assert view.stable is None
     view.take(*published(1, 2))
     assert view.complete() == made(1)
+
+
+def test_what_a_host_remembers_of_a_revoked_key_hides_no_later_version() -> None:
+    """Another process of the host remembers the highest epoch, which the thief of the key signed."""
+    merged, view = (AdapterView[AdapterManifest](CallsManifest, "acme", TRUSTED) for _ in range(2))
+    merged.take(*published(2, 2**53, OLD))
+    for record in (revoked("key", OLD.key_id), published(3, 2)):
+        view.take(*record)
+    for key, document in view.documents().items():
+        merged.remember(key, document)
+    assert merged.stable is not None and merged.stable.manifest == made(3)[1]
 
 
 def test_a_key_that_ranks_below_says_nothing_about_those_above() -> None:
