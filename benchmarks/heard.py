@@ -37,9 +37,9 @@ import typer
 from benchmarks.command import command_app
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.cli.shared import Json, print_json, print_table
-from fleetlore.stats import stable_hash
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire.stats import stable_hash
 from fleetlore.words import names_of
 from models.backtest import Call, CallLog, Heard, Shown, Told, Turn, plain_text, split
 from streams.offline.memory_pipeline import hear, run_logs

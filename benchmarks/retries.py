@@ -36,8 +36,8 @@ from starlette.testclient import TestClient
 
 from benchmarks.evaluate.figures import interval
 from fleetlore.agent.session import Session
-from fleetlore.stats import stable_hash
 from fleetlore.wire.events import Event
+from fleetlore.wire.stats import stable_hash
 from streams.offline.memory_pipeline import MemoryPipeline
 
 _AGENTS, _SECONDS_BETWEEN = 12, 15.0

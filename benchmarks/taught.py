@@ -24,10 +24,10 @@ import orjson
 
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.config import Settings
-from fleetlore.stats import wilson
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Judgment
 from fleetlore.words import names_of
 from models.backtest import Call, CallLog, Heard

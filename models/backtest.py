@@ -15,7 +15,7 @@ from fleetlore.calls.call import KEYWORDS, text_of
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import FailureKind, failure_kind
-from fleetlore.stats import stable_hash
+from fleetlore.wire.stats import stable_hash
 from fleetlore.words import names_of
 
 __all__ = [

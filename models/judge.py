@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from fleetlore.stats import drawn
 from fleetlore.wire.lore import ItemKind
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.stats import drawn
 from fleetlore.wire.trajectory import Feedback, JsonStruct, Source, Step, Trajectory, Verdict, encode
 from models.memory.candidate import Candidate, origin
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fleetlore.stats import newcombe
+from fleetlore.wire.stats import newcombe
 from fleetlore.words import count
 
 __all__ = ["Measure", "Trial", "Uplift", "uplift"]

@@ -15,7 +15,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fleetlore.cluster fleetlore.http_server",
         "fleetlore.config fleetlore.redact",
         "fleetlore.wire",
-        "fleetlore.stats fleetlore.fingerprint fleetlore.kafka",
+        "fleetlore.fingerprint fleetlore.kafka",
         "fleetlore.adapters",
         "fleetlore.calls fleetlore.lora",
         "fleetlore.recall fleetlore.transcripts",

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from benchmarks.evaluate.world import LoggedWorld, family
 from fleetlore.errors import ConfigError
-from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire.stats import stable_hash
 
 FAMILIES = 0.2
 TASKS = 0.2

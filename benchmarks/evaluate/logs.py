@@ -22,10 +22,10 @@ import orjson
 from benchmarks.evaluate.places import at_places
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld, Reply
 from fleetlore.errors import ConfigError
-from fleetlore.stats import stable_hash
 from fleetlore.transcripts.read import TRAJECTORIES, read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
+from fleetlore.wire.stats import stable_hash
 from models.backtest import Call
 from streams.offline.memory_pipeline import call_log
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire.stats import stable_hash
 from models.backtest import Call
 
 OWN = 4.0

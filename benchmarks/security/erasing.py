@@ -8,10 +8,10 @@ from random import Random
 from benchmarks.rollouts import logged, rollouts
 from benchmarks.traffic import TENANT
 from fleetlore.config import Settings
-from fleetlore.stats import stable_hash
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of

@@ -20,8 +20,8 @@ from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source, persons
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.stats import withheld
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.stats import withheld
 
 __all__ = ["INTRODUCTION", "MAX_CHARS", "MAX_TIPS", "Advice", "advise", "chosen", "warn"]
 
@@ -39,7 +39,6 @@ class Advice(NamedTuple):
 
     Attributes:
         tips: the most important first.
-        health: of this kind of call, with transient errors, or None if it was never made.
         risk: chance that the call fails, 0..1, or None. Without a call model it is Jeffreys' estimate, without
             transient errors.
         nonce: of the fence around its text.
@@ -47,7 +46,6 @@ class Advice(NamedTuple):
     """
 
     tips: tuple[Tip, ...] = ()
-    health: Pattern | None = None
     risk: float | None = None
     withheld: tuple[str, ...] = ()
     nonce: str = ""
@@ -114,11 +112,10 @@ def advise(
         if moment.asked.call is None or source.name == "passing":
             found += _told(source.yields(index, moment), index, moment)
     found = [tip for tip in found if tip.source != "loop"] if any(tip.source in WAYS_OUT for tip in found) else found
-    advice = _of(found, moment, holdout_share, most, max_chars)
-    if moment.asked.call is None:
+    advice, call, outlook = _of(found, moment, holdout_share, most, max_chars), moment.asked.call, moment.asked.outlook
+    if call is None:
         return advice
-    health, risk = index.derived(_record, moment.asked.call.tool, moment.asked.call.id)
-    return advice._replace(health=health, risk=moment.asked.outlook.fails if moment.asked.outlook is not None else risk)
+    return advice._replace(risk=index.derived(_risk, call.tool, call.id) if outlook is None else outlook.fails)
 
 
 def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
@@ -152,8 +149,9 @@ def _first(sources: Iterable[Source], index: LoreIndex, moment: Situation) -> li
 
 def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:
     call = moment.asked.call
-    another = call is not None and call.tool == failed.call.tool and call.json != failed.call.json
-    return call is not None and another and holds(call.arguments, tip.brings)
+    if call is None or call.tool != failed.call.tool or call.json == failed.call.json:
+        return False
+    return holds(call.arguments, tip.brings)
 
 
 def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -164,8 +162,8 @@ def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator
             yield tip
 
 
-def _record(index: LoreIndex, tool: str, call: str) -> tuple[Pattern | None, float | None]:
-    health, of_tool = index.health(call), index.health(tool_id(tool))
+def _risk(index: LoreIndex, tool: str, call: str) -> float | None:
+    health, of_tool = index.patterns.get(call), index.patterns.get(tool_id(tool))
     patterns = [pattern for pattern in index.failures_of_call(call) if worth_showing(pattern, of_tool)]
     failures, calls = lasting(health, patterns, index.transient_of_call(call))
-    return health, (failures + 0.5) / (calls + 1.0) if calls else None
+    return (failures + 0.5) / (calls + 1.0) if calls else None

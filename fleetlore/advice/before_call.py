@@ -31,10 +31,10 @@ from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.stats import wilson
 from fleetlore.wire.lore import Pattern
+from fleetlore.wire.stats import wilson
 
-# Lower bound of the failure rate: one failure of one call is enough (0.21).
+# Lower bound of the rate: one failure of one call is enough (0.21).
 _WARN_RATE = 0.2
 # P(the call fails), and share of sessions with its names in which it failed, from which a call may be held.
 _SURE = 0.8
@@ -91,7 +91,7 @@ def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     failed = moment.met.unchanged
     if failed is None:
         return
-    known = (index.health(id) for id in (failed.failure.class_, failed.failure.family))
+    known = (index.patterns.get(id) for id in (failed.failure.class_, failed.failure.family))
     for sessions, worked, agents, seconds in (each.again for each in known if each is not None and each.again):
         if agents < moment.known.quorum:
             continue
@@ -174,17 +174,17 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if call is not None:
         what = f"call `{host[1]}` again" if host is not None else f"send this {call.tool} call again"
         met = sorted(index.transient_of_call(call.id), key=lambda each: (-each.last_seen, each.id))
-        groups = ((what, index.health(call.id), met),)
+        groups = ((what, index.patterns.get(call.id), met),)
     else:
         groups = (
-            (f"send {tool} calls again", index.health(tool_id(tool)), index.transient_of_tool(tool))
+            (f"send {tool} calls again", index.patterns.get(tool_id(tool)), index.transient_of_tool(tool))
             for tool in moment.asked.tools
         )
     for what, health, faults in groups:
         now = [each for each in faults if _transient_weight(each, time)]
         if now and _are_most(health, now, time) and (_is_shared(health, now, moment) or _is_own(now, moment)):
             id = (now[0].parent or now[0].id) if call is not None else now[0].id
-            wait, figures = _after_a_wait(index.health(id), moment.known.quorum)
+            wait, figures = _after_a_wait(index.patterns.get(id), moment.known.quorum)
             parts = (f"{wait} and {what}: it has a passing fault (", *_error_parts(now[0]), f").{figures}")
             yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}" if host else id, pattern=id, tried=False)
 
@@ -330,9 +330,9 @@ class _Counted(NamedTuple):
 
 
 def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
-    of_tool, health, transient = index.health(tool_id(tool)), index.health(id), index.transient_of_call(id)
+    of_tool, health, transient = index.patterns.get(tool_id(tool)), index.patterns.get(id), index.transient_of_call(id)
     found = []
-    before = 0  # calls that failed for a reason that is skipped here: they do not count towards this failure's rate
+    before = 0  # calls that failed for another reason do not count towards this failure's rate
     for pattern in index.failures_of_call(id):
         if worth_showing(pattern, of_tool):
             failures, calls = lasting(health, (pattern,), transient)

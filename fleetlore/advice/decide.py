@@ -16,8 +16,7 @@ from fleetlore.advice.gate import INVISIBLE, all_of
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.names import mentioned_names, names_in
-from fleetlore.recall.hints import Written
-from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.index import LoreIndex, Written
 from fleetlore.redact.redact import redact
 from fleetlore.wire.lore import MAX_WHY, Decision, Hint, MemoryItem, Pattern
 from fleetlore.words import WORD
@@ -62,18 +61,17 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
 
     Raises ConfigError: the draft is malformed, or names nothing that is known.
     """
-    replaces, author, written = "", by, now
+    replaces = draft.id
     if known := index.hints.decisions.get(draft.id):
-        # The last editor of the words answers for them.
         replaces = known.hint.replaces if known.hint is not None else ""
     elif draft.id and not _item(index, draft.id):
         raise ConfigError(f"no hint or memory item {draft.id!r} is known: `fleetlore hints list` names them")
-    elif draft.id:
-        replaces = draft.id
+    if INVISIBLE.search(draft.text):
+        raise ConfigError("the text has characters that nobody sees: type it again without them")
     hint = Hint(
-        text=_text(draft.text),
-        author=author,
-        written=written,
+        text=_kept("the text", draft.text, MAX_TEXT),
+        author=by,  # the last editor of the words answers for them
+        written=now,
         start=draft.start,
         before=tuple(_name("before", each) for each in draft.before),
         after=_name("after", draft.after),
@@ -89,7 +87,8 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError(f"give 1 to {_MAX_WORDS} words that a call must hold")
     if 0 < hint.until <= now:
         raise ConfigError("it would have ended already: give a later end")
-    id = draft.id if known else _id("corrects", replaces) if replaces else _id(hint.text, *_scope(hint))
+    scope = str(hint.start), "\x1e".join(hint.before), hint.after, hint.tool, hint.place, hint.task
+    id = draft.id if known else _id("corrects", replaces) if replaces else _id(hint.text, *scope)
     return Decision(kind="hint", id=id, on=False, by=by, why=_why(draft.why), time=now, hint=hint)
 
 
@@ -177,16 +176,6 @@ def _item(index: LoreIndex, id: str) -> MemoryItem | None:
 
 def _id(*parts: str) -> str:
     return HINT_PREFIX + pattern_id("hint", *parts)[:_DIGITS]
-
-
-def _scope(hint: Hint) -> tuple[str, ...]:
-    return str(hint.start), "\x1e".join(hint.before), hint.after, hint.tool, hint.place, hint.task
-
-
-def _text(text: str) -> str:
-    if INVISIBLE.search(text):
-        raise ConfigError("the text has characters that nobody sees: type it again without them")
-    return _kept("the text", text, MAX_TEXT)
 
 
 def _why(why: str) -> str:

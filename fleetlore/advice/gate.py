@@ -10,9 +10,8 @@ call       A quorum of principals made it with that very string and it worked (t
 name       A quorum used it, or the asker holds all its words.
 person     A person that the operator vouches for wrote it.
 
-A person may also approve an item, whatever its quorum. A proposed item waits for that (`FLEETLORE_REVIEW`).
-
-A text that passes opens no tag, mark or link (`clean`). Only the quorum stops instructions in plain words.
+A person may also approve an item. A proposed item waits for that (`FLEETLORE_REVIEW`). A text that passes opens no tag,
+mark or link (`clean`). Only the quorum stops instructions in plain words.
 """
 
 from __future__ import annotations
@@ -109,13 +108,13 @@ class Tip(NamedTuple):
     """One thing that may be shown. Only `tell` makes its text.
 
     Attributes:
-        id: comes from a bounded set. Outcomes name it, and the holdout draws by it.
+        id: from a bounded set. Outcomes name it, and the holdout draws by it.
         key: a session is shown each key once, and an empty key each time.
-        kind: the failure that it warns of, without names.
-        rejected: names in the call that the failure is about, in lower case.
+        kind: the failure, without names.
+        rejected: lower-case names in the call that the failure is about.
         brings: names, or parts of a call, that it says to use.
         chance: P(the call fails), 0..1, if it is a warning before a call.
-        sure: whether the call may be held once (`Session.hold`).
+        sure: whether the call may be held.
         agents: number that back its least backed string.
         call: arguments to send instead.
         pattern: class-level id of the failure.
@@ -144,7 +143,7 @@ class Tip(NamedTuple):
 
 
 def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
-    """Return the tip with its text, or None if a part of it may not be shown. `vouched`: see `LoreIndex.vouched`."""
+    """Return the tip with its text, or None if a part of it may not be shown."""
     shown = []
     vague: list[bool] = []
     for part in tip.parts:

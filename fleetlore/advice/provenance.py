@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import Any
 
 from fleetlore.advice.gate import INVISIBLE
+from fleetlore.calls.context import keep_newest
 from fleetlore.redact.values import cut_text
 from fleetlore.words import PART
 
@@ -34,7 +35,6 @@ _MIN_LINE = 24
 _MAX_LINES = 64
 # Blanks, wraps, quotes and JSON's escapes of them, between two words.
 _BETWEEN = r"(?:\\u[0-9a-f]{4}|\\[nrt]|[\W_]){1,24}+"
-# Fewer words may be a coincidence.
 _MIN_WORDS = 4
 _MAX_ASKED = 64
 # Quotations leave out the beginning of an item's line.
@@ -83,17 +83,14 @@ class AdviceLedger:
         if self._acted:
             self._round += 1
             self._acted = False
-        _, before, kept_back = self._asked.pop(call, (0, (), ()))
-        self._asked[call] = self._round, (*before, *ids), (*kept_back, *withheld)
-        if len(self._asked) > _MAX_ASKED:
-            del self._asked[next(iter(self._asked))]
+        _, before, kept_back = self._asked.get(call, (0, (), ()))
+        keep_newest(self._asked, call, (self._round, (*before, *ids), (*kept_back, *withheld)), _MAX_ASKED)
         if not ids:
             return
         for line in (part for whole in lines for part in (whole, _LABEL.sub("", whole, 1))):
             if len(line) >= _MIN_LINE and line not in self._lines:
-                self._lines[line] = max(PART.findall(line.lower()), key=len, default=line)
-        while len(self._lines) > _MAX_LINES:
-            del self._lines[next(iter(self._lines))]
+                longest = max(PART.findall(line.lower()), key=len, default=line)
+                keep_newest(self._lines, line, longest, _MAX_LINES)
 
     def take(self, call: str) -> tuple[list[str], list[str]]:
         """Return the ids of what was shown and withheld about a call that begins."""

@@ -12,7 +12,6 @@ from decimal import Decimal
 from enum import Enum
 from functools import wraps
 from pathlib import PurePath
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast, overload
 from uuid import UUID
 
@@ -52,8 +51,8 @@ class BegunCall(NamedTuple):
 class Action:
     """One tool call: a context manager, `with` or `async with`. `Session.begin` returns one that lasts until `end`.
 
-    Set `result`, or call `fail` for an error that the tool did not raise. An exception inside is recorded and goes on
-    to the agent. The end of a cancelled call is not recorded.
+    Set `result`, or call `fail` for an error that the tool did not raise. An exception inside is recorded and raised.
+    The end of a cancelled call is not recorded.
 
     Attributes:
         error: kind and text.
@@ -104,7 +103,6 @@ class Action:
         self.rule = str(rule)[: names.MAX_RULE]
 
     def begin(self) -> Self:
-        """Record that the call begins, once, from any thread."""
         if self._phase == "over":
             self._session.warn(f"an action of {self.tool} is begun again after its end: make one for each call")
         elif self._phase == "new":
@@ -162,9 +160,7 @@ class Action:
         self._token = OPEN_ACTION.set(self)
         return self.begin()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if self._token is not None:
             with suppress(ValueError):  # left in another context
                 OPEN_ACTION.reset(self._token)
@@ -174,10 +170,8 @@ class Action:
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    async def __aexit__(self, *left: Any) -> None:
+        self.__exit__(*left)
 
 
 def _as_error(error: Exception) -> tuple[str, str]:

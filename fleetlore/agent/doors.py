@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from fleetlore.agent.session import Session
+from fleetlore.calls.context import keep_newest
 from fleetlore.limits import Share, Shares
 
 __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"]
@@ -18,9 +18,7 @@ __all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"
 # Every request for the model sends it.
 _MAX_NOTE = 300
 _MOST_SESSIONS = 1024
-# A client may name other tools in each request.
 _MOST_TEXTS = 256
-# Sessions end silently.
 _SILENT_SECONDS = 600.0
 
 _PREFIXES: WeakKeyDictionary[Session, dict[frozenset[str], str]] = WeakKeyDictionary()
@@ -32,9 +30,9 @@ def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
     known = _PREFIXES.setdefault(session, {})
     key = frozenset(tools)
     if key not in known:
-        _make_room(known)
         # A system message is made anew for each turn, so the first tools' brief is gone.
-        known[key] = joined(session.introduction, session.brief(tuple(tools), unseen=False).text)
+        text = joined(session.introduction, session.brief(tuple(tools), unseen=False).text)
+        keep_newest(known, key, text, _MOST_TEXTS)
     return known[key]
 
 
@@ -42,14 +40,8 @@ def tool_note(session: Session, tool: str) -> str:
     """For the description of a tool: the unseen part of its brief. It never changes."""
     known = _NOTES.setdefault(session, {})
     if tool not in known:
-        _make_room(known)
-        known[tool] = session.brief((tool,), most=1, max_chars=_MAX_NOTE).text
+        keep_newest(known, tool, session.brief((tool,), most=1, max_chars=_MAX_NOTE).text, _MOST_TEXTS)
     return known[tool]
-
-
-def _make_room(texts: dict[Any, str]) -> None:
-    if len(texts) >= _MOST_TEXTS:
-        del texts[next(iter(texts))]
 
 
 def after_call(session: Session, *, failed: bool) -> str:

@@ -7,8 +7,7 @@
                 action.result = await run(query)
             session.succeed()
 
-Only entering a fleet waits for the broker, for `ready_seconds` at most, and nothing raises because of it: events that
-cannot be sent are dropped and counted.
+Only entering a fleet waits for the broker. Events that cannot be sent are dropped and counted.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import Session
 from fleetlore.agent.session_parts import SessionOptions, arguments_of
+from fleetlore.calls.context import keep_newest
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap, Relay, StackFolder
@@ -72,7 +72,7 @@ class Fleet:
         relay: address of a `fleetlore relay` (`unix:PATH` or `http(s)://HOST:PORT`), instead of both; needs the extra
             `[relay]`; default: `FLEETLORE_RELAY`.
         relay_token: default: `FLEETLORE_RELAY_TOKEN`.
-        policy: follower of the LoRA of this agent's language model, opened and closed by its owner.
+        policy: follower of the LoRA of this agent's language model.
         adapters: deprecated, changes nothing.
         max_buffered_events: more are dropped while the broker is away.
         fetch_wait_ms: how long the broker may hold a request for lore; default: `FLEETLORE_FETCH_WAIT_MS`.
@@ -80,7 +80,7 @@ class Fleet:
             default: `FLEETLORE_MASK_PERSONAL`.
         holdout_share: share of tips that is withheld at random, 0..1; default: `FLEETLORE_HOLDOUT_SHARE`.
         hold: calls that are held once: `off`, `sure` or `always`; default: `FLEETLORE_HOLD`.
-        ready_seconds: how long entering waits for the lore; without it advice is empty.
+        ready_seconds: how long entering waits for the lore.
 
     Raises:
         ConfigError: a name or setting is malformed, or `data` does not exist or comes with `broker`.
@@ -171,7 +171,7 @@ class Fleet:
         return f"<{type(self).__name__} {self.agent} of tenant {self.tenant} at {self.bootstrap}, {self._lifetime}>"
 
     async def start(self) -> None:
-        """Connect and wait for the lore. Log a warning if it does not come in time. Raises NotOpen: entered before."""
+        """Connect and wait for the lore. Raises NotOpen: entered before."""
         self._lifetime.enter()
         try:
             await self.adapters.start()
@@ -188,7 +188,7 @@ class Fleet:
             raise
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Send what is buffered within the limit, then stop. Never hangs. Does nothing in a forked process."""
+        """Send what is buffered within the limit, then stop. Never hangs."""
         if self._lifetime.is_forked:
             return
         self._lifetime.leave()
@@ -215,7 +215,6 @@ class Fleet:
         return all(await asyncio.gather(*waits))
 
     def check_lore(self) -> None:
-        """Warn once if the lore is not here yet."""
         if self._warns_of_missing_lore:
             self._warns_of_missing_lore = False
             if not self.replica.loaded:
@@ -242,9 +241,7 @@ class Fleet:
         with self.lock:
             if session_id in self._sessions_used:
                 raise ConfigError(f"session {session_id!r} has begun before; a further part of it takes resume=True")
-            self._sessions_used[session_id] = None
-            if len(self._sessions_used) > _SESSIONS_REMEMBERED:
-                del self._sessions_used[next(iter(self._sessions_used))]
+            keep_newest(self._sessions_used, session_id, None, _SESSIONS_REMEMBERED)
 
     def feedback(self, session_id: str, outcome: Outcome, reward: float | None = None) -> bool:
         """Correct how a session ended. Return whether the event was kept.
@@ -287,7 +284,7 @@ class Fleet:
 
     @property
     def left_out(self) -> int:
-        """Patterns and items that did not fit into `FLEETLORE_REPLICA_MB`. A newer version of one counts again."""
+        """Patterns and items that did not fit into `FLEETLORE_REPLICA_MB`."""
         return self.replica.left_out
 
     @property
@@ -306,7 +303,7 @@ class Fleet:
 
     @property
     def adapters_refused(self) -> dict[str, int]:
-        """Refused records and versions of adapters, by reason."""
+        """By reason."""
         return self.adapters.refused
 
     def count_advice(self, advice: Advice, seconds: float) -> None:

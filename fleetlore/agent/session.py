@@ -7,8 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice
 from fleetlore.advice.gate import Tip
@@ -38,8 +37,8 @@ class Session:
     """One attempt at a goal: a context manager, made by `Fleet.session`. Entering it sends its start, and leaving it
     always sends its end.
 
-    `with` works as well as `async with`, because only `recall` waits. Any thread may record and ask. Outside of its
-    block, and in a forked process, these methods raise NotOpen.
+    `with` works as well as `async with`. Any thread may record and ask. Outside of its block, and in a forked process,
+    these methods raise NotOpen.
 
     Without a report (`succeed`, `fail`) it ends as a failure if an exception leaves it, otherwise as unknown.
 
@@ -73,9 +72,7 @@ class Session:
         self._token = OPEN_SESSION.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if self._token is not None:
             with suppress(ValueError):  # left in another context
                 OPEN_SESSION.reset(self._token)
@@ -92,10 +89,8 @@ class Session:
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    async def __aexit__(self, *left: Any) -> None:
+        self.__exit__(*left)
 
     @property
     def is_open(self) -> bool:
@@ -120,7 +115,7 @@ class Session:
         return Action(self, tool, arguments, call_id)
 
     def begin(self, tool: str, arguments: object = None, *, call_id: str = "") -> Action:
-        """Record that a tool call begins. Call `end` on the result."""
+        """Record that a tool call begins, until `end` of the result."""
         return self.action(tool, arguments, call_id=call_id).begin()
 
     def record(
@@ -134,7 +129,7 @@ class Session:
         duration_seconds: float | None = None,
         call_id: str = "",
     ) -> None:
-        """Record a tool call that is over. The arguments are those of `begin` and `Action.end`."""
+        """Record a tool call that is over. See `begin` and `Action.end`."""
         action = self.begin(tool, arguments, call_id=call_id)
         action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
 
@@ -150,7 +145,7 @@ class Session:
             self._events.message(role, text)
 
     def succeed(self, reward: float | None = None) -> None:
-        """Report that the goal was reached, with the environment's reward if any."""
+        """Report that the goal was reached. `reward`: of the environment."""
         self._end("success", reward)
 
     def fail(self, reward: float | None = None) -> None:
@@ -241,8 +236,7 @@ class Session:
         Args:
             call_id: if several calls run in parallel.
             unseen: leave out tips that were shown before. False for an agent without a context.
-            most: largest number of tips.
-            max_chars: largest length of the text.
+            most: number of tips.
         """
         with self._locked():
             moment = self._advice.moment(tool, arguments, unseen=unseen)
@@ -263,8 +257,7 @@ class Session:
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """Return the answer to give in place of a call that will fail, or None if the call is to be made.
 
-        `FLEETLORE_HOLD` chooses the calls. Each is held once at most, and never if it follows a tip. A held call is not
-        recorded.
+        `FLEETLORE_HOLD` chooses the calls. Each is held once at most, and is not recorded.
         """
         if self.fleet.settings.hold == "off":
             return None

@@ -1,4 +1,4 @@
-"""Send what a session does as events, ask for it what the fleet knows, and note what it is shown."""
+"""Send what a session does as events, and note what it is shown of what the fleet knows."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
 from fleetlore.advice.sources import PERSON, WAYS_OUT
 from fleetlore.agent.action import Action, BegunCall
 from fleetlore.calls.call import MadeCall
-from fleetlore.calls.context import CallContext
+from fleetlore.calls.context import CallContext, keep_newest
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import is_recalled
-from fleetlore.stats import user_hash
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
 from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Kind, Outcome
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import user_hash
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
@@ -187,7 +187,7 @@ class CallHistory:
         self.context = CallContext(goal)
 
     def record(self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None) -> None:
-        """Add a call that ended. `said`: the result or error as text. `error`: its type and message."""
+        """`said`: the result or error as text. `error`: its type and message."""
         self.calls += 1
         self.context.record(call, said, failure and failure.family)
         if failure is not None and error is not None:
@@ -198,10 +198,7 @@ class CallHistory:
             context = self.context
             marks = tuple(context.objects.marks(call.json))
             self.failed = FailedCall(call, said, failure, kind, context.seen | context.worked, marks)
-            self.unchanged.pop((call.tool, call.json), None)
-            self.unchanged[call.tool, call.json] = self.failed
-            if len(self.unchanged) > _KEPT_CALLS:
-                del self.unchanged[next(iter(self.unchanged))]
+            keep_newest(self.unchanged, (call.tool, call.json), self.failed, _KEPT_CALLS)
             return
         self.unchanged.clear()
         if self.failed is not None and self.failed.call.tool == call.tool:
@@ -266,13 +263,7 @@ class SessionAdvice:
     def _known(self) -> Known:
         fleet = self._fleet
         settings = fleet.settings
-        return Known(
-            fleet.clock.now(),
-            fleet.call_model,
-            self._place(),
-            settings.quorum,
-            settings.closed_tools,
-        )
+        return Known(fleet.clock.now(), fleet.call_model, self._place(), settings.quorum, settings.closed_tools)
 
     def advise(
         self, moment: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = ""

@@ -24,7 +24,7 @@ from fleetlore.words import NAME, TOKEN, names_of
 
 __all__ = [
     "ERROR_CHARACTERS", "GOAL_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "Ids", "KnownObjects", "Mark", "hash_of",
-    "hashes_of", "normal", "warning_id",
+    "hashes_of", "keep_newest", "normal", "warning_id",
 ]  # fmt: skip
 
 _MAX_RESULT = 3_000
@@ -54,14 +54,14 @@ _GOAL_WORDS = 40
 RESULT_CHARACTERS = 3_000
 ERROR_CHARACTERS = 600
 _LAST_CHARACTERS = 300
-# Only a loop or a dump has more.
 KEPT_NAMES = 4_096
 KEPT_CALLS = 64
 
 # `Table 'shop.cars' doesn't exist`.
 _QUALIFIED = re.compile(r"(?<=['\"`])([A-Za-z_][\w-]*)\.([A-Za-z_]\w*)(?=['\"`])")
 
-_Known = TypeVar("_Known")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Mark(NamedTuple):
@@ -90,9 +90,9 @@ class KnownObjects:
             taken = self._after.pop(value, {})
             if len(taken) < _MAX_AFTER:
                 taken[tool] = None
-            _keep(self._after, value, taken)
+            keep_newest(self._after, value, taken, _KEPT_OBJECTS)
         for id, fields in _objects(result):
-            _keep(self._fields, id, fields)
+            keep_newest(self._fields, id, fields, _KEPT_OBJECTS)
 
     def marks(self, arguments: str) -> list[Mark]:
         if not self._fields and not self._after:
@@ -107,10 +107,10 @@ class KnownObjects:
         return list(found)[:_MAX_MARKS]
 
 
-def _keep(kept: dict[str, _Known], id: str, what: _Known) -> None:
-    kept.pop(id, None)
-    kept[id] = what
-    if len(kept) > _KEPT_OBJECTS:
+def keep_newest(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > most:
         del kept[next(iter(kept))]
 
 
@@ -178,21 +178,9 @@ class CallContext:
     """
 
     __slots__ = (
-        "_last_text",
-        "_last_words",
-        "calls",
-        "failed",
-        "failures",
-        "goal",
-        "goal_words",
-        "last",
-        "objects",
-        "place",
-        "run",
-        "seen",
-        "tried",
-        "worked",
-    )
+        "_last_text", "_last_words", "calls", "failed", "failures", "goal", "goal_words", "last", "objects", "place",
+        "run", "seen", "tried", "worked",
+    )  # fmt: skip
 
     def __init__(self, goal: str) -> None:
         words = list(dict.fromkeys(NAME.findall(goal[:GOAL_CHARACTERS].lower())))
@@ -213,7 +201,6 @@ class CallContext:
 
     @property
     def last_words(self) -> Ids:
-        """Hashes of the last result's words."""
         if self._last_words is None:
             words = dict.fromkeys(TOKEN.findall(self._last_text))
             self._last_words = hashes_of([word.lower() for word in words])
@@ -241,10 +228,8 @@ class CallContext:
             self.run = 0
         self._last_text, self._last_words = result[:_LAST_CHARACTERS], None
         key = normal(tool, call.json)
-        failed = self.tried.pop(key, 0)
-        self.tried[key] = failed + 1 if error_class is not None else 0
-        if len(self.tried) > KEPT_CALLS:
-            del self.tried[next(iter(self.tried))]
+        failed = self.tried.get(key, 0) + 1 if error_class is not None else 0
+        keep_newest(self.tried, key, failed, KEPT_CALLS)
         self.calls += 1
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetlore.calls.places import Ended
-from fleetlore.stats import cached_hash
 from fleetlore.wire.adapter_manifest import CallsManifest, State
 from fleetlore.wire.decode import msgpack_reader
+from fleetlore.wire.stats import cached_hash
 
 __all__ = [
     "CALL_BITS", "KIND_BITS", "MAX_BYTES", "MAX_KINDS", "Document", "Kind", "LookUp", "Named", "Need", "OldValue",
@@ -24,7 +24,6 @@ __all__ = [
 Weights = npt.NDArray[np.float32]
 
 _SCHEMA = 2
-# Models with another version of the features are unreadable.
 _FEATURES = 4
 CALL_BITS = 17
 KIND_BITS = 16

@@ -192,7 +192,6 @@ def _known(names: list[str], known: PlaceNames) -> Ids:
     )
 
 
-# The model does not know a tool with fewer calls.
 LEAST_CALLS = 20
 # Jeffreys' estimate of the failure rate from which a name is named.
 _NAMED_RATE = 0.5
@@ -278,12 +277,10 @@ class CallModel:
         return min(known, key=lambda each: each.works, default=None) if len(known) == len(found) else None
 
     def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
-        """Return the surest reason why such a call fails."""
         found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
         return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
-        """Return the chance that the call fails, or None if the tool is unknown."""
         if not self.knows(call.tool):
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
@@ -367,6 +364,6 @@ def call_cells(found: Features) -> Ids:
 
 
 def failure_chance(weights: Weights, bias: float, found: Features) -> float:
-    """Return P(the call fails). `weights`: float32 (2 ** 17,)."""
+    """`weights`: float32 (2 ** 17,)."""
     score = float(weights[call_cells(found)] @ found.values) + bias
     return 1.0 / (1.0 + exp(-max(-30.0, min(30.0, score))))

@@ -16,7 +16,6 @@ from fleetlore.words import names_of, parts_of
 
 __all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "Places", "is_covered", "missing", "nearest", "structure", "unknown"]
 
-# Words of queries at any place.
 QUERY_WORDS = KEYWORDS.union(
     """
     add alter auto_increment begin case cast coalesce column columns concat create cross current_date database databases
@@ -30,7 +29,6 @@ QUERY_WORDS = KEYWORDS.union(
 # The goal alone then gives most places, and hardly ever a wrong one.
 _SURE = 3.0
 _SURE_SHARE = 0.5
-# A word of more than this share of the places is ignored.
 _COMMON = 1 / 3
 _LEAST_WORD = 3
 _MOST_MEMBERS, _MOST_OWNERS = 16, 8
@@ -84,7 +82,6 @@ class PlaceNames:
         return self.names.get(name, _NEVER)
 
     def rejects(self, name: str) -> bool:
-        """Whether a name mostly fails here, or was never met."""
         worked, failed = self.ended(name)
         return failed >= worked
 
@@ -143,8 +140,8 @@ class Places(dict[str, PlaceNames]):
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
-    """Return owners at a place with their members. Those that the call names come first, then those nearest to the
-    goal. The lines `owner(member, member)` take at most `most_chars` together.
+    """Return owners with their members: first those that the call names, then those nearest to the goal. The lines
+    `owner(member, member)` take at most `most_chars`.
     """
     in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
 
@@ -181,9 +178,9 @@ def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 60
 def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     """Return the one working name that is spelled nearly like a rejected one, or None.
 
-    Names are alike if they differ in case, in `_` or in a plural's ending, or, with the same first letter, in one
-    letter (in two from nine letters on). Otherwise it is the one member of an owner in the call that has all parts of
-    the rejected name: `departure_time` for `departure`.
+    Names are alike if they differ in case, in `_`, in a plural's ending or in one letter (two from nine letters on),
+    but not the first. Otherwise it is the one member of an owner in the call that has all parts of the rejected name:
+    `departure_time` for `departure`.
     """
     asked = rejected.lower()
     first = asked[0]
@@ -216,7 +213,7 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
     own = _own(text)
     there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
     spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
-    # Names of other things at the place, and functions that the text calls, are not wrong.
+    # Names of other things at the place, and called functions, are not wrong.
     is_none = own | there | ({name.lower() for name in _CALLED.findall(text)} - spelled.keys())
     first = [name for name in named if known.rejects(name) and name not in is_none]
     rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
@@ -224,7 +221,7 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
 
 
 def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
-    """Return names in an error that the place has, but no owner in the call."""
+    """Return names in an error that no owner in the call has."""
     words = names_of(call[:CALL_CHARACTERS])
     owners = {owner.lower(): members for owner, members in known.members.items()}
     there = {member.lower() for owner, members in owners.items() if owner in words for member in members}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fleetlore.cli.shared import Columns, Limit, Reader, ask, command, moment, print_json, print_list, safe, safe_lines
-from fleetlore.stats import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
-from fleetlore.stats import health as health_of
 from fleetlore.wire.lore import PATTERN_LEVELS, ItemKind, Level, MemoryItem, Pattern
+from fleetlore.wire.stats import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
+from fleetlore.wire.stats import health as health_of
 from fleetlore.words import count
 
 if TYPE_CHECKING:

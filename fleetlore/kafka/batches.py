@@ -1,8 +1,8 @@
 """Read the batches of a fetch and skip what cannot be decoded.
 
 After an error of its parser or codec, aiokafka fetches the same batch again for ever. So a `Consumer` returns an
-`Unreadable` in its place. Limits count unpacked bytes. A batch with a bad checksum is fetched again, because it may be
-damaged on the way. A codec without its package is an error of this process: no record is skipped.
+`Unreadable` in its place. A batch with a bad checksum is fetched once more: it may be damaged on the way. A codec
+without its package is an error of this process: no record is skipped.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ _MOST_FETCHED_BYTES = 8 * MAX_MESSAGE_BYTES
 _RECORD_BYTES = 512
 # The smallest batch of the format before Kafka 0.11.
 _LEAST_BYTES = 26
-# Offset and length of a batch, without these two.
 _PREFIX = struct.Struct(">qi")
 _MAGIC = 16
 _ATTRIBUTES, _COUNT, _RECORDS = 21, 57, 61
 _CODEC, _CODECS = 0x07, ("", "gzip", "snappy", "lz4", "zstd")
-# Java's Snappy format.
 _XERIAL_MAGIC, _XERIAL_HEADER = b"\x82SNAPPY\0", 16
 _COMMIT_MARKER = b"\0\0\0\1"
 _corrupt: deque[int] = deque(maxlen=256)

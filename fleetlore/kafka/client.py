@@ -30,7 +30,6 @@ from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
 STOP_SECONDS = 1.0
 _FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 2.0
-# Time-out of requests that wait for no other client.
 ANSWER_SECONDS = 10.0
 
 _Client = TypeVar("_Client")
@@ -63,10 +62,7 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:
-    """Make an idempotent producer with acknowledgements of all replicas.
-
-    Otherwise a timed-out request could be appended after its own retry, and an older value win its key.
-    """
+    """Make an idempotent producer: a timed-out request must not be appended after its own retry."""
     if isinstance(bootstrap, Relay):
         return RelayProducer(bootstrap)
     return _made(AIOKafkaProducer, bootstrap, acks="all", enable_idempotence=True, **settings)
@@ -157,9 +153,7 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client completely, even if the caller is cancelled. A cancelled `stop` of aiokafka leaks connections and
-    tasks, or swallows the cancellation.
-    """
+    """Stop a client, even if the caller is cancelled: a cancelled `stop` of aiokafka leaks connections and tasks."""
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)

@@ -59,7 +59,6 @@ class _PartitionQueue:
         self.limit = _BATCH_EVENTS
 
     def next_batch(self) -> tuple[list[Encoded], list[int]]:
-        """Return the oldest events that fit a batch, and their sizes."""
         events = [event for _, _, event in islice(self.entries, self.limit)]
         sizes = [event[0] for event in events]
         while len(sizes) > 1 and sum(sizes) > _BATCH_BYTES:
@@ -90,7 +89,7 @@ class Emitter:
         self._personal = personal
         self._sign = signer(principal_key)
         self._accepted = 0  # number of the newest entry, for flush
-        self._waiting = 0
+        self.waiting = 0
         self._waiting_bytes = 0
         self._unassigned = _PartitionQueue()
         self._queues: list[_PartitionQueue] = []
@@ -105,16 +104,13 @@ class Emitter:
         self._handed_over: deque[tuple[str, Encoded, bool]] = deque()
 
     @property
-    def waiting(self) -> int:
-        return self._waiting
-
-    @property
     def full(self) -> bool:
-        return self._waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES
+        waiting = self.waiting + len(self._handed_over)
+        return waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES
 
     async def start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        if self._connects_at_once or self._waiting:
+        if self._connects_at_once or self.waiting:
             self._connect()
 
     def _connect(self) -> None:
@@ -129,8 +125,7 @@ class Emitter:
         foreign = self._loop is not None and self._thread != threading.get_ident()
         if not foreign and self._handed_over:
             self._take_over()
-        waiting = self._waiting + len(self._handed_over)
-        if self._closed or waiting >= self._max_events or self._waiting_bytes >= _MAX_WAITING_BYTES:
+        if self._closed or self.full:
             self.dropped += 1
             return False
         if self.is_stranded:
@@ -160,13 +155,13 @@ class Emitter:
         return self._loop is not None and self._loop.is_closed()
 
     def _refuse(self) -> NoReturn:
-        self.dropped += 1 + self._waiting + len(self._handed_over)
+        self.dropped += 1 + self.waiting + len(self._handed_over)
         self._handed_over.clear()
         self._forget_waiting()
         raise NotOpen("the event loop that this fleet was entered in has ended: its events are lost; enter a new fleet")
 
     def _forget_waiting(self) -> None:
-        self._waiting = self._waiting_bytes = 0
+        self.waiting = self._waiting_bytes = 0
         for queue in (self._unassigned, *self._queues):
             queue.entries.clear()
 
@@ -179,7 +174,7 @@ class Emitter:
             self.dropped += 1
             return
         self._accepted += 1
-        self._waiting += 1
+        self.waiting += 1
         self._waiting_bytes += encoded[0]
         queue = self._queue_of.get(session) or self._find_queue(session)
         entries = queue.entries
@@ -204,7 +199,7 @@ class Emitter:
         time-out.
         """
         self._take_over()
-        if self._waiting == 0:
+        if self.waiting == 0:
             return True
         done = asyncio.Event()
         flush = (self._accepted, done)
@@ -231,7 +226,7 @@ class Emitter:
         if runs and self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=3 * STOP_SECONDS)
-        self.dropped += self._waiting
+        self.dropped += self.waiting
         self._forget_waiting()
         if self.dropped:
             log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
@@ -343,7 +338,7 @@ class Emitter:
             self.masked += masks_of(events[:count], masked[:count])
         for _ in range(count):
             queue.entries.popleft()
-        self._waiting -= count
+        self.waiting -= count
         self._waiting_bytes -= sum(sizes[:count])
         self._end_flushes()
 

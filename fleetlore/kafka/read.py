@@ -56,7 +56,7 @@ async def read_dead_letters(
 
 @asynccontextmanager
 async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncIterator[Any]:
-    """Yield a consumer without group membership and commits."""
+    """Yield a consumer that joins no group."""
     consumer = make_consumer(
         bootstrap,
         group=group,
@@ -155,7 +155,6 @@ async def records_of(
 
 
 async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_seconds: float) -> list[ConsumerRecord]:
-    """Return all records of the topics, in order within a partition."""
     names = list(topics)
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -168,7 +167,7 @@ async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_secon
 
 
 async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-    """Return the record at that offset, or None if there is none."""
+    """Return the record at that offset, if any."""
     tp = TopicPartition(topic, partition)
     if tp not in await partitions_of(consumer, topic):
         return None
@@ -178,7 +177,7 @@ async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> C
         return None
     consumer.seek(tp, offset)
     async for (record,) in read_until(consumer, ends, most=1):
-        # Compaction or a transaction may leave a gap here.
+        # Compaction or a transaction may leave a gap.
         return record if record.offset == offset else None
     return None
 
@@ -274,7 +273,7 @@ class Follower:
             await asyncio.sleep(next(delays))
 
     async def caught_up(self, timeout_seconds: float | None) -> bool:
-        """Wait until the current content is read. Return False on time-out."""
+        """Wait for the current content. Return False on time-out."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 ends: dict[TopicPartition, int] | None = None
@@ -291,7 +290,7 @@ class Follower:
     async def _present_ends(self, consumer: Any) -> dict[TopicPartition, int]:
         if isinstance(consumer, RelayConsumer):
             return await _ends(consumer)
-        # On the follower's connection Kafka answers only after the fetch that waits there.
+        # On the follower's connection Kafka first answers the waiting fetch.
         async with observer(self.bootstrap) as asking:
             return await end_offsets(asking, consumer.assignment())
 
@@ -373,7 +372,7 @@ class Follower:
                 # The client hides a lost connection. End offsets then fail, and show a replaced log.
                 idle_since = self.clock.monotonic()
                 ends = await _ends(consumer)
-                # Tansu returns the first offset of the last batch. The fetch's end is more exact.
+                # Tansu returns the first offset of the last batch.
                 known = {part: max(end, consumer.last_stable_offset(part) or 0) for part, end in ends.items()}
                 if self._is_shorter(known):
                     raise BrokerUnavailable("its log is shorter than before")

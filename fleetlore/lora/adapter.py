@@ -18,8 +18,8 @@ import numpy as np
 import orjson
 
 from fleetlore.errors import AdapterRefused, ConfigError
-from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from fleetlore.wire.stats import stable_hash
 
 __all__ = ["CONFIG", "WEIGHTS", "base_of", "check_lora", "config_of", "pack", "read_lora", "unpack"]
 

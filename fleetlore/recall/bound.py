@@ -104,7 +104,6 @@ class Bound:
             self._bytes -= backing.bytes
 
     def start_over(self) -> None:
-        """Reset `left_out`: the topics are read from their beginning."""
         self.left_out = 0
         self._tools_left_out.clear()
 

@@ -6,20 +6,73 @@ Everything is ranked already: a change costs the writer, not the reader.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from heapq import nlargest
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from fleetlore.recall.hints import Hints
-from fleetlore.stats import newcombe
-from fleetlore.wire.lore import Decision, MemoryItem, Pattern
+from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
+from fleetlore.wire.principals import principal_of
+from fleetlore.wire.stats import newcombe, stable_hash
 
-__all__ = ["LoreIndex", "is_recalled", "worth_showing"]
+__all__ = ["Hints", "LoreIndex", "Written", "is_recalled", "when_of", "worth_showing"]
+
+
+class Written(NamedTuple):
+    hint: Hint
+    decided: Decision
+
+
+def when_of(hint: Hint) -> str:
+    said = ["at the start"] if hint.start else []
+    said += [f"before a call with {', '.join(hint.before)}"] if hint.before else []
+    said += [f"after {hint.after}"] if hint.after else []
+    scope = {"tool": hint.tool, "place": hint.place, "task": hint.task}
+    return "; ".join([" or ".join(said), *(f"{name} {value}" for name, value in scope.items() if value)])
+
+
+class Hints:
+    """The newest decision about each hint.
+
+    Args:
+        distrusted: hashes of principals. Call `sort` after a change.
+
+    Attributes:
+        decisions: by the hint's id, also for revoked ones.
+        standing: hints of trusted authors, without revoked ones, by id.
+        replaced: ids of the memory items that they correct.
+    """
+
+    def __init__(self, distrusted: Collection[int]) -> None:
+        self._distrusted = distrusted
+        self.decisions: dict[str, Decision] = {}
+        self.standing: dict[str, Written] = {}
+        self.replaced: frozenset[str] = frozenset()
+        self._by_tool: dict[str, list[Written]] = {}
+
+    def put(self, decided: Decision) -> None:
+        self.decisions[decided.id] = decided
+        self.sort()
+
+    def sort(self) -> None:
+        standing, by_tool = dict[str, Written](), dict[str, list[Written]]()
+        for each in sorted(self.decisions.values(), key=lambda each: (-each.time, each.id)):
+            hint = each.hint
+            if hint is not None and not each.on and stable_hash(principal_of(hint.author)) not in self._distrusted:
+                standing[each.id] = written = Written(hint, each)
+                by_tool.setdefault(hint.tool, []).append(written)
+        self.standing, self._by_tool = standing, by_tool
+        self.replaced = frozenset(each.hint.replaces for each in standing.values() if each.hint.replaces)
+
+    def of_tools(self, tools: Collection[str]) -> Iterator[Written]:
+        """Yield hints about these tools, the newest of each first, then those about any tool."""
+        for tool in (*dict.fromkeys(tools), ""):
+            yield from self._by_tool.get(tool, ())
+
 
 _Entry = TypeVar("_Entry", bound=Pattern | MemoryItem)
 _Derived = TypeVar("_Derived")
 
-# More than an agent is shown, because its own are left out.
+# More than is shown: an agent's own are left out.
 KEPT = 8
 MAX_DERIVED = 4096
 # From so many ended sessions on, a pattern is shown only if they fail more often than others.
@@ -66,14 +119,9 @@ def _by_standing(item: MemoryItem) -> tuple[float, int, int, str]:
 
 
 _Role = Literal[
-    "failures of call",
-    "transient of call",
-    "transient of tool",
-    "recoveries",
-    "recoveries of tool",
-    "changes",
+    "failures of call", "transient of call", "transient of tool", "recoveries", "recoveries of tool", "changes",
     "strategies",
-]
+]  # fmt: skip
 _Key = tuple[_Role, str]
 _RANKS: dict[_Role, Callable[[Any], Any]] = {
     "failures of call": _by_failures,
@@ -125,18 +173,15 @@ class LoreIndex:
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._groups: dict[_Key, _Ranked[Any]] = {}
 
-    def health(self, id: str) -> Pattern | None:
-        return self.patterns.get(id)
-
     def failures_of_call(self, call: str) -> tuple[Pattern, ...]:
-        """Lasting exact patterns that this kind of call met, the most frequent first."""
+        """Return lasting exact patterns, the most frequent first."""
         return self._best("failures of call", call)
 
     def transient_of_call(self, call: str) -> tuple[Pattern, ...]:
         return self._best("transient of call", call)
 
     def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
-        """Transient class-level patterns of this tool, the latest first."""
+        """Return transient class-level patterns, the latest first."""
         return self._best("transient of tool", tool)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
@@ -185,26 +230,20 @@ class LoreIndex:
         self._derived.clear()
         old = self.items.get(item.id)
         if old is not None and _place(old) != _place(item):
-            self.forget_item(item.id)
-            old = None
+            self.forget(item.id)
         self.items[item.id] = item
         for group in self._groups_of(item):
             group.put(item)
 
-    def forget_pattern(self, id: str) -> None:
+    def forget(self, id: str) -> None:
         self._hidden.pop(id, None)
-        pattern = self.patterns.pop(id, None)
+        pattern, item = self.patterns.pop(id, None), self.items.pop(id, None)
         if pattern is not None:
             self._changes[pattern.tool] += 1
-            for group in self._groups_of(pattern):
-                group.drop(id)
-
-    def forget_item(self, id: str) -> None:
-        self._hidden.pop(id, None)
-        self._derived.clear()
-        item = self.items.pop(id, None)
         if item is not None:
-            for group in self._groups_of(item):
+            self._derived.clear()
+        for entry in (pattern, item):
+            for group in self._groups_of(entry) if entry is not None else ():
                 group.drop(id)
 
     def revoke(self, id: str) -> None:
@@ -244,7 +283,7 @@ class LoreIndex:
         return found if isinstance(found, MemoryItem) else None
 
     def distrust(self, agent: int) -> None:
-        """Hide the words of an agent (hash of its name), and patterns that only distrusted agents met."""
+        """Hide the words of an agent (hash of its name), and patterns of distrusted agents alone."""
         self._distrusted.add(agent)
         self.hints.sort()
         known: list[Pattern | MemoryItem] = [*self.patterns.values(), *self.items.values()]
@@ -270,18 +309,16 @@ class LoreIndex:
         return bool(entry.seen_by) and self._distrusted.issuperset(entry.seen_by)
 
     def retain(self, ids: Container[str] = ()) -> None:
-        """Drop all patterns and items except `ids`. Decisions stay."""
+        """Drop all patterns and items except `ids`."""
         for id in (*self.patterns, *self.items, *self._hidden):
             if id not in ids:
-                self.forget_pattern(id)
-                self.forget_item(id)
+                self.forget(id)
 
     def _hide(self, entry: Pattern | MemoryItem) -> bool:
         if not self.hides(entry):
             self._hidden.pop(entry.id, None)
             return False
-        forget = self.forget_item if isinstance(entry, MemoryItem) else self.forget_pattern
-        forget(entry.id)
+        self.forget(entry.id)
         self._hidden[entry.id] = entry
         return True
 

@@ -26,16 +26,15 @@ from fleetlore.kafka.client import STOP_SECONDS
 from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.recall.bound import Bound, backing_of_item, backing_of_pattern
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 
 __all__ = ["LoreReplica"]
 
 log = logging.getLogger(__name__)
-# Records decoded between two turns of the event loop: 5 ms.
-_BATCH = 100
+_BATCH = 100  # records, 5 ms
 
 # Agents of one process share decoded records, as many as a late agent may be behind.
 _DECODED = 1024
@@ -116,7 +115,6 @@ class LoreReplica:
         return self._bound.left_out if self._bound is not None else 0
 
     def uses(self, tool: str) -> None:
-        """Prefer lore of this tool."""
         if self._bound is not None and self._bound.prefer(tool):
             self._wants_more = True
 
@@ -229,8 +227,7 @@ class LoreReplica:
         for gone in bound.take(id, backing):
             self._gathered.pop(gone, None)
             if not gathers:  # older lore stays until better one is shown
-                self.index.forget_pattern(gone)
-                self.index.forget_item(gone)
+                self.index.forget(gone)
         if id in bound and not gathers:
             self._apply(topic_name, key, value)
         elif id in bound:
@@ -281,14 +278,13 @@ class LoreReplica:
                 self._bound.forget_all()
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
-        index, is_pattern = self.index, topic_name == self.topics[0]
+        index = self.index
         try:
             if topic_name == self.topics[2]:
                 self._obey(key, value)
             elif value is None:
-                forget = index.forget_pattern if is_pattern else index.forget_item
-                forget((key or b"").decode())
-            elif is_pattern:
+                index.forget((key or b"").decode())
+            elif topic_name == self.topics[0]:
                 index.put_pattern(_pattern(value))
             else:
                 index.put_item(_item(value))

@@ -90,7 +90,7 @@ class TextIndex:
         return idf * idf
 
 
-# A gRPC server closes an idle connection that pings more often than every 5 minutes; pymilvus pings every 10 s.
+# A gRPC server closes an idle connection that pings within 5 minutes; pymilvus pings every 10 s.
 _GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_without_calls": 0}
 
 
@@ -131,7 +131,7 @@ MADE_BY = "fleetlore.made_by"
 SEARCH_SECONDS = 5.0
 CANDIDATES = 50
 _MAX_QUERY = 2_000
-# Queries omit words in a tenth of so many texts while enough others remain: Milvus Lite reads all texts with them.
+# Queries omit words in a tenth of so many texts: Milvus Lite reads all texts with them.
 SAMPLED_TEXTS = 1_000
 _COMMON_SHARE = 0.1
 LEAST_WORDS = 4
@@ -164,7 +164,7 @@ class LoreSearch:
         self._folder = None if data is None else StackFolder(Path(data))
         self._uri, self._token = settings.milvus, settings.milvus_token
         self._tenant = tenant
-        # pymilvus blocks, and a store that hangs must not block other threads.
+        # pymilvus blocks.
         self._thread = ThreadPoolExecutor(1, "fleetlore-search")
         self._client: MilvusClient | None = None
         # The encoder of its vectors, by collection.
@@ -185,7 +185,6 @@ class LoreSearch:
             index = TextIndex()
             for _, item in items:
                 index.put(item.id, item.text)
-            # Only these items weigh the words.
             alike = dict(index.like(text[:_MAX_QUERY], _LEAST_LIKENESS, max(1, len(items))))
             best = max(alike.values(), default=1.0)
             found = [
@@ -211,8 +210,7 @@ class LoreSearch:
         """Return failure patterns that share words with a text, with scores, best first."""
         condition = f"level == {quoted(level)}" + ("" if tool is None else f" and tool == {quoted(tool)}")
         matches = await self._within(
-            timeout_seconds,
-            lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds),
+            timeout_seconds, lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds)
         )
         found = [(match.score, Pattern.from_json(match.body)) for match in matches]
         return sorted(

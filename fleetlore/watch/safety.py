@@ -1,6 +1,8 @@
-"""Warn of a call that would destroy or leak something: a rule to read first. The call is never blocked.
+"""Say whether a call could do harm, and warn of a call that would destroy or leak something. It is never blocked.
 
-Rules look at one argument at a time, as shell, SQL or Python. They are not learned, so nobody can silence one.
+Rules look at one argument at a time, as shell, SQL or Python. They are not learned, so no agent can silence one. A word
+of a call that could do harm waits for three principals. The call is judged as it was made, since a mask may hide the
+danger, and by verb and object together: to pay another is to pay.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from itertools import islice
 from typing import Literal, NamedTuple, get_args
 
 from fleetlore.advice.gate import Tip
-from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.fingerprint.fingerprint import arguments_text, parsed
 from fleetlore.redact.redact import redact
 from fleetlore.watch.shell_parser import MAX_TEXT, Command, commands
+from fleetlore.words import parts_of
 
-__all__ = ["cautions", "dangers"]
+__all__ = ["cautions", "dangers", "is_harmful"]
 
 _HOME = r"(?:~|\$HOME|\$\{HOME\})"
 _SYSTEM = r"/(?:bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|srv|sys|usr|var|Users|System|Library|Windows)"
@@ -39,6 +42,7 @@ _FETCHES = frozenset({"curl", "wget", "fetch", "aria2c"})
 _INTERPRETERS = frozenset(
     ["sh", "bash", "zsh", "dash", "ksh", "python", "python3", "perl", "ruby", "node", "php", "source", "."]
 )
+_CONTROLS_ALL = "terraform tofu pulumi kubectl oc docker podman aws redis-cli dropdb".split()  # noqa: SIM905
 _DOWN = frozenset({"shutdown", "reboot", "halt", "poweroff"})
 _SQL_CLIENTS = frozenset({"mysql", "mariadb", "psql", "sqlite3", "sqlcmd", "clickhouse-client", "duckdb"})
 _FORK_BOMB = re.compile(r"(?<!\w)(\w{1,64}|:)\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1")
@@ -103,25 +107,23 @@ RULES = {
 
 _MAX_STATEMENTS = 256
 _SQL_NOISE = re.compile(r"'(?:[^'\\]|\\.|'')*+'|--[^\n]*|#[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/", re.DOTALL)
-_SQL = (
-    ("sql-drop", re.compile(r"\s*DROP\s+(?:TABLE|DATABASE|SCHEMA)\b", re.I)),
-    ("sql-truncate", re.compile(r"\s*TRUNCATE\s+(?:TABLE\s+)?[\w`\"\[.]", re.I)),
-    (
-        "sql-delete-all",
-        re.compile(r"\s*DELETE\s+FROM\s+[\w`\".\[\]]+\s*(?:WHERE\s+(?:1(?:\s*=\s*1)?|TRUE)\s*)?\Z", re.I),
-    ),
-    (
-        "sql-update-all",
-        re.compile(r"\s*UPDATE\s+[\w`\".\[\]]+\s+SET\b(?!.*\bWHERE\b(?!\s+(?:1(?:\s*=\s*1)?|TRUE)\s*\Z))", re.I | re.S),
-    ),
-    ("sql-drop-column", re.compile(r"\s*ALTER\s+TABLE\b.*\bDROP\s+COLUMN\b", re.I | re.S)),
-    ("sql-grant-all", re.compile(r"\s*GRANT\s+ALL\b", re.I)),
-)
+_ALWAYS = r"\s+(?:1(?:\s*=\s*1)?|TRUE)\s*"
+_SQL = {
+    name: re.compile(rf"\s*{pattern}", re.I | re.S)
+    for name, pattern in (
+        ("sql-drop", r"DROP\s+(?:TABLE|DATABASE|SCHEMA)\b"),
+        ("sql-truncate", r"TRUNCATE\s+(?:TABLE\s+)?[\w`\"\[.]"),
+        ("sql-delete-all", rf"DELETE\s+FROM\s+[\w`\".\[\]]+\s*(?:WHERE{_ALWAYS})?\Z"),
+        ("sql-update-all", rf"UPDATE\s+[\w`\".\[\]]+\s+SET\b(?!.*\bWHERE\b(?!{_ALWAYS}\Z))"),
+        ("sql-drop-column", r"ALTER\s+TABLE\b.*\bDROP\s+COLUMN\b"),
+        ("sql-grant-all", r"GRANT\s+ALL\b"),
+    )
+}
 
 
 def _sql_dangers(text: str) -> set[str]:
     statements = _SQL_NOISE.sub("''", text).split(";", _MAX_STATEMENTS)
-    return {name for statement in statements for name, pattern in _SQL if pattern.match(statement)}
+    return {name for statement in statements for name, pattern in _SQL.items() if pattern.match(statement)}
 
 
 def _shell_dangers(command: Command) -> set[str]:
@@ -140,12 +142,10 @@ def _shell_dangers(command: Command) -> set[str]:
 
 def _has_script(command: Command) -> bool:
     """`python script.py` reads what is piped to it as data."""
-    return (
-        command.program in _INTERPRETERS
-        and any(word != "-" for word in command.operands())
-        and "-s" not in command.flags()
-        and ("$(" not in " ".join(command.words) and "`" not in " ".join(command.words))
-    )
+    if command.program not in _INTERPRETERS or "-s" in command.flags():
+        return False
+    substitutes = any("$(" in word or "`" in word for word in command.words)
+    return not substitutes and any(word != "-" for word in command.operands())
 
 
 def _recursive(command: Command) -> bool:
@@ -164,56 +164,57 @@ def _is_root(word: str) -> bool:
     return bool(word) and _ROOT.match(word) is not None and not _HERE.match(word)
 
 
+# A test limits the files.
+_FIND_TESTS = ("-name", "-iname", "-path", "-mtime", "-size", "-newer", "-regex", "-empty")
+
+
 def _find_deletes(command: Command) -> bool:
-    deletes = "-delete" in command.words or ("-exec" in command.words and "rm" in command.words)
-    # A test limits the files.
-    tested = any(
-        word in command.words for word in ("-name", "-iname", "-path", "-mtime", "-size", "-newer", "-regex", "-empty")
-    )
-    return deletes and not tested and any(_is_root(word) for word in command.words[1:2])
+    words = set(command.words)
+    deletes = "-delete" in words or {"-exec", "rm"} <= words
+    return deletes and words.isdisjoint(_FIND_TESTS) and any(map(_is_root, command.words[1:2]))
 
 
 def _git_forces(command: Command) -> bool:
-    rest = command.operands()
-    if rest[:1] != ["push"]:
-        return False
-    return bool({"-f", "--force", "--mirror"} & command.flags()) or any(word.startswith("+") for word in rest[1:])
+    verb, *rest = command.operands() or [""]
+    forced = bool({"-f", "--force", "--mirror"} & command.flags()) or any(word.startswith("+") for word in rest)
+    return verb == "push" and forced
 
 
 def _git_discards(command: Command) -> bool:
-    rest, flags = command.operands(), command.flags()
-    verb = rest[0] if rest else ""
-    return (
-        (verb == "reset" and "--hard" in flags)
-        or (verb == "clean" and bool({"-f", "--force"} & flags) and not {"-n", "--dry-run"} & flags)
-        or (verb in ("checkout", "restore") and "." in rest[1:] and "--staged" not in flags)
-        or (verb == "stash" and rest[1:2] in (["drop"], ["clear"]))
-    )
+    (verb, *rest), flags = command.operands() or [""], command.flags()
+    match verb:
+        case "reset":
+            return "--hard" in flags
+        case "clean":
+            return bool({"-f", "--force"} & flags) and not {"-n", "--dry-run"} & flags
+        case "checkout" | "restore":
+            return "." in rest and "--staged" not in flags
+    return verb == "stash" and rest[:1] in (["drop"], ["clear"])
 
 
 def _destroys(command: Command) -> bool:
-    words, flags = command.words[1:], command.flags()
-    first = [word for word in command.operands()[:2]]
+    words, flags, first = command.words[1:], command.flags(), command.operands()[:2]
     match command.program:
         case "terraform" | "tofu" | "pulumi":
             return "destroy" in words or "-destroy" in words
         case "kubectl" | "oc":
-            return "delete" in first and (
-                "--all" in flags or bool({"ns", "namespace", "namespaces", "pv", "pvc"} & set(words))
-            )
+            whole = {"ns", "namespace", "namespaces", "pv", "pvc"} & set(words)
+            return "delete" in first and ("--all" in flags or bool(whole))
         case "docker" | "podman":
-            pruned = words[:2] == ("system", "prune") and bool({"-a", "--all", "--volumes"} & flags)
-            return (
-                pruned
-                or words[:2] in (("volume", "prune"), ("volume", "rm"))
-                or ("down" in words and bool({"-v", "--volumes"} & flags))
-            )
+            if words[:2] == ("system", "prune"):
+                return bool({"-a", "--all", "--volumes"} & flags)
+            gone = words[:2] in (("volume", "prune"), ("volume", "rm"))
+            return gone or ("down" in words and bool({"-v", "--volumes"} & flags))
         case "aws":
             emptied = words[:2] == ("s3", "rm") and "--recursive" in flags
             return emptied or (words[:2] == ("s3", "rb") and "--force" in flags)
         case "redis-cli":
             return any(word.lower() in ("flushall", "flushdb") for word in words)
     return command.program == "dropdb"
+
+
+def _prints_secret(command: Command) -> bool:
+    return not command.into and any(_SECRET_NAME.search(word) for word in command.words[1:])
 
 
 def _kills_all(command: Command) -> bool:
@@ -227,14 +228,7 @@ _SHELL: dict[str, tuple[tuple[str, Callable[[Command], bool]], ...]] = {
         ("rm-variable", _removes(_VARIABLE_ROOT)),
     ),
     "find": (("rm-root", _find_deletes),),
-    "dd": (
-        (
-            "disk-overwrite",
-            lambda command: any(_DEVICE.match(word) for word in command.words if word.startswith("of=")),
-        ),
-    ),
-    "wipefs": (("disk-overwrite", _any(_DEVICE)),),
-    "shred": (("disk-overwrite", _any(_DEVICE)),),
+    **dict.fromkeys(("dd", "wipefs", "shred"), (("disk-overwrite", _any(_DEVICE)),)),
     "git": (("git-force-push", _git_forces), ("git-discard", _git_discards)),
     "chmod": (("chmod-open", _any(_OPEN)),),
     "chown": (("chown-root", lambda command: _recursive(command) and any(map(_is_root, command.operands()[1:]))),),
@@ -247,22 +241,12 @@ _SHELL: dict[str, tuple[tuple[str, Callable[[Command], bool]], ...]] = {
         ("print-environment", lambda command: not command.operands()),
         ("print-secret", lambda command: any(_SECRET_NAME.match(f"${word}") for word in command.operands())),
     ),
-    "echo": (
-        (
-            "print-secret",
-            lambda command: any(_SECRET_NAME.search(word) for word in command.words[1:]) and not command.into,
-        ),
-    ),
+    **dict.fromkeys(("echo", "printf"), (("print-secret", _prints_secret),)),
     "init": (("machine-down", lambda command: command.words[1:2] in (("0",), ("6",))),),
     "systemctl": (("machine-down", lambda command: bool(_DOWN & set(command.words[1:]))),),
-    **{program: (("machine-down", lambda command: True),) for program in _DOWN},
-    **{
-        program: (("infrastructure-destroy", _destroys),)
-        for program in "terraform tofu pulumi kubectl oc docker podman aws redis-cli dropdb".split()  # noqa: SIM905
-    },
+    **dict.fromkeys(_DOWN, (("machine-down", lambda command: True),)),
+    **dict.fromkeys(_CONTROLS_ALL, (("infrastructure-destroy", _destroys),)),
 }
-_SHELL["printf"] = _SHELL["echo"]
-
 
 Kind = Literal["shell", "sql", "python"]
 
@@ -334,19 +318,11 @@ def _kind(name: str) -> Kind | None:
 @lru_cache(maxsize=2048)
 def _dangers_in(kind: Kind, text: str) -> frozenset[str]:
     folded = text.lower()
-    if kind != "shell" and not _has_any(folded, _FIRST_LOOK[kind]):
+    if kind != "shell" and not any(map(folded.__contains__, _FIRST_LOOK[kind])):
         return frozenset()
-    if not _has_any(folded, _TRIGGERS) and not ("rm" in folded and _REMOVES.search(folded)):
+    if not any(map(folded.__contains__, _TRIGGERS)) and not ("rm" in folded and _REMOVES.search(folded)):
         return frozenset()
-    if kind == "sql":
-        return frozenset(_sql_dangers(text))
-    if kind == "shell":
-        return frozenset(_of_shell(text))
-    return frozenset(_of_python(text))
-
-
-def _has_any(text: str, words: tuple[str, ...]) -> bool:
-    return any(map(text.__contains__, words))
+    return frozenset({"sql": _sql_dangers, "shell": _of_shell, "python": _of_python}[kind](text))
 
 
 def _of_shell(text: str) -> set[str]:
@@ -379,3 +355,44 @@ def _caution(name: str) -> Tip:
     text = f"{rule.instead} {rule.principle} This call is dangerous ({rule.severity}, {name})."
     id = f"safety:{name}"
     return Tip(id, "safety", (text,), key=id, tried=False, text=text)
+
+
+_WORD = re.compile(r"[A-Za-z][\w-]*")
+# To grant, drop a protection, delete, stop, pay, leak, fetch code, and run.
+_IN_NAMES = frozenset(
+    """
+    grant revoke authorize authorise permit policy admin role owner disable bypass override delete drop destroy purge
+    remove wipe erase truncate kill stop pay payment transfer refund charge buy purchase send upload install download
+    invoke exec eval sudo
+    """.split()  # noqa: SIM905
+)
+_IN_ARGUMENTS = frozenset(
+    """
+    grant revoke sudo su doas privileged chmod chown setfacl usermod useradd adduser passwd visudo authorized_keys
+    id_rsa clusterrolebinding secret setenforce ufw iptables delete drop truncate rm rmdir shred kill pkill killall
+    shutdown reboot cron crontab systemctl launchctl ssh scp sftp rsync nc ncat netcat telnet install npx uvx curl wget
+    iwr irm iex clone docker podman kubectl helm aws gcloud az apt yum dnf apk brew hookspath index-url registry eval
+    base64 powershell pwsh
+    """.split()  # noqa: SIM905
+)
+# Matches `no-auth-checks` and `skip_tls_verify`.
+_UNGUARDED = re.compile(
+    r"(?:.*[_-])?(?:(?:no|non|skip|disabled?|without|ignore|bypass|allow)[_-]?(?:auth|verif|check(?!out)|ssl|tls|secur"
+    r"|safe|sandbox|polic|permission|validat|encrypt|signature|guard).*|insecure|unsafe|unrestricted|superuser)"
+)
+_CODE = re.compile(r"://|\$\(|<\(|os\.system|subprocess|fromhex")
+
+
+@lru_cache(maxsize=8192)
+def is_harmful(tool: str, arguments: str) -> bool:
+    """Whether a call grants, deletes, stops, pays, leaks, installs, fetches or runs something, names an address, skips
+    a protection, or breaks a safety rule.
+    """
+    words = _WORD.findall(arguments.casefold())
+    return (
+        not _IN_NAMES.isdisjoint(parts_of(tool))
+        or not _IN_ARGUMENTS.isdisjoint(words)
+        or any(word.startswith("apt-") or _UNGUARDED.fullmatch(word) for word in words)
+        or _CODE.search(arguments) is not None
+        or bool(dangers(tool, parsed(arguments)))
+    )

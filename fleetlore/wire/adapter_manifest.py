@@ -85,7 +85,7 @@ class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANG
         targets: names of the modules that it changes, sorted.
         tensors: shape of each tensor by its name.
         gate_sha256: hash of the report that said that it may be published.
-        learned_from: hashes (`fleetlore.stats.stable_hash`) of the sessions of its dataset, sorted: base64 of
+        learned_from: hashes (`fleetlore.wire.stats.stable_hash`) of the sessions of its dataset, sorted: base64 of
             little-endian 64-bit integers; empty where nobody stated them.
     """
 

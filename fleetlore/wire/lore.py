@@ -108,7 +108,7 @@ class MemoryItem:
             failed, value that worked.
         was, now: the parts of a changed call that are gone, and that came, as the title shows them. An argument is
             `name=value`.
-        danger: a call of it could do harm (`fleetlore.watch.harm`).
+        danger: a call of it could do harm (`fleetlore.watch.safety`).
         support: sessions that back it with these very words.
         agents, goals: those of these sessions.
         delayed: agents that did not get there by their next call.

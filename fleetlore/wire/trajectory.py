@@ -46,7 +46,7 @@ CUT = "…"
 # Larger numbers would not fit a JSON integer in the store.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Sequence = Annotated[int, Meta(ge=0, le=2**20)]  # of an event: `fleetlore.wire.events.MAX_SEQUENCE`
-Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.stats.stable_hash`
+Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.wire.stats.stable_hash`
 # Seconds since the Unix epoch, up to the year 9999.
 Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800.0)]
 

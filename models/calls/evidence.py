@@ -17,8 +17,8 @@ from fleetlore.advice.changes import parts_of
 from fleetlore.calls.context import KnownObjects, Mark
 from fleetlore.calls.document import Need, OldValue, old_value_key
 from fleetlore.fingerprint.fingerprint import object_of
-from fleetlore.stats import stable_hash, wilson
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.stats import stable_hash, wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 
 __all__ = ["Evidence", "Fact", "Facts", "Fleet", "NeedRecords", "OldValues", "Who"]

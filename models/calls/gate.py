@@ -17,8 +17,8 @@ from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.document import Threshold
 from fleetlore.calls.model import CallModel
-from fleetlore.stats import newcombe, wilson
 from fleetlore.wire.adapter_manifest import State
+from fleetlore.wire.stats import newcombe, wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.cases import said_by
 

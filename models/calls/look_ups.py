@@ -17,7 +17,7 @@ from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.document import LookUp, Place
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
-from fleetlore.stats import wilson
+from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
 from models.cases import worked_after

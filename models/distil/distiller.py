@@ -22,7 +22,7 @@ from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.fingerprint.fingerprint import arguments_text, object_of, parsed, strategy_id
 from fleetlore.fingerprint.names import kind_of, missing_name
-from fleetlore.watch.harm import is_harmful
+from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fleetlore.watch.harm import is_harmful
+from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import PART, WORD
 from models.cases import VERSION, Calls, error_text, is_shown_to_work, item_id, known_of, line, named_by, said

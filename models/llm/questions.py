@@ -24,8 +24,8 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from fleetlore.config import Settings
 from fleetlore.fingerprint.literals import masked_text
-from fleetlore.stats import drawn
-from fleetlore.watch.harm import is_harmful
+from fleetlore.watch.safety import is_harmful
+from fleetlore.wire.stats import drawn
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.cases import error_text, is_shown_to_work, known_of, line, said, telling, worked_after
 from models.judge import Opinion

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from msgspec import Meta
 
-from fleetlore.stats import HASHES, stable_hash
+from fleetlore.wire.stats import HASHES, stable_hash
 
 __all__ = ["AgentHash", "FirstSeen", "LatestSample", "SessionCounts"]
 

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from fleetlore.config import DEFAULT_TENANT
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, pattern_id
-from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.stats import cached_hash
 from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory
 from fleetlore.words import PLAIN_WORD, words
 from models.memory.bottom_k import AgentHash

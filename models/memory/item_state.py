@@ -18,8 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
-from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.stats import cached_hash
 from fleetlore.wire.trajectory import encode
 from models.memory.bottom_k import FirstSeen, LatestSample
 from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side, votes, way, weigh

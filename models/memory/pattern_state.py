@@ -13,8 +13,8 @@ from msgspec import Meta
 from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
-from fleetlore.stats import wilson
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
+from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
 from models.memory.pattern_parts import Timeline, Wordings, Words

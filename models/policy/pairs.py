@@ -20,7 +20,7 @@ from fleetlore.advice.provenance import MARK
 from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.fingerprint.normal_form import template
 from fleetlore.redact.named_values import REDACTED
-from fleetlore.watch.harm import is_harmful
+from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.cases import is_shown_to_work, tells, worked_after

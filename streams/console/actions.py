@@ -16,7 +16,7 @@ from starlette.routing import Route
 from fleetlore.advice.decide import MAX_TEXT, Draft, Judgment, Reviews, draft_of, judged, proposed, words_of, write
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, FleetloreError
-from fleetlore.recall.hints import when_of
+from fleetlore.recall.index import when_of
 from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from fleetlore.wire.lore import MAX_WHY, Decision, DecisionKind, MemoryItem

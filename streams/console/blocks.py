@@ -11,8 +11,8 @@ from urllib.parse import quote
 from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
-from fleetlore.stats import Window, is_estimated, tools_of, trend, wilson
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
+from fleetlore.wire.stats import Window, is_estimated, tools_of, trend, wilson
 from fleetlore.words import count
 from streams.console.sources import Snapshot
 

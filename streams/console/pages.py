@@ -25,8 +25,8 @@ from starlette.staticfiles import StaticFiles
 from fleetlore.adapters.listing import Listed
 from fleetlore.cli.shared import moment, safe, safe_lines
 from fleetlore.errors import FleetloreError
-from fleetlore.stats import Window, failed_of, figure, health, tools_of
 from fleetlore.wire.lore import MAX_WHY, PATTERN_LEVELS, Decision
+from fleetlore.wire.stats import Window, failed_of, figure, health, tools_of
 from fleetlore.words import count
 from models.uplift import Uplift, uplift
 from streams.console import blocks

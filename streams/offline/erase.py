@@ -15,10 +15,10 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StackError
 from fleetlore.lora.adapter import unpack
-from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
 from fleetlore.wire.lore import DECISIONS, HISTORY
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics

@@ -14,9 +14,9 @@ from aiokafka import ConsumerRecord
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
-from fleetlore.stats import stable_hash, user_hash
 from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming
 from fleetlore.wire.principals import principal_of, review_key, session_key
+from fleetlore.wire.stats import stable_hash, user_hash
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge import SessionState
 from streams.stage.base import Effects, ListedStore, Record

@@ -33,13 +33,12 @@ from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.files import write_whole
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
 from fleetlore.kafka.read import read_to_end
-from fleetlore.recall.hints import when_of
-from fleetlore.recall.index import LoreIndex, is_recalled
+from fleetlore.recall.index import LoreIndex, is_recalled, when_of
 from fleetlore.recall.search import row_id
-from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision, Pattern
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.cases import VERSION as ITEMS

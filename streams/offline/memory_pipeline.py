@@ -208,7 +208,7 @@ class MemoryPipeline:
             elif collection == "items" and body:
                 index.put_item(MemoryItem.from_json(body))
             elif collection == "items":
-                index.forget_item(id.partition("/")[2])
+                index.forget(id.partition("/")[2])
         self.store.written.clear()
         return closed
 

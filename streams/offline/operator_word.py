@@ -19,9 +19,9 @@ from aiokafka import TopicPartition
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import POLL_MS, end_offsets, observer, partitions_of, read_to_end, records_of
-from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState

@@ -16,10 +16,10 @@ from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
 from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.limits import refused
-from fleetlore.stats import cached_hash, stable_hash
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import principal_of, session_key
+from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import JsonStruct
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from fleetlore.clock import Clock
 from fleetlore.recall.search import row_id
-from fleetlore.stats import worsened
 from fleetlore.wire.lore import PATTERN_LEVELS
+from fleetlore.wire.stats import worsened
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Period
 from models.memory.pattern_state import Observation, PatternState

@@ -21,8 +21,8 @@ from msgspec.structs import asdict
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.recall.search import row_id
-from fleetlore.stats import stable_hash
 from fleetlore.wire.principals import review_key, session_key
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
 from models.distil.distiller import distil

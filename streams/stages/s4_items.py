@@ -9,8 +9,8 @@ from typing import Any
 from fleetlore.clock import Clock
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.recall.search import row_id
-from fleetlore.stats import cached_hash
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.stats import cached_hash
 from models.memory.candidate import Candidate, Shown, is_junk, is_unconfirmed
 from models.memory.item_state import ItemState
 from sinks.metrics import Metrics

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fleetlore.fingerprint.fingerprint import VERSION, pattern_id
-from fleetlore.stats import withheld
 from fleetlore.wire import events
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, RECORD_REFUSED, ROW_REFUSED, UNREADABLE
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.lore import Level, MemoryItem, Pattern
+from fleetlore.wire.stats import withheld
 from streams.runtime.bad_records import NOT_LOST
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import read_events

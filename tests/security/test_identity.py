@@ -6,9 +6,9 @@ from itertools import permutations
 import orjson
 
 from benchmarks.cloudevents import encode_record
-from fleetlore.stats import stable_hash
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from streams.offline.erase_search import Wanted
 from streams.stage.operators import Erased
 from tests.rows import for_each

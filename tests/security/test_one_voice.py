@@ -7,7 +7,7 @@ can read. The promise is tested too: one agent's failure reaches all in words th
 from random import Random
 
 from fleetlore.fingerprint.fingerprint import strategy_id
-from fleetlore.stats import stable_hash
+from fleetlore.wire.stats import stable_hash
 from tests.build import memory_item
 from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks

@@ -5,8 +5,8 @@ The tests check the items on their topic, before any filter of an agent.
 
 from typing import Any
 
-from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.stats import stable_hash
 from streams.offline.memory_pipeline import MemoryPipeline
 from tests.rows import for_each
 

@@ -2,7 +2,7 @@
 
 from benchmarks.security.poisoned_text import LIARS, MISTAKES, VOLUME, poisoned
 from fleetlore.advice.gate import PROVEN
-from fleetlore.watch.harm import is_harmful
+from fleetlore.watch.safety import is_harmful
 from tests.rows import for_each
 
 

@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.recall.search import row_id
-from fleetlore.stats import stable_hash
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from models.memory.item_state import SAMPLED_SESSIONS
 from streams.offline.operator_word import States, contributed, requests, states_that

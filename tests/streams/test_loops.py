@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.stats import health
 from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.stats import health
 from tests.streams.log_pipeline import LogPipeline
 
 MakePipeline = Callable[..., LogPipeline]

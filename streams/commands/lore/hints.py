@@ -21,8 +21,7 @@ from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
 
 if TYPE_CHECKING:
     from fleetlore.advice.decide import Judgment, Reviews
-    from fleetlore.recall.hints import Written
-    from fleetlore.recall.index import LoreIndex
+    from fleetlore.recall.index import LoreIndex, Written
 
 __all__ = ["By", "Why", "author", "register", "whole"]
 
@@ -244,7 +243,7 @@ def _whole(index: LoreIndex, beginning: str) -> str:
 
 
 def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
-    from fleetlore.recall.hints import Written
+    from fleetlore.recall.index import Written
 
     id = _whole(index, beginning)
     decided = index.hints.decisions.get(id)
@@ -257,7 +256,7 @@ def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
 
 def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dict[str, Any]:
     from fleetlore.advice.decide import words_of
-    from fleetlore.recall.hints import when_of
+    from fleetlore.recall.index import when_of
 
     asks = reviews.reason(about)
     if isinstance(about, MemoryItem):

@@ -9,10 +9,10 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import Failure, argument_shape
 from fleetlore.fingerprint.frames import excerpt
 from fleetlore.fingerprint.loops import LoopDetector, LoopPattern, key_of, mark_of
-from fleetlore.stats import cached_hash, stable_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.decode import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of, session_key
+from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
 from models.memory.pattern_state import Observation, Subject, SubjectCounts
 from streams.stage.base import DeadLetter

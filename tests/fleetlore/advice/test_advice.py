@@ -15,8 +15,8 @@ from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats import withheld
 from fleetlore.wire.lore import Pattern
+from fleetlore.wire.stats import withheld
 from tests.build import failed_call, memory_item, situation
 from tests.rows import for_each
 
@@ -62,7 +62,7 @@ def texts(advice: Advice) -> list[str]:
 def test_an_empty_memory_says_nothing() -> None:
     advice = ask(LoreIndex())
     assert not advice and not advice.sure
-    assert (advice.text, advice.ids, advice.risk, advice.health) == ("", (), None, None)
+    assert (advice.text, advice.ids, advice.risk) == ("", (), None)
 
 
 def test_one_failure_anywhere_warns_everyone_in_words_of_their_own() -> None:
@@ -172,7 +172,6 @@ def test_nothing_is_shown_twice() -> None:
     index = LoreIndex()
     known(index, failures=8, calls=9)
     first = ask(index)
-    assert first.health is not None and first.health.calls == 9
     assert not ask(index, shown={tip.key for tip in first.tips})
 
 

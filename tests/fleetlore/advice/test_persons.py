@@ -12,8 +12,8 @@ from fleetlore.advice.decide import Draft, Reviews, draft_of, judged, proposed, 
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.recall.index import LoreIndex
-from fleetlore.stats import stable_hash, withheld
 from fleetlore.wire.lore import Decision, Pattern
+from fleetlore.wire.stats import stable_hash, withheld
 from tests.build import failed_call, memory_item, situation
 from tests.rows import for_each
 
@@ -98,7 +98,7 @@ def test_a_correction_replaces_an_item_that_mining_publishes_again() -> None:
         assert "oid" not in advise(index, situation(failed=FAILED, now=NOW)).text
         index.put_item(item(support=99))  # a replay, a backfill, a new session
     assert correction == write(index, draft, by="ann", now=NOW), "one correction an item"
-    index.forget_item("item1")
+    index.forget("item1")
     assert shown(before(index)) == SAID, "it does not need the item"
     index.put_item(item())
     index.put_hint(judged(index, "reject", correction.id, by="ann", why="wrong", now=NOW))

@@ -12,8 +12,8 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
 from fleetlore.recall.encoder import shared_encoder
-from fleetlore.stats import health
 from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.stats import health
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore

@@ -40,7 +40,6 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     assert [each.id for each in index.transient_of_tool("sql")] == ["wc"]
     assert [each.id for each in index.recoveries("class-1")] == ["r"]
     assert [each.id for each in index.strategies("s")] == ["s"]
-    assert index.health("call-1") is index.patterns["call-1"]
     assert index.failures_of_call("unheard of") == ()
 
 
@@ -48,12 +47,12 @@ def test_what_is_forgotten_is_advised_no_more() -> None:
     index = LoreIndex()
     for number in range(KEPT + 1):
         index.put_item(recovery(f"r{number}", support=number))
-    index.forget_item(f"r{KEPT}")
+    index.forget(f"r{KEPT}")
     assert [each.id for each in index.recoveries("class-1")] == [f"r{n}" for n in reversed(range(KEPT))]
     index.put_pattern(exact("p"))
-    index.forget_pattern("p")
-    index.forget_pattern("never known")
-    index.forget_item("never known")
+    index.forget("p")
+    index.forget("never known")
+    index.forget("never known")
     assert index.failures_of_call("call-1") == () and index.patterns == {}
 
 
@@ -85,7 +84,7 @@ def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | Non
     for number, support in changes:
         id = f"r{number:02}"
         if support is None:
-            index.forget_item(id)
+            index.forget(id)
             supports.pop(id, None)
         else:
             index.put_item(recovery(id, support=support))
@@ -109,7 +108,7 @@ def test_what_is_derived_is_worked_out_once_until_the_lore_changes() -> None:
     assert asked == ["a", "sql"]
     index.put_pattern(Pattern(id="q", level="tool", tenant="default", tool="sql"))
     assert [index.derived(work, "sql"), index.derived(work, "sql")] == [2, 2]
-    index.forget_pattern("q")
+    index.forget("q")
     assert [index.derived(work, "sql"), index.derived(work, "a")] == [1, 0]
     assert asked == ["a", "sql", "sql", "sql"]
     index.put_item(recovery("r"))
@@ -163,7 +162,7 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(ste
                 index.put_item(recovery(id, support=number, said_by=tuple(by)))
         elif what == "drop":
             known.pop(id, None)
-            (index.forget_pattern if id == "p" else index.forget_item)(id)
+            index.forget(id)
         elif what == "revoke":
             revoked.add(id)
             index.revoke(id)

@@ -11,9 +11,9 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import connected
 from fleetlore.recall.bound import backing_of_item
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.stats import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Decision, Hint, Pattern
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from tests.build import memory_item
 

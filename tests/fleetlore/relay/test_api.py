@@ -221,7 +221,7 @@ async def test_changes_are_streamed(http: httpx2.AsyncClient, fleet: Fleet) -> N
         assert await next_event() == ("ready", {})
         know(fleet)
         assert {(await next_event())[0] for _ in range(2)} == {"pattern", "item"}
-        fleet.replica.index.forget_item("better")
+        fleet.replica.index.forget("better")
         assert await next_event() == ("forgotten", {"id": "better"})
 
 

@@ -1,6 +1,6 @@
 """Which calls wait for three principals."""
 
-from fleetlore.watch.harm import is_harmful
+from fleetlore.watch.safety import is_harmful
 from tests.rows import for_each
 
 

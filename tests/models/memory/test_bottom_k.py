@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats import stable_hash
+from fleetlore.wire.stats import stable_hash
 from models.memory.bottom_k import AGENT_RESENDS, BADLY, TURN, WELL, CountSample, Resends, SampleTotals, SessionCounts
 
 K = 8

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.stats import stable_hash
 from fleetlore.wire.lore import PATTERN_LEVELS, Level, Pattern
+from fleetlore.wire.stats import stable_hash
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Timeline
 from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState, Subject

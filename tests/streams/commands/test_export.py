@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
-from fleetlore.stats import stable_hash, user_hash
+from fleetlore.wire.stats import stable_hash, user_hash
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
 from streams.stage.operators import Erasure

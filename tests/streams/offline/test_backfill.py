@@ -21,10 +21,10 @@ from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.recall.encoder import shared_encoder
-from fleetlore.stats import stable_hash
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import NAMES, topic
 from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics

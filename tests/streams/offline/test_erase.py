@@ -17,9 +17,9 @@ from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.stats import user_hash
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from fleetlore.wire.stats import user_hash
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.commands.lore.erase import register

@@ -9,9 +9,9 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
-from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from streams.offline.erase import has_learned, learned_versions

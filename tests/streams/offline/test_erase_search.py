@@ -8,9 +8,9 @@ import pytest
 from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.recall.search import row_id
-from fleetlore.stats import stable_hash
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
 from fleetlore.wire.principals import review_key, session_key
+from fleetlore.wire.stats import stable_hash
 from streams.offline.erase_search import Found, Wanted, find
 from streams.stage.operators import Erasure
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline

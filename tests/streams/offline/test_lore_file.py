@@ -14,10 +14,10 @@ from benchmarks.replay import read_knowledge
 from benchmarks.rollouts import rollouts
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.errors import ConfigError
-from fleetlore.stats import stable_hash
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, Hint
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import stable_hash
 from sinks.collections import COLLECTIONS
 from streams.offline.lore_file import LoreFile, deliver, known_in, rows_of, written
 from streams.offline.operator_word import known_to

@@ -55,7 +55,7 @@ async def test_persons_hints_come_first_with_their_author(tmp_path: Path) -> Non
 async def test_revoked_items_are_left_out(tmp_path: Path) -> None:
     lore = await index()
     for id in list(lore.items):
-        lore.forget_item(id)
+        lore.forget(id)
     assert skills_of(lore, SETTINGS, 0.0) == {}
 
 

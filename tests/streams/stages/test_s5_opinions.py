@@ -11,8 +11,8 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
-from fleetlore.stats import cached_hash
 from fleetlore.wire.principals import session_key
+from fleetlore.wire.stats import cached_hash
 from fleetlore.wire.topics import topic
 from models.llm import LanguageModel
 from sinks.metrics import Metrics

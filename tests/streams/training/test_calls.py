@@ -15,9 +15,9 @@ import pytest
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.stats import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.training import train
 from sinks.adapter_publisher import AdapterPublisher

@@ -11,9 +11,9 @@ from fleetlore.adapters.listing import read_adapters
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable
 from fleetlore.lora.adapter import unpack
-from fleetlore.stats import stable_hash
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import LANGUAGE_MODEL, LanguageModelManifest, in_cohort
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.trajectory import Judgment
 from models.policy.trial import VOTE_SECONDS
 from sinks.adapter_publisher import AdapterPublisher

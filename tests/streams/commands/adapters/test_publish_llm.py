@@ -15,8 +15,8 @@ from fleetlore.cli.app import build_app
 from fleetlore.errors import ConfigError
 from fleetlore.lora.adapter import pack, unpack
 from fleetlore.lora.follow import PolicyFollower
-from fleetlore.stats import stable_hash
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
+from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
 from streams.offline.erase import has_learned

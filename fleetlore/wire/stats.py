@@ -72,6 +72,7 @@ def newcombe(one: tuple[float, float], other: tuple[float, float], z: float = 1.
 
 Group = Literal["tool", "error", "agent", "tenant"]
 _Trend = Literal["better", "worse", "same", "unknown"]
+_Counts = tuple[int, int]  # calls, failures
 
 _DEGRADED_RATE = 0.10
 _DEGRADED_CALLS = 5
@@ -89,7 +90,7 @@ class Window:
     unit: Literal["hours", "days"]
     length: int
 
-    def split(self, pattern: Pattern, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def split(self, pattern: Pattern, newest: int) -> tuple[_Counts, _Counts]:
         now, before = (0, 0), (0, 0)
         for number, calls, failures in getattr(pattern, self.unit):
             age = newest - number
@@ -154,13 +155,11 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
             raise ValueError("the calls of agents are those of the last 14 days; there is no other window of them")
         found = _by_agent(tools.values())
     elif by == "tenant":
-        found = [_of(",".join(sorted({each.tenant for each in rows})), list(tools.values()), families, window, newest)]
+        name = ",".join(sorted({each.tenant for each in rows}))
+        found = [_of(name, list(tools.values()), families, window, newest)] if tools else []
     elif by == "error":
-        found = [
-            _of_error(each, tools[each.tool], window, newest)
-            for each in families
-            if each.tool in tools and each.error_class
-        ]
+        known = [each for each in families if each.tool in tools and each.error_class]
+        found = [_of_error(each, tools[each.tool], window, newest) for each in known]
     else:
         of_tool = defaultdict[str, list[Pattern]](list)
         for each in families:
@@ -169,7 +168,7 @@ def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | Non
     return sorted((each for each in found if each.calls), key=lambda each: (-each.low, each.tool))
 
 
-def trend(now: tuple[int, int], before: tuple[int, int]) -> _Trend:
+def trend(now: _Counts, before: _Counts) -> _Trend:
     """Whether a rate (calls, failures) changed: the difference's 95 % interval excludes 0."""
     if not now[0] or not before[0]:
         return "unknown"
@@ -182,7 +181,7 @@ def degraded(calls: int, failures: int) -> bool:
     return calls >= _DEGRADED_CALLS and wilson(failures, calls)[0] > _DEGRADED_RATE
 
 
-def worsened(now: tuple[int, int], before: tuple[int, int]) -> bool:
+def worsened(now: _Counts, before: _Counts) -> bool:
     """Whether a rate (calls, failures) has surely risen by 10 points. A tool that always fails often is no news."""
     return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
 
@@ -192,36 +191,18 @@ def _of(
 ) -> _Health:
     errors: Counter[str] = Counter()
     for each in families:
-        errors[each.error_class] += each.failures if window is None else window.split(each, newest)[0][1]
-    commonest = sorted(((kind, times) for kind, times in errors.items() if times), key=lambda each: (-each[1], each[0]))
-    now, before = _figures(tools, window, newest)
-    return _health(
-        name,
-        now,
-        before,
-        errors=tuple(commonest[:_COMMONEST]),
-        sessions=tools[0].sessions if len(tools) == 1 else 0,
-        agents=tools[0].agents if len(tools) == 1 else 0,
-        last_seen=max((each.last_seen for each in tools), default=0.0),
-        estimated=is_estimated(tools, window),
-    )
+        errors[each.error_class] += _counts(each, window, newest)[0][1]
+    commonest = sorted((+errors).items(), key=lambda each: (-each[1], each[0]))[:_COMMONEST]
+    now, before = map(_total, zip(*(_counts(each, window, newest) for each in tools), strict=True))
+    return _health(name, now, before, tools, errors=tuple(commonest), estimated=is_estimated(tools, window))
 
 
 def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int) -> _Health:
-    (calls, _), (old_calls, _) = _figures([tool], window, newest)
-    (_, failures), (_, old_failures) = _figures([family], window, newest)
+    pairs = zip(_counts(tool, window, newest), _counts(family, window, newest), strict=True)
     # Estimates may give more failures than calls.
-    now, before = (calls, min(failures, calls)), (old_calls, min(old_failures, old_calls))
+    now, before = ((calls, min(failures, calls)) for (calls, _), (_, failures) in pairs)
     name = f"{family.tool}: {family.error_class}"
-    return _health(
-        name,
-        now,
-        before,
-        sessions=family.sessions,
-        agents=family.agents,
-        last_seen=family.last_seen,
-        estimated=is_estimated((family, tool), window),
-    )
+    return _health(name, now, before, [family], estimated=is_estimated((family, tool), window))
 
 
 def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
@@ -240,17 +221,21 @@ def is_estimated(rows: Iterable[Pattern], window: Window | None) -> bool:
     return any(figures in each.estimated for each in rows)
 
 
-def _figures(rows: Iterable[Pattern], window: Window | None, newest: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    if window is None:
-        rows = list(rows)
-        return (sum(each.calls for each in rows), sum(each.failures for each in rows)), (0, 0)
-    parts = [window.split(each, newest) for each in rows]
-    now = sum(each[0][0] for each in parts), sum(each[0][1] for each in parts)
-    return now, (sum(each[1][0] for each in parts), sum(each[1][1] for each in parts))
+def _counts(row: Pattern, window: Window | None, newest: int) -> tuple[_Counts, _Counts]:
+    return ((row.calls, row.failures), (0, 0)) if window is None else window.split(row, newest)
 
 
-def _health(name: str, now: tuple[int, int], before: tuple[int, int] = (0, 0), **known: Any) -> _Health:
+def _total(counts: Iterable[_Counts]) -> _Counts:
+    calls, failures = zip(*counts, strict=True)
+    return sum(calls), sum(failures)
+
+
+def _health(name: str, now: _Counts, before: _Counts = (0, 0), rows: Sequence[Pattern] = (), **known: Any) -> _Health:
     calls, failures = now
     low, high = wilson(failures, calls)
     rate = failures / calls if calls else 0.0
+    if rows:
+        known["last_seen"] = max(each.last_seen for each in rows)
+    if len(rows) == 1:
+        known |= {"sessions": rows[0].sessions, "agents": rows[0].agents}
     return _Health(name, calls, failures, rate, low, high, degraded(calls, failures), trend(now, before), **known)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats import Window, failed_of, health, tools_of, trend
 from fleetlore.wire.lore import Pattern
+from fleetlore.wire.stats import Window, failed_of, health, tools_of, trend
 from tests.rows import for_each
 
 

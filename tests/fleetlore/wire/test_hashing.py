@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.stats import HASHES, drawn, stable_hash, user_hash, withheld
+from fleetlore.wire.stats import HASHES, drawn, stable_hash, user_hash, withheld
 from tests.rows import for_each
 
 
@@ -53,7 +53,7 @@ def test_two_items_are_drawn_independently() -> None:
 
 
 def test_the_draw_is_the_same_in_another_process() -> None:
-    code = "from fleetlore.stats import withheld; print([withheld(f's{n}', 'i', .3) for n in range(50)])"
+    code = "from fleetlore.wire.stats import withheld; print([withheld(f's{n}', 'i', .3) for n in range(50)])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == str([withheld(f"s{number}", "i", 0.3) for number in range(50)])
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.stats import newcombe, wilson
+from fleetlore.wire.stats import newcombe, wilson
 
 
 def test_the_difference_of_two_rates_is_newcombes() -> None:
