@@ -37,10 +37,10 @@ class _Pipeline(MemoryPipeline):
         self._chain = Chain(self.stages, self.store)
 
 
-async def erased_by_store() -> list[tuple[str, str, str, str]]:
+async def erased_by_store(count: int = SESSIONS, erased: int = ERASED) -> list[tuple[str, str, str, str]]:
     """A row for each store: how many of its states knew an erased session, and how many still do."""
-    sessions = [logged(each) for each in rollouts(5, SESSIONS)]
-    gone = [session_key(each.agent, each.session) for each in Random(0).sample(sessions, ERASED)]
+    sessions = [logged(each) for each in rollouts(5, count)]
+    gone = [session_key(each.agent, each.session) for each in Random(0).sample(sessions, erased)]
     memory = _Pipeline()
     await memory.run(_events(sessions, memory.clock))
     await memory.settle()
@@ -61,9 +61,9 @@ async def erased_by_store() -> list[tuple[str, str, str, str]]:
     found = (
         ("patterns", len(before.patterns), len(after.patterns), len(again.patterns)),
         ("items", len(before.items), len(after.items), len(again.items)),
-        ("judgments", ERASED, judged, judged_again),
+        ("judgments", erased, judged, judged_again),
     )
-    said = f"that know {ERASED} of {SESSIONS} sessions: left, and left once all is sent again"
+    said = f"that know {erased} of {count} sessions: left, and left once all is sent again"
     return [("erasure", f"{what} {said}", f"{knew}", f"{left}, {back}") for what, knew, left, back in found]
 
 
