@@ -22,7 +22,7 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import AdapterManifest
 
-__all__ = ["AdapterSubscriber", "Holder"]
+__all__ = ["AdapterSubscriber"]
 
 log = logging.getLogger(__name__)
 

@@ -34,9 +34,16 @@ from fleetlore.calls.document import (
 from fleetlore.calls.places import PlaceNames, Places
 
 __all__ = [
-    "LEAST_CALLS", "CallModel", "Expected", "Features", "KindScores", "Outlook", "call_cells", "failure_chance",
-    "features", "kind_cells",
-]  # fmt: skip
+    "CallModel",
+    "Expected",
+    "Features",
+    "KindScores",
+    "Outlook",
+    "call_cells",
+    "failure_chance",
+    "features",
+    "kind_cells",
+]
 
 _MAX_NAMES = 14
 FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.template_rules import MASK
 
-__all__ = ["PHRASES", "Phrase", "PhraseBook", "has_phrase", "identity_of", "sentences_of", "words_of"]
+__all__ = ["has_phrase", "identity_of", "sentences_of", "words_of"]
 
 
 class Phrase(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["FORMS", "VENDOR_FORMS"]
+__all__ = ["FORMS"]
 
 # Kind, needles separated by `|`, and pattern.
 Row = tuple[str, str, str]

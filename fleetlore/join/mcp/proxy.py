@@ -26,7 +26,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.transcripts.calls import OpenCalls, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten
 
-__all__ = ["MAX_MESSAGE", "McpCalls", "lines_of", "run_command", "server_of"]
+__all__ = ["MAX_MESSAGE", "McpCalls", "lines_of", "run_command"]
 
 # A longer message passes in pieces and unread.
 MAX_MESSAGE = 64 * 1024 * 1024
