@@ -71,14 +71,17 @@ PHRASES = tuple(
          "task a is low on memory"),
         ("limit", "rate limit|too many|quota|exceeded|exceeds|too large|too long|too big|too deep|overflow"
          "|out of range|out of bounds", "too many clients for 'a'"),
-        ("argument", "unexpected keyword|unexpected argument|unexpected option|unexpected named|multiple values"
-         "|too few arguments|missing _ required|takes _ positional",
-         "too few arguments for a"),
+        ("surplus", "unexpected keyword|unexpected argument|unexpected option|unexpected named|multiple values"
+         "|takes _ positional", "unexpected argument 'a'"),
+        ("lacking", "too few arguments|missing _ required", "too few arguments for a"),
         ("syntax", "syntax error|sql syntax|parse error|invalid syntax|unterminated|unclosed|mismatched input"
          "|extraneous|unexpected token|unexpected end|unexpected eof|unexpected character|unexpected identifier"
          "|unexpected indent|unexpected symbol|unexpected string|unexpected input", "syntax error at 'a'"),
         ("type", "mismatched types|type mismatch|incompatible types|incompatible type|not assignable|expected type"
-         "|unsupported operand|not callable|not iterable|not subscriptable", "'a' object is not callable"),
+         "|unsupported operand", "unsupported operand type: 'a'"),
+        ("callable", "not callable", "'a' object is not callable"),
+        ("iterable", "not iterable", "'a' object is not iterable"),
+        ("subscript", "not subscriptable", "'a' object is not subscriptable"),
         ("type", "cannot convert|could not convert|unable to convert|failed to convert|cannot be cast|cannot cast"
          "|conversion from|conversion of|conversion failed", "cannot cast 'a' to integer"),
         ("version", "no matching version|no compatible version|compatible versions|newer than|older than|higher than"
