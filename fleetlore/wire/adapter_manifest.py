@@ -1,7 +1,7 @@
 """Describe adapters on the log: the record that puts a version into service, and the revocation.
 
-There are two adapters: `calls`, the call model that every agent runs, and `llm`, a LoRA over the agents' own language
-model, which the trainer or somebody else has trained.
+The adapter `calls` is the call model that every agent runs. `llm` is a LoRA over the agents' own language model, from
+any trainer.
 
 Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
@@ -28,7 +28,7 @@ State = Literal["first", "after_success", "after_failure"]
 
 @dataclass(frozen=True, slots=True)
 class DataRange:
-    """Records [start, stop) of one partition that a version was offered beyond what its parent was."""
+    """Records [start, stop) of one partition that a version was offered and its parent was not."""
 
     topic: str
     partition: int
@@ -40,14 +40,13 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
     """One immutable version of an adapter.
 
     Attributes:
-        name: of the adapter.
         version: sha256 of the weights; `ordinal` counts versions for people.
-        parent: the version that was in service when it was made.
-        data, sessions, agents: what it learned from; `agents` is how many, never who.
+        parent: the version then in service.
+        data, sessions, agents: what it learned from; `agents` is only a number.
         tools: those whose calls it may judge.
         metrics: the gate's figures.
         created: Unix seconds.
-        most_bytes: that weights of this adapter may have.
+        most_bytes: limit of the weights.
     """
 
     name: ClassVar[str]
@@ -67,7 +66,7 @@ class AdapterManifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="name
 
 
 class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
-    """A version of the call model, learned anew from the whole of `data`: trained from it again, it is the same."""
+    """A version of the call model, learned from all of `data` and reproducible from it."""
 
     name: ClassVar[str] = CALLS
     most_bytes: ClassVar[int] = 200 * 1024
@@ -75,18 +74,18 @@ class CallsManifest(AdapterManifest, frozen=True, kw_only=True, tag=CALLS):
 
 
 class LanguageModelManifest(AdapterManifest, frozen=True, kw_only=True, tag=LANGUAGE_MODEL):
-    """A LoRA over a language model: the trainer's policy adapter, or one that `fleetlore adapters publish-llm` checked.
+    """A LoRA of the trainer, or one that `fleetlore adapters publish-llm` checked.
 
     Attributes:
-        base: name of the language model, as it is served.
-        architecture: of that model, as transformers and llama.cpp name it (`qwen2`); empty if unknown.
+        base: served name of the language model.
+        architecture: as transformers and llama.cpp name it (`qwen2`); empty if unknown.
         base_sha256: hash of the model's weights (`fleetlore.lora.adapter.base_of`).
         rank, alpha, rank_stabilized: of the LoRA; the scale is alpha / rank, or alpha / sqrt(rank).
-        targets: names of the modules that it changes, sorted.
-        tensors: shape of each tensor by its name.
-        gate_sha256: hash of the report that said that it may be published.
-        learned_from: hashes (`fleetlore.wire.stats.stable_hash`) of the sessions of its dataset, sorted: base64 of
-            little-endian 64-bit integers; empty where nobody stated them.
+        targets: sorted names of changed modules.
+        tensors: shapes by name.
+        gate_sha256: hash of the report that permitted publication.
+        learned_from: hashes (`fleetlore.wire.stats.stable_hash`) of its dataset's sessions: base64 of sorted
+            little-endian 64-bit integers; empty if unstated.
     """
 
     name: ClassVar[str] = LANGUAGE_MODEL
@@ -108,15 +107,15 @@ Manifest = TypeVar("Manifest", bound=AdapterManifest)
 
 
 class AdapterRecord(msgspec.Struct, Generic[Manifest], frozen=True, kw_only=True):
-    """One version, and the channel that runs it. The weights follow the signed document, unless they are at `uri`.
+    """A version and the channel that runs it. The weights follow the signed document, or are at `uri`.
 
-    The higher epoch of a channel wins. A rollback is the record of an older version with a new epoch.
+    The higher epoch of a channel wins. A rollback is an older version with a new epoch.
 
     Attributes:
         epoch: counts over all channels of an adapter.
-        share: share of agents that follow the channel `canary` while it is newer than `stable`.
+        share: of agents that follow `canary` while it is newer than `stable`.
         pinned: the trainer leaves the channel alone.
-        uri: where weights are that do not fit into a record.
+        uri: of weights that do not fit into a record.
     """
 
     manifest: Manifest
@@ -147,12 +146,12 @@ AnyRecord = AdapterRecord[CallsManifest | LanguageModelManifest]
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """A version that no agent may run any more, or a signing key that no agent may trust: for ever.
+    """A version that no agent may run, or a key that none may trust, ever again.
 
     Attributes:
         kind: `version` or `key`. A key cannot revoke itself.
         what: sha256 of the weights, or the key's id.
-        epoch: of the version's last record, which may be deleted: later records have a higher one.
+        epoch: of the version's last record, which may be deleted. Later records have a higher one.
     """
 
     tenant: str
@@ -171,9 +170,9 @@ class Revocation:
 def in_cohort(agent: str, share: float, version: str) -> bool:
     """Say whether an agent tries this version.
 
-    A larger share keeps the agents of a smaller one; all of a principal try it or none. Another version is tried by
-    others: whoever would withhold each one is not asked of most. SHA-256, and not the hash of the other draws: agents
-    in other languages draw it too (docs/reference/adapters.md).
+    A larger share keeps a smaller one's agents. A principal's agents all try it or none. Each version draws other
+    agents, so one that rejects all is rarely asked. SHA-256, because agents in other languages draw it too
+    (docs/reference/adapters.md).
     """
     drawn = f"canary/{version}/{principal_of(agent)}"
     return int.from_bytes(hashlib.sha256(drawn.encode()).digest()[:8], "big") < share * 2**64

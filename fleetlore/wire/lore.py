@@ -1,4 +1,4 @@
-"""Define lore, the content of the compacted topics `patterns` and `items`, and the operators' `decisions` about it."""
+"""Define lore (the compacted topics `patterns` and `items`) and the operators' `decisions` about it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ItemKind = Literal["recovery", "strategy"]
 # Error class of a loop, whose calls may all have worked.
 LOOP = "loop"
 
-# A pattern lists up to so many agents.
+# Maximum agents that a pattern lists.
 NAMED_BACKERS = 8
-# Before the names that worked, in the title of a recovery.
+# Precedes the names that worked in a recovery's title.
 INSTEAD_OF = " — instead"
 HOW_TO = "How to: "
 
@@ -36,21 +36,21 @@ class Pattern:
 
     Attributes:
         id: 32 hex digits (`fleetlore.fingerprint.fingerprint`).
-        level: `family`, `class`, `exact` are failures; `tool` and `call` are health rows, which count successes too.
+        level: `family`, `class`, `exact` (failures), or `tool`, `call` (health rows, which count successes too).
         parent: exact → class → family; call → tool.
         call: the kind of call that met an `exact` pattern.
-        transient: a transient fault (503, time-out, rate limit).
-        calls: of a failure pattern `failures`, of a loop the calls in it.
-        failures: calls that failed; 0 for a loop.
-        sessions_ended, sessions_failed: sessions with a known end, and with a bad one. No agent counts for more than
-            the median agent.
+        transient: 503, time-out, rate limit.
+        calls: for failures equal to `failures`; for a loop its calls.
+        failures: failed calls; 0 for a loop.
+        sessions_ended, sessions_failed: sessions with a known end, and with a bad one. No agent counts more than the
+            median one.
         first_seen: when the broker got it from a second agent (or the only one), in Unix seconds.
         last_seen: event time of the newest, in Unix seconds.
         other_words: agents that met the same error code in other words.
         agents_lately: agents that met a transient pattern in the two minutes before `last_seen`.
         again: of unchanged repeats: sessions, those in which it worked, agents for whom most ended so, median seconds
             until it worked.
-        estimated: figures that are not exact, because more sessions were met than are kept. `days` includes `by_agent`.
+        estimated: inexact figures, because only some sessions are kept. `days` includes `by_agent`.
         hours, days: (hour or day since the epoch, calls, failures) of a tool or a family, newest first. A session
             counts when it first saw it.
         by_agent: (agent, calls, failures) of a tool, the surest to be failing first.
@@ -102,14 +102,13 @@ class MemoryItem:
     """A lesson for the next agent, with its lineage.
 
     Attributes:
-        when: the situation in which it applies, in words.
+        when: the situation in words.
         pattern: class-level id.
-        remedy: the call that helped, `{"tool": str}`, and `"change"` if one value was changed: argument, value that
-            failed, value that worked.
-        was, now: the parts of a changed call that are gone, and that came, as the title shows them. An argument is
-            `name=value`.
-        danger: a call of it could do harm (`fleetlore.watch.safety`).
-        support: sessions that back it with these very words.
+        remedy: the call that helped, `{"tool": str}`, and for one changed value `"change"`: argument, failed value,
+            working value.
+        was, now: removed and added parts of a changed call, as in the title. An argument is `name=value`.
+        danger: its call could do harm (`fleetlore.watch.safety`).
+        support: sessions that back it in these words.
         agents, goals: those of these sessions.
         delayed: agents that did not get there by their next call.
         against: sessions that contradict it, scaled so that one agent contradicts as much as one agent backs.
@@ -148,7 +147,7 @@ class MemoryItem:
 
     @property
     def wording(self) -> str:
-        """Digest of the words that an agent may be shown: an approval holds for these alone."""
+        """Digest of the words shown to agents: an approval holds for these alone."""
         shown = [self.tool, self.content if self.kind == "strategy" else "", *self.was, "", *self.now]
         return blake2b("\x1f".join(shown).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -157,18 +156,17 @@ class MemoryItem:
         return "\n".join((self.title, self.description, self.when, self.content))
 
     def standing(self) -> float:
-        """Return log2 of the item's backing, which halves with each half-life since it was last seen.
+        """Return log2 of the item's backing, which halves each half-life after it was last seen.
 
-        All sessions of one agent count less than one more agent. Time never changes the order of two items, so that
-        they are kept in order without a clock.
+        All sessions of one agent count less than one more agent. Time never changes the order of two items, so ordering
+        needs no clock.
         """
         return standing(self.agents, self.support, self.against, self.last_seen)
 
     def worth(self) -> tuple[float, int, float, str]:
         """Return a sort key by the use for another task; higher is better.
 
-        - Breadth: `delayed` agents, at most as many as goals, less the share that contradicts; 0 for one agent or one
-          goal.
+        - Breadth: `delayed` agents, at most `goals`, less the share that contradicts; 0 for one agent or goal.
         - Scope: 3 backed by several goals, 2 an error met at one goal, 1 the way that solved one.
         """
         goals = 1 if self.task else self.goals
@@ -190,7 +188,7 @@ _Entry = TypeVar("_Entry", Pattern, MemoryItem)
 
 
 def _sharing(entry: _Entry, *fields: str) -> _Entry:
-    """Sharing equal texts between entries saves 2 MB of 50 in an agent's replica."""
+    """Shared texts save 2 of 50 MB in an agent's replica."""
     for field in fields:
         if (text := getattr(entry, field)) is not None:
             object.__setattr__(entry, field, intern(text))
@@ -219,10 +217,10 @@ class Hint(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         author: a principal that the operator vouches for.
         written, until: Unix seconds; `until` is 0 for no end.
-        before: words of the tool or the arguments; it is shown before a call that holds all of them.
+        before: words of tool or arguments; shown before a call that holds all.
         after: class or pattern of a failure after which it is shown, or words in its error or tool.
         tool, place, task: exact names, or empty for any.
-        replaces: id of the memory item that agents are then not shown.
+        replaces: id of the memory item that it hides.
     """
 
     text: str
@@ -263,5 +261,5 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def records(self) -> tuple[tuple[str, str], ...]:
-        """Topics that it is written to, in order, with its key there."""
+        """Its topics in write order, each with its key."""
         return (HISTORY, f"{self.key}@{self.time}"), (DECISIONS, self.key)

@@ -1,6 +1,4 @@
-"""Define trajectories (closed sessions) and verdicts, which the later stages exchange. JSON omits fields with their
-default.
-"""
+"""Define trajectories (closed sessions) and verdicts, which later stages exchange. JSON omits default values."""
 
 from __future__ import annotations
 
@@ -23,27 +21,27 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_TEXT = 2000
-# Kept of a result that lists a schema (`models.place_names.shows_schema`).
+# Limit of a result that lists a schema (`models.place_names.shows_schema`).
 MAX_SCHEMA = 6000
 
-# Bytes of a digest: with the rest of its row it fits a Milvus field (65,535 bytes).
+# Bytes of a digest: its row fits a Milvus field (65,535 bytes).
 DIGEST_BYTES = 60_000
 # Lessons come from kept steps only: 32 of 120 short calls held a quarter of the remedies.
 DIGEST_STEPS = 192
 LEAST_STEPS = 32
-# Kinds of left-out calls that are counted, and their bytes.
+# Counted kinds of left-out calls, and their bytes.
 _MOST_LEFT_OUT, _LEFT_OUT_BYTES = 128, 32 * 1024
 MAX_LOOPS = 32
-# Characters of a result in a digest. Calls and errors keep at least as many.
+# Characters of a result in a digest. Calls and errors keep no fewer.
 DIGEST_TEXT = 300
-# Calls, and their characters, with which `LoopDetector` compares the next one.
+# Calls, and their characters, that `LoopDetector` compares with the next.
 _COMPARED_CALLS, _COMPARED_TEXT = 7, 1_001
 _CALL_TEXTS = (MAX_TEXT, 1000, 500)
 # Bounds of `Trajectory.claim`: tenths of a second (year 2187), and events of a part.
 _LAST_TENTH, _MOST_EVENTS = 2**36 - 1, 2**10 - 1
 CUT = "…"
 
-# Larger numbers would not fit a JSON integer in the store.
+# The store's JSON integers are no larger.
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 Sequence = Annotated[int, Meta(ge=0, le=2**20)]  # of an event: `fleetlore.wire.events.MAX_SEQUENCE`
 Hash = Annotated[int, Meta(ge=0, lt=2**52)]  # `fleetlore.wire.stats.stable_hash`
@@ -74,17 +72,16 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """One tool call that ended, or one message.
 
     Attributes:
-        role: `tool` for a call, or else the speaker (`user`, `assistant`, …), with the text in `result`.
-        arguments, result: at most `MAX_TEXT` characters, of a result that lists a schema `MAX_SCHEMA`.
+        role: `tool`, or the speaker (`user`, `assistant`, …) of the text in `result`.
+        arguments, result: at most `MAX_TEXT` characters; `MAX_SCHEMA` for a listed schema.
         call: id of the kind of call (`fleetlore.fingerprint.fingerprint.call_id`), or "" for a message.
-        family, pattern, exact: ids of the failure at its three levels (`pattern`: class), or None if the call worked.
-        template: the masked text of the error, or "".
-        about: the names in the call that the error is about, in lower case and sorted.
-        advice, withheld: ids of the lore shown before the call, and withheld by the holdout.
+        family, pattern, exact: ids of the failure's three levels (`pattern`: class), or None.
+        template: masked error, or "".
+        about: sorted lower-case names in the call that the error is about.
+        advice, withheld: ids of lore shown before the call, or withheld by the holdout.
         loop: id of the loop (`fleetlore.fingerprint.loops.LoopPattern.exact`) with this call, or None.
-        mark: stands for the whole arguments and result in the detection of loops
-            (`fleetlore.fingerprint.loops.mark_of`).
-        time: end of a call that later ones are compared with, in Unix seconds, or 0.
+        mark: replaces the whole arguments and result in loop detection (`fleetlore.fingerprint.loops.mark_of`).
+        time: Unix seconds at the end of a call that later ones are compared with, or 0.
     """
 
     sequence: Sequence
@@ -150,7 +147,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Looped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Number of a session's calls in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
+    """Number of calls in loops of one pattern (`fleetlore.fingerprint.loops.LoopPattern`)."""
 
     calls: int
     tool: str
@@ -165,9 +162,9 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """A later correction of how a session ended. The newest one counts.
 
     Attributes:
-        session: a claim is about the sender's own session, other feedback about every session with this id.
+        session: a claim names the sender's own session, other feedback every session with this id.
         by: the agent or person who gave it.
-        claimed: it came among the agents' events. Other feedback counts first.
+        claimed: sent among the agents' events. Other feedback counts first.
     """
 
     session: str
@@ -181,7 +178,7 @@ class Feedback(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     @property
     def _rank(self) -> tuple[bool, float, str, bool]:
-        # If one person gave two at the same time, the failure counts: a false success does more harm.
+        # At equal times the failure counts: a false success does more harm.
         return not self.claimed, self.time, self.by, self.label == "failure"
 
 
@@ -190,15 +187,15 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     Attributes:
         started, ended: first and latest event time, in Unix seconds.
-        arrived: when the broker got its newest event, or 0 in records of earlier releases.
-        ending: by its own or its environment's word, or `continued` if it was closed without an end.
-        events, missing: numbers of events that it was made from, and that never arrived.
+        arrived: when the broker got its newest event; 0 from earlier releases.
+        ending: by itself or its environment, or `continued` if closed without an end.
+        events, missing: number that it was made from, and that never arrived.
         gaps: ranges [from, to) of missing sequences before the last event.
-        place, user: where it acts, and the hash of the user it acts for, by its own statement, or "".
-        guard: the first rule by name that it broke by the environment's word, or "".
-        left_out: calls that are not among the steps of a digest, of the most frequent kinds.
+        place, user: where it acts, and the user's hash, as it states, or "".
+        guard: the first broken rule by name, as the environment reports, or "".
+        left_out: most frequent calls that a digest's steps lack.
         loops: the `MAX_LOOPS` with the most calls, including left-out ones.
-        is_open: the session goes on. Only its ways past failures are learned yet.
+        is_open: it goes on. Only its ways past failures are learned yet.
     """
 
     tenant: str
@@ -225,13 +222,13 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     arrived: Moment = 0.0
 
     def __post_init__(self) -> None:
-        # A reopened session makes all numbers of a gap: a few bytes would fill the memory.
+        # A reopened session expands gaps: a few bytes could fill the memory.
         if self.gaps and sum(max(0, end - start) for start, end in self.gaps) > _MOST_EVENTS:
             raise ValueError("its gaps are longer than a part of a session")
 
     @property
     def id(self) -> str:
-        """Key of the session and its part, and name of its judgment."""
+        """Key of the session's part and its judgment."""
         return session_key(self.agent, self.session, self.part)
 
     @property
@@ -241,16 +238,16 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def claim(self) -> int:
-        """Rank among sessions of one principal under one id: the first to begin has the greatest.
+        """Rank among a principal's sessions of one id: the first to begin ranks highest.
 
-        36 bits of tenths of a second and 6 of the agent's hash. With `revision` it is still an exact JSON number.
+        36 bits of tenths of a second, 6 of the agent's hash. In `revision` it is still an exact JSON number.
         """
         began = min(max(int(self.started * 10), 0), _LAST_TENTH)
         return (_LAST_TENTH - began) << 6 | crc32(self.agent.encode()) & 63
 
     @property
     def revision(self) -> tuple[int, float]:
-        """(claim and number of its events in one, time of the correction or 0). The greatest counts."""
+        """(claim and event count in one, time of the correction or 0). The greatest counts."""
         return self.claim << 10 | min(self.events, _MOST_EVENTS), self.feedback.time if self.feedback else 0.0
 
     @property
@@ -277,9 +274,9 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         return self.digested()[0]
 
     def digested(self) -> tuple[Trajectory, bytes]:
-        """Return the session with long texts cut and only the first and last of many steps, and its JSON."""
+        """Return the session with cut texts and its first and last steps only, and its JSON."""
         steps, text = DIGEST_STEPS, self._call_text()
-        # In bytes: a character has up to six in JSON, and the store refuses a row that does not fit at every retry.
+        # In bytes: a character has up to six in JSON, and the store always refuses larger rows.
         while (size := len(encoded := (short := self._clipped(steps, text)).to_json())) > DIGEST_BYTES and steps > 1:
             if steps > LEAST_STEPS:
                 steps = max(LEAST_STEPS, min(steps * DIGEST_BYTES // size, steps - 1))
@@ -326,7 +323,7 @@ def _counted(known: Iterable[LeftOut], steps: Iterable[Step]) -> tuple[LeftOut, 
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether a session succeeded, and who says so.
+    """Whether a session succeeded, by which source.
 
     Attributes:
         probability: of success, 0..1; 0.5 if the judge abstained.
