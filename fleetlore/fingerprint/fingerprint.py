@@ -1,7 +1,7 @@
 """Identify failure patterns: decide whether two failed calls are the same failure.
 
-The three levels are hashes of: family (tool, error class), class (tool, identity of the error), and exact (the same and
-the shape of the arguments). Agent and stream run the same code. Every function is pure.
+Three levels are hashed: family (tool, error class), class (tool, the error's identity), and exact (class and the
+arguments' shape). Agent and stream run the same code. Every function is pure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_SHAPE = 512
 # A shape is cut before lists are nested as deep as this.
 _MAX_DEPTH = _MAX_SHAPE // len("list[")
 _CACHED_CHARACTERS = 2048
-# A value is classed by its beginning, because the stream may get it without its end.
+# A value is classed by its beginning: the stream may lack its end.
 _CLASSED_CHARACTERS = 1024
 
 _COMMAND = re.compile(r"word|path(?:\(\..{0,8}\))?")
@@ -71,7 +71,7 @@ def pattern_id(level: str, *parts: str) -> str:
 
 
 def strategy_id(task: str, goal: str) -> str:
-    """Return the id of the item that holds what solved this very goal of a task."""
+    """Return the id of the item with the solution of a task's goal."""
     return "item" + pattern_id("strategy", task, " ".join(goal.casefold().split()))[:28]
 
 
@@ -130,9 +130,7 @@ def argument_shape(arguments: object) -> str:
 
 
 def is_free_text(shape: str) -> bool:
-    """Whether arguments are only text, such as a command or one word (`print(total)`, `./run.sh`): then their kind says
-    little.
-    """
+    """Whether arguments are only text (`print(total)`, `./run.sh`), whose kind says little."""
     return _COMMAND.fullmatch(shape) is not None or all("text" in part for part in shape.split(","))
 
 

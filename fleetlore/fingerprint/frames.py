@@ -1,8 +1,7 @@
 """Find the line of an error text that names the failure.
 
 Programs wrap a failure in frames that say nothing about it: exit codes, stacks, progress, boxes, HTML, JSON. `FRAMES`
-lists them as data, each with an example that needs it. A frame is removed only if something else is left. A new frame
-is one row.
+lists them, each with an example that needs it. A frame is removed only if something else is left.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from fleetlore.fingerprint.identity import has_phrase
 
 __all__ = ["excerpt", "head_line"]
 
-# Characters of a message. Longer ones are read at both ends only: programs say what went wrong first or last.
+# Characters of a message. Longer ones are read at both ends, where programs say what went wrong.
 MAX_MESSAGE = 8000
-# Lines that are read from either end. Stacks and build logs repeat themselves in between.
+# Lines read from either end. Stacks and build logs repeat themselves in between.
 _MAX_LINES = 32
 _MAX_STRIPPED = 4
-# Lines below the one that names the failure in which more of its name may stand.
+# Lines below the failure's in which its name may continue.
 _MAX_BELOW = 5
-# Errors in JSON are not nested deeper, and name themselves in the first few fields.
+# JSON errors are not nested deeper, and their first fields name them.
 _MAX_DEPTH, _MAX_FIELDS = 8, 6
 
 
@@ -41,14 +40,14 @@ class Frame(NamedTuple):
         kind: how a line that matches is read:
             `strip`: the match is removed from the line.
             `drop`: the line says nothing.
-            `sums`: the line sums up what failed. The first one counts before all others.
-            `mark`: the line behind the match names what failed. The first one counts before those below.
+            `sums`: the line sums up what failed. The first one precedes all others.
+            `mark`: the line behind the match names what failed. The first one precedes those below.
             `names`: the line names a failure. The first one counts.
             `raises`: the same, but the last one of a traceback counts.
-            `cause`: the text behind the match, or else the next line, is the cause of the lines before.
-            `join`: the line leads to the next one, and both name the failure. So does a line that ends with a
-                colon, if it is one word, or if a list or a quoted name follows.
-            `more`: one of the lines below the one that names the failure, and part of its name.
+            `cause`: the text behind the match, or the next line, caused the lines before.
+            `join`: the line and the next name the failure. So does a line that ends with a colon, if it is one word, or
+                a list or quoted name follows.
+            `more`: a line below the failure's that continues its name.
         pattern: matched at the start of a line without its indentation.
         example: a text that is read differently without this row.
     """
@@ -164,9 +163,9 @@ _TITLE = re.compile(r"<(title|h1|pre)\b[^>]*>(.*?)</\1>", re.I | re.S)
 _EMPTY_TITLE = re.compile(r"\W*(?:error|bad request)?\W*", re.I)
 _TRACEBACK = ("Traceback (most recent call last)", "During handling of the above", 'File "')
 _EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$]*\.)*[A-Z]\w*(?:Error|Exception))\b")
-# Lines that name a failure hold a colon or wide blanks, begin with a sign or are one word. Most lines do not.
+# Only lines with a colon or wide blanks, with a sign in front, or of one word name a failure.
 _MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+(?:$|  )").match
-# A line that is only a name. The next line says what is wrong with it.
+# A line that is only a name; the next says what is wrong.
 _LISTED = re.compile(r"[-*•] \S|[\"'`]|Because ").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
@@ -177,9 +176,9 @@ _WORDS = ("message", "msg", "detail", "details", "error_description", "error_mes
 _FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
 _DECODER = json.JSONDecoder()
-# Python never writes these escapes, and its parser would print a warning of each.
+# Python never writes these escapes, and its parser warns of each.
 _NO_REPR = re.compile(r"(?<!\\)(?:\\\\)*+\\[^\\'\"nrtxuU]")
-# The place within a line at which JSON begins, and the status in front of it, which its fields repeat.
+# Where JSON begins in a line, and the status before it, which its fields repeat.
 _EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?=\{ ?['\"]|\[\{ ?['\"])")
 _STATUS_BEFORE = re.compile(
     r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+)?\b[1-5]\d\d(?: [A-Z]\w+)*[\s:-]+$", re.I
@@ -187,7 +186,7 @@ _STATUS_BEFORE = re.compile(
 
 
 def excerpt(message: str) -> str:
-    """The part of a message that is read: all of it, or both ends if it is longer than `MAX_MESSAGE`."""
+    """The read part of a message: both ends if it is longer than `MAX_MESSAGE`."""
     if len(message) <= MAX_MESSAGE:
         return message
     return f"{message[: MAX_MESSAGE // 2]}\n{message[1 - MAX_MESSAGE // 2 :]}"

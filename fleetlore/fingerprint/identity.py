@@ -1,9 +1,8 @@
 """Decide which failure an error text is: the kind of failure, and the names that it is about.
 
-Drivers, shells and loggers put different words around one failure, and a version of a program rewords its sentences.
-The kind and the names stay the same. `PHRASES` lists the wordings of each kind as data, each row with an example that
-needs it. The clause of a text that holds a phrase and a name decides. In a text without a phrase the clause with the
-most words decides, by these words.
+Drivers, shells, loggers and versions word one failure differently, but its kind and names stay. `PHRASES` lists the
+wordings of each kind, each row with an example that needs it. The clause with a phrase and a name decides. Without a
+phrase, the clause with the most words decides, by these words.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ PHRASES = tuple(
     )
 )  # fmt: skip
 
-# Words for the thing that a name names. Drivers use different words for one thing.
+# Words for a named thing: drivers use different ones.
 _THINGS = {
     word: thing
     for thing, words in {
@@ -123,15 +122,15 @@ _EMPTY = frozenset(
     """.split()  # noqa: SIM905
 )
 _SAY_NOTHING = _EMPTY | _THINGS.keys() | {MASK}
-# A name behind one of these is the place of the failure and not its subject.
+# A name behind one of these is the failure's place, not its subject.
 _PLACES = frozenset({"in", "from", "at", "within", "inside"})
-# Words of a clause that only adds a name or a code behind another, and of one that names a program in front of it.
+# Words of a clause that only adds a name or code behind another, or a program before it.
 _MAX_BEHIND, _MAX_BEFORE = 3, 2
 # A clause without a phrase says which failure it is with this many words.
 _MIN_WORDS = 3
 
-# A sentence in quotes behind a sign, and one in brackets, are masked apart: a quoted sentence looks like a value.
-# Brackets before a quote may be within it, as in a query that an error quotes.
+# Sentences in quotes behind a sign or in brackets are masked apart: quoted ones look like values. Brackets before a
+# quote may be within it, as in a quoted query.
 _WITHIN = re.compile(
     r"(?:(?<=[=(\[])|(?<=: ))([\"'])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
     r"| \(((?:[^()\s]+ ){3}[^()]*)\)(?=[^'\"]*$)"
@@ -198,11 +197,11 @@ class _Clause(NamedTuple):
     """A part of a sentence.
 
     Attributes:
-        kind: the kind of its first phrase, or "".
+        kind: of its first phrase, or "".
         names: in lower case. A name of the place is left out if the subject has a name.
-        words: the words that say which failure it is, without those of phrases and names.
+        words: those that tell the failure, outside phrases and names.
         spoken: all words and names, in order.
-        rank: how well the clause names a failure: from -1, without a phrase, to 3, with a phrase and a name.
+        rank: how well it names a failure, from -1 (no phrase) to 3 (phrase and name).
     """
 
     text: str
@@ -234,7 +233,7 @@ def words_of(line: str) -> list[str]:
 
 
 def identity_of(masked: Iterable[str]) -> str | None:
-    """Return the identity of the failure that masked sentences name, or None if they say too little."""
+    """Return the identity of the failure in masked sentences, or None if they say too little."""
     clauses = [_clause(text) for line in masked for part in _END.split(line) if (text := part.strip())]
     place = max(range(len(clauses)), key=lambda place: clauses[place].rank, default=-1)
     if place < 0:
@@ -276,7 +275,7 @@ def _by_words(clauses: list[_Clause]) -> str | None:
 
 
 def _near(clauses: list[_Clause], place: int) -> Iterator[_Clause]:
-    """The short clauses beside one: the name behind a colon, and the program or the file in front."""
+    """The short clauses beside one: the name behind a colon, the program or file in front."""
     for each in clauses[place + 1 : place + 2]:
         if each.length <= _MAX_BEHIND and not each.kind and not _TYPE.fullmatch(each.text):
             yield each
@@ -333,7 +332,7 @@ def _parts(token: str) -> list[str]:
 
 
 def _expanded(word: str) -> list[str]:
-    """`doesn't` is two words, as `does not` is. `can't` is one, as `cannot` is."""
+    """Expand `doesn't` to `does not`, and `can't` to `cannot`."""
     if not word.endswith(("n't", "n’t")):
         return [word]
     return ["cannot"] if word.startswith("can") else [word[:-3], "not"]

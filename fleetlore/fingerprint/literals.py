@@ -1,8 +1,8 @@
 """Mask the literals of calls and errors: ids, names, addresses, paths, numbers and quoted texts become placeholders.
 
-Other agents see the call that helped, and a literal belongs to one task or person. They see its kind: `<order id>`
-after the argument's key, or `<email>`, `<path>`, `<number>`, `<text>`. Words of a language, tool or schema stay, and so
-do plain one-word values and words that are `known` to the reader.
+Other agents see the call that helped, but a literal belongs to one task or person. They see its kind: `<order id>`
+after the argument's key, or `<email>`, `<path>`, `<number>`, `<text>`. Words of a language, tool or schema, plain
+one-word values, and words `known` to the reader stay.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _REMEMBERED = 4096
 # Only this much of a text is masked: longer texts are never shown in full.
 _MAX_MASKED = 32 * 1024
 
-# The forms of literals in a text. Without a bound, many unclosed quotes would take quadratic time. Nearly all literals
-# begin at a word boundary, which is checked first, at half the time.
+# The forms of literals in a text. Bounds keep many unclosed quotes from taking quadratic time. Checking for a word
+# boundary first, where nearly all begin, halves the time.
 _STRING = (
     r"""[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])"""
     r"""(?P<inner>(?:\\.|(?!(?P=quote))[^\\]){0,500}+)(?P=quote)(?!\w)"""
@@ -38,7 +38,7 @@ _NAME_WITH_DIGITS = (
 )
 _LITERAL = (
     r"(?P<pair>\"(?P<key>[^\"\\\n]{1,64})\"\s*:\s*\"(?P<value>(?:\\.|[^\"\\])*)\"?)"
-    # Most words begin no literal and are passed at once.
+    # Most words begin no literal.
     r"|(?<!\w)(?![A-Za-z_]+[\s(),;=\[\]<>*])(?:(?P<url>[a-z][a-z0-9+.-]{0,31}+://[^\s'\"<>)\]`]+)"
     r"|(?P<email>(?<![.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+)"
     rf"|(?P<string>{_STRING})|(?P<open>[\"'][^\"'\n]{{2,}}$)"
@@ -58,7 +58,7 @@ _TOKENS = re.compile(
 _NAMES = re.compile(r"[^\s'\"`(){}\[\],;:=<>]+|\w+")
 # One plain word, as an option of a tool.
 _OPTION = re.compile(r"[+-]{0,2}[a-z][a-z_+-]*(?:\.[a-z_]+)?")
-# Keys of values that name a person, a place or one of many things.
+# Keys of values that name a person, place or instance.
 _IDENTITY = re.compile(
     r"(?:^|[_\W])(?:ids?|uuid|number|name|user|username|login|owner|customer|client|passenger|person|author|e?mail|"
     r"phone|address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|"

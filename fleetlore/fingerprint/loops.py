@@ -1,10 +1,10 @@
-"""Detect that a session goes in circles, from its calls and their results, at the agent and from the log.
+"""Detect from calls and results that a session goes in circles, at the agent and from the log.
 
-repeat: the same call gave the same result again and again, with others between or not (A A A, A A x A A y). cycle:
+repeat: the same call gave the same result repeatedly, with or without others between (A A A, A A x A A y). cycle:
 several calls in turn with the same results (A B A B). retry: the same failure again, though the call changed a little.
 
-The same call with another result is polling, and a call without a result may be a scratch pad: neither is a loop. Parts
-of results that change in every call are masked.
+Loops exclude polling (the same call with other results) and calls without results, which may be scratch pads. Parts of
+results that change in every call are masked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OFTEN, OF_LAST = 4, 6
 # A cycle: periods of two to four calls, at least twice and over at least six calls.
 MAX_PERIOD = 4
 MIN_CYCLE_CALLS = 6
-# A retry: so many similar calls of one tool in a row with the same failure.
+# A retry: similar calls of one tool in a row with the same failure.
 RETRIES = 4
 ALIKE = 0.5
 
@@ -37,7 +37,7 @@ _KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
 MAX_KEPT = 8_000
 MAX_COMPARED = 1_000
 MAX_TOOLS = 200
-# A store keeps at least so many characters. The call's mark replaces longer texts.
+# Stores keep texts of this length. The call's mark replaces longer ones.
 MAX_WHOLE = 300
 # Characters hashed at each end of a longer text, with its length: hashing 1 MiB takes 20 ms.
 _HASHED_END = 16 * 1024
@@ -109,7 +109,7 @@ class Loop(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Equal wherever in its round the loop is looked at."""
+        """Equal from any point of the round."""
         failure = self.around[0].pattern
         if self.kind == "retry" and failure is not None:
             return failure
@@ -169,7 +169,7 @@ class LoopDetector:
         return self._retry() if self._failing >= RETRIES else None
 
     def compared(self) -> Iterator[tuple[Any, str]]:
-        """Yield the calls that the next one is compared with, each with its arguments or mark."""
+        """Yield the calls that the next one is compared with, with arguments or mark."""
         yield from zip(self._calls[-_KEPT + 1 :], self._arguments[-_KEPT + 1 :], strict=True)
 
     def _repeat(self) -> Loop | None:
@@ -235,7 +235,7 @@ def key_of(arguments: str, mark: str = "") -> str:
 
 
 def mark_of(arguments: str, result: str) -> str:
-    """Return hashes of arguments and result that a store may cut, or "" if both are short enough."""
+    """Return hashes of arguments and result that a store may cut, or ""."""
     short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
     return "" if short else f"{key_of(arguments)}|{_said_key(result)}"
 
@@ -259,7 +259,7 @@ def _same(one: _Called, other: _Called) -> bool:
 def _said_the_same(one: str, other: str) -> bool:
     if one == other:
         return bool(one) and not one.isspace()
-    # Masking a long text is slow, so first ask whether they begin to differ in a masked part.
+    # Masking long texts is slow, so first test whether they begin to differ in a masked part.
     length = bisect_left(range(min(len(one), len(other))), True, key=lambda last: one[: last + 1] != other[: last + 1])
     start, end = max(0, length - _NEAR), length + _NEAR
     if not any(

@@ -1,7 +1,7 @@
 """Identify the kind of failure that an error is, and the names in the call that it is about.
 
-A warning before a call needs another identity than a pattern: the error without its names, and its names that the call
-holds too (a table, a module, a command, an option).
+A warning before a call identifies an error otherwise than a pattern: without its names, but with those that the call
+holds too (a table, module, command, option).
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _BARE = re.compile(
     r" ([\w.$-]{2,64})",
     re.I,
 )
-# Python's errors for a missing attribute or parameter. Names in other errors are files, programs and types, or lack a
-# definition.
+# Python's errors for a missing attribute or parameter. Other errors name files, programs, types or undefined things.
 _NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)\W{1,4}(\w+)")
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # A word outside of the masks.

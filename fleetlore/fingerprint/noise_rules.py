@@ -1,4 +1,4 @@
-"""List the words of an error text that do not tell its failure from others: wrappers, details of one row, advice."""
+"""List words that do not distinguish failures: wrappers, details of one row, advice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _said(match: re.Match[str]) -> str:
 
 _TAG = re.compile(r"</?[A-Za-z][\w:-]*[^<>]*>")
 
-# Kinds of things that there are many of: a quoted word behind one is an instance.
+# A quoted word behind one of these is an instance.
 INSTANCES = frozenset(
     """
     pathspec branch tag ref remote commit user role account group host hostname server node pod container image
@@ -31,7 +31,7 @@ GLUE = frozenset(
     for at from to of in on after with url id request trace character retry second seconds
     """.split()  # noqa: SIM905
 )
-# Types that name the messenger and not the error; in lower case, without punctuation.
+# Types that name the messenger, in lower case without punctuation.
 WRAPPERS = frozenset(
     """
     agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
@@ -40,7 +40,7 @@ WRAPPERS = frozenset(
     toolfailederror toolinvocationerror toolretryerror unknown unknownerror
     """.split()  # noqa: SIM905
 ) | {""}
-# Codes in front of a sentence of four words or more that says the same. Only some senders write them.
+# Codes before a sentence of four or more words that says the same. Only some senders write them.
 CODES_BEFORE = re.compile(
     # A part that failed, a code of letters and digits, a file with a line, a tag or a host.
     r"(?:(?>[A-Z]{4,}(?: [A-Z]{4,}){1,2}(?=: )|[A-Z]+\d{3,5}(?=: )"
@@ -63,9 +63,9 @@ SENTENCE = re.compile(
     re.I,
 )
 
-# Each rule removes words that say nothing, or gives one form to words that say the same. Later rules need that form.
+# Each rule removes empty words, or unifies synonyms for later rules.
 NOISE: tuple[Rule, ...] = (
-    # A database's code in front of its words, as its shell and each driver write it; the words say the same.
+    # A database's code before its words, which say the same, as shells and drivers write it.
     (("(",), re.compile(r"^\((\d+), ?([\"'])(.*)\2\)$"), r"code \1: \3"),
     (('b"', "b'"), re.compile(r"^\(\d+, ?b([\"'])(.*?)\.?(?:DB-Lib|\1\)$).*"), r"\2"),
     (
@@ -129,14 +129,14 @@ NOISE: tuple[Rule, ...] = (
         re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] \{$", re.I),
         "",
     ),
-    # A shell names the script and the line; neither says what is wrong.
+    # A shell's script and line do not say what is wrong.
     (
         (": ",),
         re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "),
         "sh: ",
     ),
     (("bash: ",), re.compile(r"^bash: "), "sh: "),
-    # Each shell has its own words for a command that is not installed.
+    # Each shell words a missing command differently.
     (
         ("not found", "unknown command", "not recognized as"),
         re.compile(
@@ -153,7 +153,7 @@ NOISE: tuple[Rule, ...] = (
         re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
         "",
     ),
-    # An answer in XML or HTML: its words without the tags, and without what names the one request.
+    # Words of an XML or HTML answer, without tags and the request's own names.
     (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
     (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
     (
@@ -178,8 +178,8 @@ NOISE: tuple[Rule, ...] = (
         ),
         r"\1<*>",
     ),
-    # The message of an answer in JSON is read like any other. In quotes it would look like a value.
-    # A sentence behind the first that only gives advice.
+    # Unquote a JSON answer's message, which would look like a value.
+    # A later sentence that only gives advice.
     (
         (". ", "; ", ": "),
         re.compile(
@@ -199,13 +199,13 @@ NOISE: tuple[Rule, ...] = (
         ),
         "",
     ),
-    # The program that speaks is named with its folder here and without it there.
+    # Programs name themselves with or without their folder.
     (("error '",), re.compile(r"(?<=error )'([1-5]\d\d)\b[^']*'", re.I), r"\1"),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
     (
         ("1", "2", "3", "4", "5"),
         re.compile(
-            # The first character is a set, because a search for one is ten times as fast as for a boundary.
+            # Searching for a set as first character is ten times as fast as for a boundary.
             r"([1-5](?<=\b[1-5])\d\d) (?:"
             + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
             + r")\b",

@@ -1,11 +1,11 @@
-"""Put the class and the text of an error together in one form, whatever framework handed it over.
+"""Give the class and text of an error one form, whatever framework handed it over.
 
-The same exception arrives as a type with its text, as a type of the framework with the class in front of the text, as a
-`repr`, in a sentence, or as a traceback. Its form is the class without its package, and the template of the line that
-says what went wrong. The template masks as `<*>` what differs from one instance to the next: paths, hosts, users, ids,
-times, sizes, values. Names that advice would give are kept: commands, packages, functions, options, tables, keys, and
-codes. Two texts shall have one template if one piece of advice would serve both. The rules are in
-`fleetlore.fingerprint.template_rules` and `noise_rules`; `python -m benchmarks patterns` measures them against labels.
+The same exception arrives as a type with its text, under a framework's type with the class before the text, as a
+`repr`, a sentence, or a traceback. Its form is the class without package, and the template of the line that says what
+went wrong. The template masks as `<*>` what differs between instances: paths, hosts, users, ids, times, sizes, values.
+It keeps names that advice would give: commands, packages, functions, options, tables, keys, codes. Texts that the same
+advice serves shall share a template. The rules are in `fleetlore.fingerprint.template_rules` and `noise_rules`;
+`python -m benchmarks patterns` measures them against labels.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SY
 __all__ = ["head_line", "is_sentence", "template"]
 
 _Instead = str | Callable[[re.Match[str]], str]
-# Lower-case texts and the patterns' `sub` with its replacement. Every match of the patterns holds one of the texts.
+# Lower-case texts, one of which every match holds, and the patterns' `sub` with its replacement.
 _Masks = tuple[tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
 
 MAX_TEMPLATE = 240
-# Characters read of the head line. Later ones matter little, and every mask scans the whole line.
+# Characters read of the head line. Later ones matter little, and every mask scans them.
 _MAX_LINE = 600
 
-# A text that was searched for in vain. It is the failure and not an instance, so it is kept.
+# A text that was searched for in vain. It is the failure itself, so it is kept.
 _SOUGHT = re.compile(
     rf"\bno (?:match(?:es)?|occurrences?|references?)(?: \w+)? (?:for|of):? ({QUOTED}|.{{1,80}}?)(?= in |$)"
     r"|\bprovides package ([^\s;:]+)|\bto perform (?:the )?(?:action )?('[^']*'|\S+)",
     re.I,
 )
 _KEPT = "\x1a"
-# Chinese, Japanese and Korean put no blank between words and numbers, and the masks look for the ends of words.
+# Chinese, Japanese and Korean put no blank between words and numbers, but masks need word ends.
 _CJK, _WORDS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af", "A-Za-z0-9"
 _BESIDE_CJK = re.compile(f"(?<=[{_CJK}])(?=[{_WORDS}])|(?<=[{_WORDS}])(?=[{_CJK}])")
 
 QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
-# `QUOTED` between no letters. The first character is a set, because a search for one is fast.
+# `QUOTED` between no letters. A set as the first character makes the search fast.
 _ANY_QUOTED = re.compile(
     r"['\"`‘“](?<!\w.)(?:(?<=')[^']*'|(?<=\")[^\"]*\"|(?<=`)[^`']*[`']|(?<=‘)[^’]*’|(?<=“)[^”]*”)(?!\w)"
 )
@@ -57,27 +57,27 @@ _QUOTED_MASK = re.compile(r"['\"`‘“]<\*>['\"`’”]")
 _RUN = re.compile(r"<\*>(?:[\s,.;:/=*_-]*<\*>)+")
 _AT_LINE = re.compile(r" (?:at|on) line <\*>|(?<=\bline )<\*>(?:,? col(?:umn)? <\*>)?", re.I)
 _LINE_MASK = f"line {MASK}"
-# In brackets at the end, with a mask in it: of this one instance.
+# Brackets with a mask at the end: details of one instance.
 _ASIDE = re.compile(rf" ?\((?![^()]*(?:{SYSTEM_SAYS}))[^()]*<\*>[^()]*\)[.!]?$", re.I)
 _ASIDE_ENDS = (")", ").", ")!")
-# Words that cannot end a sentence. Only the last characters are searched for them.
+# Words that cannot end a sentence, searched in its last characters.
 _INCOMPLETE = re.compile(r"\b(?:an?|the|this|that|existing|valid|needs?|requires?|missing|without) $", re.I)
 _LONGEST_INCOMPLETE = 16
-# Characters of a template in which its code begins.
+# A template's code begins within these characters.
 _MAX_BEFORE_CODE = 48
 _PLAIN, _LETTERS = re.compile(r"\b[a-z]{2,}\b"), re.compile(r"[a-z]{2,}")
-# With three words outside quotes a class adds nothing to the text, and depends on who hands the error over.
+# With three words outside quotes the class adds nothing, and varies by framework.
 _ENOUGH_WORDS = 3
 
 MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
 
-# A code that names the failure, whatever the language of the words behind it.
+# A code that names the failure in any language.
 _CODED = re.compile(
     r"(\[(?:errno|winerror) \d+\])|((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):"
 )
-# Compilers name the file in front, and what calls them may have cut it off.
+# Compilers name the file in front, and their caller may cut it off.
 _POSITION = re.compile(r"<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
 _QUOTES = str.maketrans('"`', "''")
 _SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
@@ -90,12 +90,12 @@ _NAMED = re.compile(
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
 _QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
 _ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
-# `doesn't` is one word, and its sign begins no quoted name.
+# The sign in `doesn't` begins no quoted name.
 _CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
 _EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.){{0,16}}[A-Z]\w*{_SUFFIX})\b")
 _HTTP = re.compile(
     r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
-    # 127 and 137 are no status of an answer: they are how a program ended.
+    # 127 and 137 are exit codes of programs, not HTTP statuses.
     r"(10[0-3]|20[0-8]|226|30[0-8]|[45]\d\d)\b"
     r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
     re.I,
@@ -109,8 +109,7 @@ _EXIT = re.compile(
     r"['\"]?[ :=(]{1,3}(-?\d{1,10})\b",
     re.I,
 )
-# Faults that are nearly always transient. The network's time-outs are, but a tool's own are not: the next call meets
-# them again.
+# Faults that are nearly always transient, as network time-outs are. A tool's own time-outs recur.
 _PASSING = re.compile(
     r"(?:connection|connect|read|request|socket|network|gateway)[ _-]?timed?[ _-]?out|temporarily|rate.?limit"
     r"|temporary (?:condition|error|failure|fault|glitch|issue|network|outage|overload|problem|server|unavailab)"
@@ -118,13 +117,13 @@ _PASSING = re.compile(
     r"|connection (?:reset|aborted)|bad gateway|(?<!call of )(?<!matching )overloaded(?! (?:func|meth|oper))",
     re.I,
 )
-# The name of a thing is no fault: a parameter `request_timeout`, an option `--rate-limit`.
+# Names are no faults: a parameter `request_timeout`, an option `--rate-limit`.
 _THING = re.compile(
     r"\b(?:argument|attribute|column|field|flag|function|key|keyword|method|module|name|option|parameter|variable)s?:? "
     r"(['\"`‘“]).{1,60}?['\"`’”]|(?<!\w)--[\w-]{2,60}",
     re.I,
 )
-# A search that finds nothing takes a hundred times as long as to look for a word that each match holds.
+# A vain search takes a hundred times as long as the test for a word that each match holds.
 _STATUS, _DIGIT = re.compile(r"[1-5]\d\d"), re.compile(r"\d")
 _EXIT_WORDS = ("exit", "return", "finish", "terminat", "ended", "fail", "died", "rc")
 _PASSING_WORDS = (
@@ -141,14 +140,14 @@ def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
 
 
 def _sub(pattern: re.Pattern[str]) -> Callable[..., str]:
-    """The pattern's `sub`. An anchored pattern is tried at the start alone: a search would try every place."""
+    """The pattern's `sub`. An anchored pattern is tried only at the start: a search would try every place."""
     if pattern.pattern[0] != "^":
         return pattern.sub
     return lambda instead, line: line if pattern.match(line) is None else pattern.sub(instead, line)
 
 
 def _function(instead: _Instead) -> _Instead:
-    """A replacement that names groups, as a function: `sub` reads a text anew at each call, also if nothing matches."""
+    """A replacement with groups, as a function: `sub` would parse a text at each call."""
     return methodcaller("expand", instead) if isinstance(instead, str) and "\\" in instead else instead
 
 
@@ -168,14 +167,14 @@ def masked_line(line: str) -> str:
     return _template(" ".join(line[:_MAX_LINE].split()))
 
 
-@lru_cache(maxsize=8192)  # an error is read when it comes, and several times more when its session is distilled
+@lru_cache(maxsize=8192)  # an error is read again when its session is distilled
 def _template(line: str) -> str:
     if not line:
         return ""
     line, sought = _without_sought(line)
     line = _masked(line, line.lower(), _NOISE)
     line = _masked(line, line.lower(), _PLACES)
-    # A dot at the end of a sentence does not belong to a file, a host or an address.
+    # A sentence's dot does not belong to a file, host or address.
     line = _masked(line, line.lower().replace(". ", " ").rstrip("."), _LOOKS)
     line = _ANY_QUOTED.sub(_quoted, line)
     if MASK in line:
@@ -204,7 +203,7 @@ def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
 
 
 def _without_sought(line: str) -> tuple[str, str]:
-    """The line with what was searched for put aside, so that no mask takes it."""
+    """Put aside what was searched for, so that no mask takes it."""
     found = (
         _SOUGHT.search(line)
         if "no " in (lower := line.lower()) or "to perform " in lower or "provides" in lower
@@ -257,7 +256,7 @@ class _NormalForm(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def normal_form(error_type: str, message: str) -> _NormalForm:
-    """The form of an error. Its own class with the same message gives the same form again."""
+    """The form of an error. Its class with the same message gives the same form."""
     head = head_line(message)[:_SEARCHED]
     error_class = error_type.strip().rpartition(".")[2]
     if _is_wrapper(error_class) or _repeats(error_class, message):
@@ -343,12 +342,12 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
 
 
 def is_sentence(text: str) -> bool:
-    """Whether a quoted text says something, and is not a name or a key: it has four words or more."""
+    """Whether a quoted text is no name or key: it has four words or more."""
     return len(text.split(None, 3)) > 3
 
 
 def _unquoted(line: str) -> str:
-    """A line that is one text in quotes, as the `repr` of a `KeyError`'s text, without them; a name keeps its own."""
+    """Remove the quotes of a wholly quoted line, such as a `KeyError`'s `repr`; a name keeps them."""
     quoted = _QUOTED_LINE.fullmatch(line)
     if quoted is None or not is_sentence(text := quoted[2]):
         return line
@@ -356,14 +355,14 @@ def _unquoted(line: str) -> str:
 
 
 def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: str) -> str:
-    """Cheapest sound name for the kind of error; its own words, without names, where nothing else is known."""
-    # The last one named is the one that was raised; the others are its causes or its handlers.
+    """Cheapest sound name for the kind of error, or its own words without names."""
+    # The last one was raised; the others are causes or handlers.
     searched = message[:_SEARCHED]
     found = _EXCEPTION.findall(searched) if _has_any(searched, _SUFFIXES) else ()
     for name in reversed(found):
         if not _is_wrapper(own := str(name).rpartition(".")[2]):
             return own
-    # The code comes from the template's own line: lines further down differ from one version of a tool to the next.
+    # The code comes from the template's line: later lines differ between versions of a tool.
     if status is not None:
         return f"http_{_group(status)}"
     folded, has_digit = line.lower(), _DIGIT.search(line) is not None

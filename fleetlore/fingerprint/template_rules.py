@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 MASK = "<*>"
 
-# Each rule: what the text (in lower case) contains one of, if it can match at all; the pattern; what comes instead.
+# Each rule: texts (lower case), one of which any match contains; the pattern; the replacement.
 # If a pattern begins with `^`, so do all of its alternatives.
-# Looking for a word first costs a hundredth of a search that finds nothing.
+# Testing for a word costs a hundredth of a vain search.
 Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], str]"]
 
 _EXTENSIONS = (
@@ -52,7 +52,7 @@ _NAME_BEFORE = re.compile(r"(?:\b[A-Z]{2,}|\b(?:utf|iso|sha|aes|gpt|tls|x86))-$"
 
 
 def _token(match: re.Match[str]) -> str:
-    """An id is masked; a word that merely holds a digit (`utf-8`, `E0382`, `sha256`) is kept."""
+    """Mask an id; keep a word that merely holds a digit (`utf-8`, `E0382`, `sha256`)."""
     token, text = match.group(), match.string
     if _ID_PREFIX.fullmatch(token) or _ID.fullmatch(token):
         return MASK
@@ -73,7 +73,7 @@ def _number(match: re.Match[str]) -> str:
     number, start = match.group(), match.start()
     before = match.string[max(0, start - 20) : start]
     # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
-    # A text of numbers alone asks it a thousand times: without a letter there is neither a code nor a name.
+    # Texts of numbers ask a thousand times, and without a letter there is no code or name.
     if start and before.lower() == before.upper() and match.string[match.end() : match.end() + 1] != " ":
         return MASK
     may_be_code = _CODE_WORD.search(before) is not None
@@ -83,7 +83,7 @@ def _number(match: re.Match[str]) -> str:
     return number if (coded and len(number) <= _MAX_CODE_DIGITS) or named or said else MASK
 
 
-# The forms of instances. The longer form comes first, so that a part of it is not masked separately.
+# The forms of instances. Longer forms come first, so that no part is masked separately.
 LOOKS: tuple[Rule, ...] = (
     (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
     (
@@ -215,8 +215,7 @@ PLACES: tuple[Rule, ...] = (
     (("name: ",), re.compile(rf"(\bname: ){QUOTED}(?= namespace: )"), rf"\1{MASK}"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
     (("to host ",), re.compile(r"(to host )[\w.-]+", re.I), rf"\1{MASK}"),
-    # Expected and actual values, values that could not be converted, positions of a parser, and texts that were
-    # searched for.
+    # Expected, actual and unconvertible values, positions of a parser, and searched texts.
     (
         ("expected",),
         re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) .+", re.I),
@@ -238,8 +237,7 @@ PLACES: tuple[Rule, ...] = (
         re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I),
         rf"\1{MASK}",
     ),
-    # Words of single tools. curl's code replaces its words, which vary for one code. Code 22 means any HTTP status, so
-    # its words are kept.
+    # Words of single tools. curl's code replaces its varying words, except code 22, which means any HTTP status.
     (("curl: (",), re.compile(r"(curl: \()(\d+\)) (?!The requested URL).*"), r"\1code \2"),
     ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),

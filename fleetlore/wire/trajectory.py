@@ -193,7 +193,7 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
         gaps: ranges [from, to) of missing sequences before the last event.
         place, user: where it acts, and the user's hash, as it states, or "".
         guard: the first broken rule by name, as the environment reports, or "".
-        left_out: most frequent calls that a digest's steps lack.
+        left_out: calls of the most frequent kinds that a digest's steps lack.
         loops: the `MAX_LOOPS` with the most calls, including left-out ones.
         is_open: it goes on. Only its ways past failures are learned yet.
     """
