@@ -1,4 +1,4 @@
-"""Look up what the fleet knows that matters to the next action: in memory, no network.
+"""Look up what matters to the next action: in memory, no network.
 
 Advice is mostly silent: more recalled memory measured worse than less (ReasoningBank: best at one item). A tip is shown
 once in a session, except for the names with which a call fails. A random share is withheld, and its place stays empty.
@@ -66,7 +66,7 @@ class Advice(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether the call will fail so surely that it may be held once (`Session.hold`)."""
+        """Whether failure is so sure that the call may be held once (`Session.hold`)."""
         return any(tip.sure for tip in self.tips)
 
     def __bool__(self) -> bool:
@@ -125,7 +125,7 @@ def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice
 
 
 def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout_share: float, most: int) -> Advice:
-    """Return the first tips that pass the gate and were not shown before, without the withheld ones."""
+    """Return the first unseen tips that pass the gate, without withheld ones."""
     return _of(_told(found, index, moment), moment, holdout_share, most)
 
 

@@ -1,7 +1,7 @@
-"""Say before a call what it will fail for, and what works instead: one line, or nothing.
+"""Say before a call why it will fail, and what works instead: at most one line.
 
-The call model decides on tools that it knows, because it has also seen calls that worked. Newer failures and other
-tools are judged by counts. In free text the failure must name something that the call holds.
+The call model judges tools that it knows, because it has also seen working calls. Counts judge newer failures and other
+tools. In free text the failure must name something that the call holds.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fleetlore.wire.stats import wilson
 
 # Lower bound of the rate: one failure of one call is enough (0.21).
 _WARN_RATE = 0.2
-# P(the call fails), and share of sessions with its names in which it failed, from which a call may be held.
+# P(the call fails), and failed share of sessions with its names, from which a call may be held.
 _SURE = 0.8
 _LIKELIER = 0.5
 _MOST_MEMBERS = 12
 _MAX_NAMES = 3
-# Wilson's 95 % bounds of the share of resent calls that worked: below the first they never work, above the second they
-# do. From `_ENOUGH_RESENDS` sessions on a wider kind of failure is not asked.
+# Wilson's 95 % bounds of the share of working resends: below the first they never work, above the second they do. From
+# `_ENOUGH_RESENDS` sessions on wider kinds of failure are not asked.
 _NEVER_WORKS, _MOSTLY_WORKS = 0.2, 0.5
 _ENOUGH_RESENDS = 8
 _LONGEST_WAIT_SECONDS = 600
@@ -60,14 +60,14 @@ _TRANSIENT_SECONDS = 300.0
 
 
 def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Another value or name in place of one with which such calls failed."""
+    """Another value or name in place of a failing one."""
     call, outlook, model = moment.asked.call, moment.asked.outlook, moment.known.model
     if call is None or not index.recoveries_of_tool(call.tool):
         return
     for part, is_argument in dict.fromkeys(parts_of(call.arguments)):
         for item in index.changes(call.tool, part):
-            # The model decides for a text, because it has also seen calls that worked. A call that it holds likelier to
-            # work is not changed for lore that saw it fail alone, if a quorum made such calls.
+            # The model decides for a text, because it has also seen working calls. Lore of failures alone changes no
+            # call that the model rates likelier to work, if a quorum made such calls.
             is_open = outlook is None or model is None or item.first_seen > model.until
             if not is_open and is_argument and outlook is not None and model is not None:
                 old = model.old_value(call.tool, item.was)
@@ -87,7 +87,7 @@ def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Say whether such a failed call ever works when it is sent again unchanged, if that is sure."""
+    """Say whether such a failed call ever works unchanged, if that is sure."""
     failed = moment.met.unchanged
     if failed is None:
         return
@@ -197,7 +197,7 @@ def _after_a_wait(failure: Pattern | None, quorum: int) -> tuple[str, str]:
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float) -> bool:
-    """Whether most of the calls fail so: one endpoint's fault is no reason to wait for another's.
+    """Whether most calls fail so: one endpoint's fault is no reason to wait for another.
 
     A kind of call has no hours, so all its calls count while it is new.
     """
@@ -215,7 +215,7 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float)
 
 
 def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Situation) -> bool:
-    """Whether a quorum met the fault, or all who made such calls: one agent stops no tool that others use."""
+    """Whether a quorum or all callers met the fault: one agent stops no tool that others use."""
     agents = max(each.agents for each in passing)
     return agents >= moment.known.quorum or health is None or health.agents <= agents
 
@@ -225,7 +225,7 @@ def _is_own(passing: Collection[Pattern], moment: Situation) -> bool:
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:
-    """The agents that met a pattern lately, halved every minute; 0 once it has passed."""
+    """Agents that met a pattern, halved every minute; 0 once it has passed."""
     age = max(0.0, now - pattern.last_seen)
     if not pattern.transient or age > _TRANSIENT_SECONDS:
         return 0.0
@@ -245,7 +245,7 @@ def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
 
 
 def need_tip(of: Need) -> Tip:
-    """Say for which property of the thing that an argument names calls fail."""
+    """Say which property of a named thing makes calls fail."""
     id = pattern_id("need", of.tool, of.argument, of.field, of.value)
     fails = (of.failed + 0.5) / (of.held + 1.0)
     # The asker's own results hold all these words.
@@ -346,7 +346,7 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
 
 
 def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
-    """Return failures of a kind of call for a lasting reason, and calls, both without transient errors.
+    """Return lasting failures of a kind of call, and calls, without transient errors.
 
     A new pattern comes at once, the call's health row seconds later, or not at all. Until then only the pattern counts.
     """

@@ -17,7 +17,7 @@ __all__ = [
     "item_tip", "names_beside", "parts_of", "says_where", "substituted",
 ]  # fmt: skip
 
-# P(the call fails) by Jeffreys' estimate of one failed call, from which a call may be held.
+# P(the call fails) by Jeffreys' estimate of one failure, from which a call may be held.
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
 _QUOTES = "'\""
@@ -62,8 +62,8 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a call that a recovery may have changed, and whether each is an argument (`name`,
-    `name=value`, nested too) or a word of a text.
+    """Yield the parts of a call that a recovery may change, and whether each is an argument (`name`, `name=value`,
+    nested too) or a text's word.
     """
     values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
     for name, value in values:
@@ -99,7 +99,7 @@ def is_own(item: MemoryItem, key: str) -> bool:
 
 
 def is_of_argument(item: MemoryItem) -> bool:
-    """Whether the item changes named arguments, so that their place in a call is known."""
+    """Whether the item changes named arguments, whose place in a call is known."""
     return bool(item.was) and all("=" in part for part in item.was)
 
 

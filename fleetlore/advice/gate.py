@@ -1,12 +1,12 @@
-"""Decide which words of others a model may read: the only way from the fleet's lore to a model's context.
+"""Decide which words of others a model may read: the only way from lore to a model's context.
 
 Reading is not authorship: agents that met the same text are readers of one author. Words are shown under these
 conditions.
 
 error      The asker's own call and error hold them too, or a quorum received the text from a tool of the closed world.
 class      It consists of `_CLASS_WORDS`, or the conditions of an error hold.
-call       A quorum of principals made it with that very string and it worked (three if such a call could do harm), or
-           the asker's own error or results name each value in it.
+call       A quorum of principals made it with that string and it worked (three if it could do harm), or the asker's own
+           error or results name all its values.
 name       A quorum used it, or the asker holds all its words.
 person     A person that the operator vouches for wrote it.
 
@@ -27,12 +27,12 @@ from fleetlore.words import WORD, parts_of
 
 __all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "clean", "renamed", "tell"]
 
-# Principals that must have made a call that could do harm.
+# Principals that must have made a potentially harmful call.
 PROVEN = 3
 _LEFT_OUT = "…"
 _UNSAID = re.compile(rf": {_LEFT_OUT}(?=[.)])")
 _UNNAMED = "an error"
-# Classes that are made of these words alone do not say what is wrong.
+# Classes of these words alone do not say what is wrong.
 _VAGUE_WORDS = frozenset(
     """
     api call client database error exception http https operational process programming request response runtime server
@@ -62,13 +62,13 @@ _MAX_CLASS_WORDS = 4
 
 _MAX_CONTENT = 800
 _BAR = "  | "
-# Control characters except line breaks and tabs, halves of surrogate pairs, and what a display may leave out.
+# Control characters except line breaks and tabs, half surrogate pairs, and what displays may omit.
 INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
     r"\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Matches openings of tags, marks and links, also as escapes that a model reads like the character itself.
+# Matches openings of tags, marks and links, also as escapes, which a model reads alike.
 _LESS = re.compile(r"[<\uff1c\ufe64]|[&\uff06\ufe60](?:lt|#0{0,8}60|#x0{0,8}3c)\b;?|\\(?:u003c|x3c)|%3c", re.IGNORECASE)
 _BRACKETS = str.maketrans("[]\uff3b\uff3d\ufe47\ufe48", "⟦⟧⟦⟧⟦⟧")
 
@@ -78,8 +78,8 @@ Sort = Literal["error", "class", "call", "name", "person"]
 
 
 class Quote(NamedTuple):
-    """Words of others in a tip. `agents`: principals whose calls worked with this string, or that met the error.
-    `brings`: values in the call that are new to the asker.
+    """Words of others in a tip. `agents`: principals whose calls worked with it, or that met the error. `brings`:
+    values in the call that are new to the asker.
     """
 
     text: str
@@ -110,10 +110,10 @@ class Tip(NamedTuple):
     Attributes:
         id: from a bounded set. Outcomes name it, and the holdout draws by it.
         key: a session is shown each key once, and an empty key each time.
-        kind: the failure, without names.
+        kind: failure without names.
         rejected: lower-case names in the call that the failure is about.
-        brings: names, or parts of a call, that it says to use.
-        chance: P(the call fails), 0..1, if it is a warning before a call.
+        brings: names or parts of a call to use.
+        chance: P(the call fails), 0..1, of a warning before a call.
         sure: whether the call may be held.
         agents: number that back its least backed string.
         call: arguments to send instead.
@@ -143,7 +143,7 @@ class Tip(NamedTuple):
 
 
 def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
-    """Return the tip with its text, or None if a part of it may not be shown."""
+    """Return the tip with its text, or None if a part may not be shown."""
     shown = []
     vague: list[bool] = []
     for part in tip.parts:
@@ -214,7 +214,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def renamed(tip: Tip, recorded: re.Pattern[str], names: Mapping[str, str]) -> Tip:
-    """Return a tip with the names of tools that its reader knows, by their recorded ones."""
+    """Return a tip with its reader's names of tools, by recorded name."""
     return tip._replace(text=recorded.sub(lambda found: names[found[0]], tip.text))
 
 

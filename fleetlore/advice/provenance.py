@@ -1,8 +1,8 @@
-"""Remember the advice that a session was shown, and redact it where the agent quotes it.
+"""Remember a session's shown advice, and redact the agent's quotes of it.
 
-Recalled text must never become evidence: the fleet would learn its own words again. So before an event leaves the
-process, `MARK` replaces fenced advice and whole lines that this session was shown, in any case, wrapping or escaping.
-Paraphrases, parts of lines, encoded text, and text after the first 32 Ki characters are not recognised.
+Recalled text must never become evidence: the fleet would learn its own words. So before an event leaves the process,
+`MARK` replaces fenced advice and whole lines shown to this session, in any case, wrapping or escaping. Paraphrases,
+parts of lines, encoded text, and text after the first 32 Ki characters are not recognised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FENCE = "fleet-memory"
 MARK = "[fleet-memory]"
 
 OPENING = f"<{_FENCE}"
-# An unclosed fence hides only its line and is searched up to the next opening: many would take quadratic time.
+# An unclosed fence hides only its line. Searching stops at the next opening: many would take quadratic time.
 _FENCED = re.compile(
     rf"{OPENING}[^>\n]{{0,16}}>"
     rf"(?:(?:[^<]|<(?!/?{_FENCE}))*+"
@@ -65,8 +65,8 @@ def redact_fenced(value: Any) -> Any:
 class AdviceLedger:
     """The shown and the withheld advice of one session. `shown`: keys of the shown tips.
 
-    Advice about a call belongs to that call, even if calls run in parallel. Advice about a call that is not made counts
-    for the next call of a later round: the agent has heeded the warning.
+    Advice about a call belongs to it, even among parallel calls. If the call is not made, the next call of a later
+    round gets the credit: the agent heeded the warning.
     """
 
     def __init__(self) -> None:

@@ -51,10 +51,10 @@ class Met:
     Attributes:
         own_failures: ids of the exact patterns that it met.
         own: the same failures with their names.
-        failed: the last one, until a call of its tool works.
+        failed: the last, until its tool works.
         led_out: a way out of that failure was shown.
-        shown: keys of the tips that are not shown again.
-        unchanged: the call in question, if it failed before and no call has worked since.
+        shown: keys of tips not shown again.
+        unchanged: the call in question, if it failed before and none has worked since.
         key: `session_key`. Lore that only this session contributed is left out.
     """
 
@@ -98,8 +98,8 @@ class Situation:
         return model.look_ups.get((calls[0].tool, kind)) if model is not None and calls else None
 
     def still_works(self, item: MemoryItem) -> bool:
-        """Whether calls with the replaced arguments work: in this session, or for more agents than replaced them. A
-        failure of such a call in this session is nearer evidence.
+        """Whether calls with the replaced arguments work: in this session, or for more agents than replaced them. This
+        session's own failure of such a call is nearer evidence.
         """
         failed, model, context = self.met.failed, self.known.model, self.met.context
         if not item.was or (failed is not None and failed.call.tool == item.tool):

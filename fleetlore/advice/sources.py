@@ -223,7 +223,7 @@ def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the structure of the place, if the call uses names that are not there or of another owner."""
+    """Yield the place's structure, if the call uses names that are missing or another owner's."""
     failed, place = moment.met.failed, moment.known_place
     if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
         return
@@ -303,7 +303,7 @@ class Source(NamedTuple):
     repeats: bool = False
 
 
-# All tips of the start are shown, as far as they fit. Otherwise only the first, and no other until the next failure.
+# The start shows all tips that fit. Other moments show only the first, and no other until the next failure.
 _ASKED = (
     Source("changed", "before", before_call.changed),
     Source("needed", "before", before_call.needed),
@@ -333,7 +333,7 @@ SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name f
 
 @dataclass(frozen=True, slots=True)
 class ToolFact:
-    """A fact about a tool. `about`: `need` for a cause of failures, `look-up` for a call that finds missing names.
+    """A fact about a tool. `about`: `need` (a cause of failures) or `look-up` (a call that finds missing names).
     `sessions`: a few of each agent.
     """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN_ACTION", "OPEN_SESSION", "Action", "BegunCall", "current_session", "tool"]
 
-# Frameworks copy the context into the tasks and threads of tools, so a tool finds its session and call.
+# Frameworks copy the context into tools' tasks and threads, so a tool finds its session and call.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
 OPEN_ACTION: ContextVar[Action | None] = ContextVar("fleetlore_action", default=None)
 

@@ -146,7 +146,7 @@ class Fleet:
         )
         self.lore_search = LoreSearch(self.settings, self.tenant, data)
         self.new_nonce = new_nonce
-        # Called with a session's id and its advice, in the task or thread that asked.
+        # Called with session id and advice, in the asking task or thread.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         if adapters is not None:
             warn("Fleet(adapters=…) does nothing: the retrieval adapter was removed", DeprecationWarning, stacklevel=2)

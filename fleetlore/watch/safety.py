@@ -1,4 +1,4 @@
-"""Say whether a call could do harm, and warn of a call that would destroy or leak something. It is never blocked.
+"""Say whether a call could do harm, and warn, without blocking, of a call that would destroy or leak something.
 
 Rules look at one argument at a time, as shell, SQL or Python. They are not learned, so no agent can silence one. A word
 of a call that could do harm waits for three principals. The call is judged as it was made, since a mask may hide the
