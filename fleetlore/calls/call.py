@@ -1,4 +1,4 @@
-"""Hold one tool call in the forms in which it is read, and decide which world it goes to.
+"""Hold one tool call in the forms in which it is read, and decide its world.
 
 A call goes to the closed world (systems of the operator, whose texts may teach) if it is one statement of SQL, or if
 `FLEETLORE_CLOSED_TOOLS` lists its tool. Pages, mail, files, shell output and MCP servers hold texts of unknown
@@ -150,6 +150,6 @@ def world_of(tool: str, listed: Iterable[str] = ()) -> str:
 
 
 def shows_names(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
-    """Whether a closed call asks what there is, so that its result holds names and no rows."""
+    """Whether a closed call asks what exists: its result holds names, no rows."""
     statement = _statement(tool, arguments)
     return _NAMES.match(statement) is not None if statement else is_closed(tool, arguments, listed)

@@ -1,4 +1,4 @@
-"""Keep the history of a session that the risk of its next call depends on. Agent and learner keep the same.
+"""Keep the session history that the next call's risk depends on. Agent and learner keep the same.
 
 Each object of a JSON result keeps its one-word fields under its id (`"status": "pending"`): a call that takes the id is
 then about a pending order. Other agents see such values, so fields that name a person or a place are left out.

@@ -61,8 +61,8 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """A place. At least two agents met everything in it. `names`: as spelled in most calls. `words`: of the goals
-    there. `members`: columns of a table, fields of a resource. `look_up`, `look_up_by`: call and tool by which sessions
-    found names, or "".
+    there. `members`: columns of a table, fields of a resource. `look_up`, `look_up_by`: call and tool that found names,
+    or "".
     """
 
     sessions: int
@@ -86,8 +86,8 @@ class Threshold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LookUp(msgspec.Struct, frozen=True, array_like=True):
-    """A call by which sessions found names that work. `tool`, `kind`: of the failure. `by`, `text`: tool of the call,
-    and text with placeholders. `used`, `met`: sessions that made it next, of those that got past such a failure.
+    """A call that found working names. `tool`, `kind`: of the failure. `by`, `text`: the call's tool, and its text with
+    placeholders. `used`, `met`: sessions that made it next, of those that got past such a failure.
     """
 
     tool: str
@@ -101,7 +101,7 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
 
 class Need(msgspec.Struct, frozen=True, array_like=True):
     """A property of an argument for which calls of a tool failed (`Mark`). `failed`, `held`: sessions, a few of each
-    agent. `works`: always empty; earlier releases cannot read a need without it.
+    agent. `works`: always empty; earlier releases require it.
     """
 
     tool: str

@@ -226,9 +226,9 @@ class Expected:
 
     Attributes:
         kind: the error without its names, or "" if none is likely.
-        names: names in the call that the error would be about.
+        names: those in the call that the error would concern.
         held: number of sessions with these names in a call.
-        failed: number of those in which such a call failed like this.
+        failed: number of those that failed like this.
         agents: number that met this kind of failure.
         other: the next likely failure, if this one is not sure.
     """

@@ -25,16 +25,16 @@ QUERY_WORDS = KEYWORDS.union(
     unique update using values view when
     """.split()  # noqa: SIM905
 )
-# A place is recognised if its log-evidence exceeds the next place's by `_SURE`, and with this share of all evidence.
-# The goal alone then gives most places, and hardly ever a wrong one.
+# A recognised place's log-evidence exceeds the next one's by `_SURE`, with this share of all evidence. The goal alone
+# then gives most places, rarely a wrong one.
 _SURE = 3.0
 _SURE_SHARE = 0.5
 _COMMON = 1 / 3
 _LEAST_WORD = 3
 _MOST_MEMBERS, _MOST_OWNERS = 16, 8
-# An owner with fewer known members mostly has more than are known.
+# Owners with fewer known members mostly have unknown ones.
 _LEAST_MEMBERS = 2
-# Lengths from which names that differ in one letter, and in two, are alike.
+# Lengths from which names that differ in one letter, and two, are alike.
 _LONG_ENOUGH, _LONG = 6, 9
 _IN_GOAL, _IN_CALL = 0.75, 0.5
 # `countries` and `country`.
@@ -48,7 +48,7 @@ _OWN = re.compile(r"(?i)\b(\w+)\s+as\s*\(|\bas\s+(\w+)|\b(\w+)\s*\.|\b(?:from|jo
 
 
 class Ended(NamedTuple):
-    """Numbers of sessions in which a call with a name worked, and failed for the name."""
+    """Numbers of sessions in which calls with a name worked, and failed for it."""
 
     worked: int
     failed: int
@@ -140,7 +140,7 @@ class Places(dict[str, PlaceNames]):
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
-    """Return owners with their members: first those that the call names, then those nearest to the goal. The lines
+    """Return owners with members: first those in the call, then those nearest to the goal. The lines
     `owner(member, member)` take at most `most_chars`.
     """
     in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
@@ -179,7 +179,7 @@ def nearest(rejected: str, known: PlaceNames, call: str = "") -> str | None:
     """Return the one working name that is spelled nearly like a rejected one, or None.
 
     Names are alike if they differ in case, in `_`, in a plural's ending or in one letter (two from nine letters on),
-    but not the first. Otherwise it is the one member of an owner in the call that has all parts of the rejected name:
+    but not the first. Otherwise it is the only member of an owner in the call with all parts of the rejected name:
     `departure_time` for `departure`.
     """
     asked = rejected.lower()
@@ -213,7 +213,7 @@ def unknown(call: str, known: PlaceNames, named: Iterable[str] = ()) -> list[str
     own = _own(text)
     there = {name.lower() for owner, members in known.members.items() for name in (owner, *members)}
     spelled = {name.lower(): name for name in _NAME.findall(text) if not name.isupper() and len(name) > 2}
-    # Names of other things at the place, and called functions, are not wrong.
+    # Names of other things there, and called functions, are not wrong.
     is_none = own | there | ({name.lower() for name in _CALLED.findall(text)} - spelled.keys())
     first = [name for name in named if known.rejects(name) and name not in is_none]
     rest = [name for name in spelled if name not in there and name not in QUERY_WORDS and known.rejects(name)]
@@ -229,7 +229,7 @@ def missing(call: str, known: PlaceNames, named: Iterable[str]) -> list[str]:
 
 
 def is_covered(call: str, known: PlaceNames, rejected: Iterable[str]) -> bool:
-    """Whether the place has all things that a call reads, or one of them is itself rejected."""
+    """Whether the place has everything a call reads, or some of it is itself rejected."""
     text = _LITERAL.sub(" ", call[:CALL_CHARACTERS])
     asked = {name.lower() for name in _FROM.findall(text)} - _own(text)
     return not asked.isdisjoint(rejected) or asked <= {owner.lower() for owner in known.members}

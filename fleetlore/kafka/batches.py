@@ -1,8 +1,8 @@
 """Read the batches of a fetch and skip what cannot be decoded.
 
-After an error of its parser or codec, aiokafka fetches the same batch again for ever. So a `Consumer` returns an
-`Unreadable` in its place. A batch with a bad checksum is fetched once more: it may be damaged on the way. A codec
-without its package is an error of this process: no record is skipped.
+After a parser or codec error, aiokafka fetches the same batch for ever. So a `Consumer` returns an `Unreadable`
+instead. A batch with a bad checksum is fetched once more: the network may have damaged it. A codec's missing package is
+this process' error: no record is skipped.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class _Batch:
         return bytes(header) + _unpack(attributes & _CODEC, bytes(self._data[_RECORDS:]), room)
 
     def _one_by_one(self, records: memoryview, given: int) -> Iterator[_Record]:
-        """Read the records after the first `given`. Each states its length, so a bad one can be skipped."""
+        """Read the records after the first `given`. They state their lengths, so bad ones can be skipped."""
         (count,) = struct.unpack_from(">i", self._data, _COUNT)
         start, after = 0, self.base_offset
         for number in range(count):
@@ -311,7 +311,7 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
         try:
             record = super().__next__()
         except CorruptRecordException as error:
-            # An error would lose the records of other partitions, which `getmany` has taken already.
+            # An error would lose other partitions' records, which `getmany` has taken.
             log.info("%s; it is fetched again", error)
             raise StopIteration from None
         except _CodecMissing as missing:

@@ -153,7 +153,7 @@ async def connect(client: Any) -> None:
 
 
 async def disconnect(client: Any, seconds: float = STOP_SECONDS) -> None:
-    """Stop a client, even if the caller is cancelled: a cancelled `stop` of aiokafka leaks connections and tasks."""
+    """Stop a client, even if the caller is cancelled: aiokafka's cancelled `stop` leaks connections and tasks."""
     stopping = asyncio.create_task(_stop(client, seconds))
     try:
         await asyncio.shield(stopping)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of", "record"]
 
-# Maximum size in a record, the id before its number, the fields up to the sequence, number and type, time, and data as
-# JSON. A plain tuple is the fastest.
+# Maximum size in a record, the id before its number, fields up to the sequence, number and type, time, JSON data. A
+# plain tuple is fastest.
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
 # Limit by `weight`. The pipeline keeps 2,000 characters of each text.
@@ -114,7 +114,7 @@ def encode_event(event: Event) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """Return an event's maximum size without its data, and the fields that a session's events share."""
+    """Return an event's maximum size without data, and the fields that its session's events share."""
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + _SEQUENCE

@@ -100,7 +100,7 @@ async def committed_offsets(
 
 
 async def end_offsets(consumer: Any, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the offset after the last committed record of each partition, and reassign `consumer`.
+    """Return the offset after each partition's last committed record, and reassign `consumer`.
 
     It is read from a fetch: tansu answers with the first offset of the last *batch* plus one.
     """
@@ -198,7 +198,7 @@ class Follower:
     Attributes:
         take: gets each fetch at least once, and again if it raises; empty after `poll_ms` without a record.
         resumes: continue at the last position after an outage.
-        newest: start this many records before the end.
+        newest: records before the end at which to start.
         begin: called with the ends; returns the offsets to start at.
         complete: awaited after each fetch once the initial content is read.
         outdated: called before a restart from the beginning, when known records may be deleted.
@@ -239,7 +239,7 @@ class Follower:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since a broker last answered for the longest waiting partition."""
+        """Seconds since the broker's last answer for the longest waiting partition."""
         if (consumer := self._consumer) is not None:
             answered = [consumer.last_poll_timestamp(part) for part in consumer.assignment()]
             self._answered = min((ms / 1000 for ms in answered if ms), default=self._answered)

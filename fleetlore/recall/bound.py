@@ -41,7 +41,7 @@ class _ItemHead(msgspec.Struct):
     last_seen: Moment = 0.0
 
 
-# A fifth of the time of all fields: most of what comes to a full replica is not held.
+# A fifth of the time of all fields: a full replica holds little of what comes.
 _pattern_head = json_reader(_PatternHead)
 _item_head = json_reader(_ItemHead)
 

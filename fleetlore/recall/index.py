@@ -64,7 +64,7 @@ class Hints:
         self.replaced = frozenset(each.hint.replaces for each in standing.values() if each.hint.replaces)
 
     def of_tools(self, tools: Collection[str]) -> Iterator[Written]:
-        """Yield hints about these tools, the newest of each first, then those about any tool."""
+        """Yield hints about these tools, newest of each first, then those about any tool."""
         for tool in (*dict.fromkeys(tools), ""):
             yield from self._by_tool.get(tool, ())
 
@@ -75,7 +75,7 @@ _Derived = TypeVar("_Derived")
 # More than is shown: an agent's own are left out.
 KEPT = 8
 MAX_DERIVED = 4096
-# From so many ended sessions on, a pattern is shown only if they fail more often than others.
+# From this many ended sessions on, a pattern is shown only if they fail more than others.
 TRIED_SESSIONS = 8
 _SURE = 1.28
 
@@ -140,7 +140,7 @@ def _place(item: MemoryItem) -> tuple[object, ...]:
 
 
 def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
-    """Whether an agent should be warned of the pattern before it makes such a call. `tool`: the tool's health row.
+    """Whether to warn an agent of the pattern before such a call. `tool`: the tool's health row.
 
     Few sessions prove nothing. From `TRIED_SESSIONS` on its sessions must fail significantly more often than the
     tool's others (Newcombe's 80 % interval): a harmless pattern is not shown.
@@ -299,8 +299,8 @@ class LoreIndex:
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
-        """Whether agents are not shown an entry. An item goes with the agent whose words it has: the workers publish it
-        again in the words of others.
+        """Whether an entry is hidden from agents. An item goes with the agent that worded it: workers publish it again
+        in others' words.
         """
         if entry.id in self._revoked or entry.id in self.hints.replaced:
             return True
@@ -351,7 +351,7 @@ def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
     # All of these follow from the id, so a newer version of a pattern is in the same groups.
     if pattern.level == "exact" and pattern.call is not None:
         if pattern.is_loop:
-            return []  # a session's watchdog detects its own loops; those of others predict nothing
+            return []  # each watchdog detects its own loops; others' predict nothing
         return [("transient of call" if pattern.transient else "failures of call", pattern.call)]
     return [("transient of tool", pattern.tool)] if pattern.level == "class" and pattern.transient else []
 

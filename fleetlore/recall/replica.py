@@ -1,10 +1,9 @@
 """Keep a tenant's lore in the agent's memory: follow the topics `patterns`, `items` and `decisions`.
 
-Lore stays during an outage. After a week, or if the log was replaced, it is read anew, because tombstones of erased
-lore are gone.
+Lore survives an outage. After a week, or if the log was replaced, it is read anew, because tombstones are gone.
 
 An agent begins with the newest records, and a second consumer reads older ones. If they are many, it is ready before
-all are read. An older record is shown only once all have been read, because a later one may be its tombstone.
+all are read. An older record is shown once all are read, because a later one may be its tombstone.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ __all__ = ["LoreReplica"]
 log = logging.getLogger(__name__)
 _BATCH = 100  # records, 5 ms
 
-# Agents of one process share decoded records, as many as a late agent may be behind.
+# Agents of one process share as many decoded records as a late agent may lag.
 _DECODED = 1024
 _pattern = lru_cache(maxsize=_DECODED)(Pattern.from_json)
 _item = lru_cache(maxsize=_DECODED)(MemoryItem.from_json)
 
 # The first records are shown together after this long.
 _GATHER_SECONDS = 10.0
-# Least time between two readings of left-out lore for a tool that the agent begins to use.
+# Least time between readings of left-out lore for newly used tools.
 _AGAIN_SECONDS = 60.0
 
 
@@ -57,7 +56,7 @@ class LoreReplica:
     Attributes:
         newest_records: how far before the ends, over all partitions, it begins.
         awaited_records: older records that are read before it is `loaded`.
-        pause_seconds: between two later fetches of older records, which then take at most a quarter of a core.
+        pause_seconds: between later fetches of older records, which then take a quarter of a core at most.
     """
 
     newest_records = 15_000
@@ -245,7 +244,7 @@ class LoreReplica:
                     id, (topic_name, value) = self._gathered.popitem()
                     self._apply(topic_name, id.encode(), value)
             await asyncio.sleep(0)
-        # Otherwise the memory of the fetches, a third of the lore, stays with the process.
+        # Otherwise the process keeps the fetches' memory, a third of the lore.
         with contextlib.suppress(OSError, AttributeError):  # only glibc has it
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 

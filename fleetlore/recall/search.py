@@ -1,8 +1,8 @@
 """Search a tenant's lore in Milvus, and texts in memory, by words.
 
 Milvus weighs words by BM25. If workers and agent have the extra `[meaning]`, items are also searched by the cosine of
-static vectors. Scores are fused here: Milvus Lite and a cluster scale them differently, and rank fusion loses how much
-better the best match is. Found items are then compared by a similarity that also counts unshared words.
+static vectors. Scores are fused here: Milvus Lite and a cluster scale them differently, and rank fusion loses the best
+match's margin. A similarity that also counts unshared words then compares found items.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_QUERY_WORDS = 64
 
 
 class TextIndex:
-    """Finds texts by the exact cosine of words weighted by rarity (tf-idf, binary tf)."""
+    """Finds texts by exact cosine of tf-idf (binary tf)."""
 
     def __init__(self) -> None:
         # Shared words take a quarter of the memory of sets.
@@ -85,7 +85,7 @@ class TextIndex:
         return {id: weight / total for id, weight in held.items()}
 
     def _weight(self, word: str) -> float:
-        """Return the squared idf, smoothed so that a word in every text counts a little."""
+        """Return the squared idf, smoothed: a word in every text counts a little."""
         idf = math.log(1 + len(self._words) / (1 + len(self._holding.get(word, ()))))
         return idf * idf
 
@@ -104,7 +104,7 @@ def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
         ) from error
     # The caller logs an error once.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-    # pymilvus imports scipy at its first row, which fails in two threads at once.
+    # pymilvus imports scipy at its first row, which fails in parallel threads.
     SciPyHelper.is_scipy_sparse(None)
     # gRPC would use `http_proxy` even for this machine.
     direct = {"grpc.enable_http_proxy": 0} if is_loopback(urlsplit(uri).hostname or "") else {}
@@ -131,7 +131,7 @@ MADE_BY = "fleetlore.made_by"
 SEARCH_SECONDS = 5.0
 CANDIDATES = 50
 _MAX_QUERY = 2_000
-# Queries omit words in a tenth of so many texts: Milvus Lite reads all texts with them.
+# Queries omit words in a tenth of this many texts: Milvus Lite reads all texts with them.
 SAMPLED_TEXTS = 1_000
 _COMMON_SHARE = 0.1
 LEAST_WORDS = 4

@@ -1,6 +1,6 @@
 """Serve agents that keep their own sessions (`Fleet(relay=…)`): topics to follow, and events to send.
 
-The relay keeps the newest record of each key, of lore the best backed that its memory allows.
+The relay keeps each key's newest record, of lore the best backed that its memory allows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define dead letters: the untouched bytes of what could not be processed, with headers that name source and reason.
+"""Define dead letters: the untouched bytes of unprocessable records, with headers that name source and reason.
 
 A letter keeps its record's key and, if it holds the whole record, headers. A mark, a second record, says that it was
 sent back.
