@@ -1,7 +1,7 @@
 """Store weights that are too large for a record in a shared folder or object store.
 
-The signed record names them by URI, hash and size. A thief of a key could make an agent open other files or hosts. So
-an agent opens only URIs under its own root, and reads no more than an adapter's size limit.
+The signed record names them by URI, hash and size. A key's thief could name other files or hosts. So an agent opens
+only URIs under its own root, and reads at most an adapter's size limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Follow a tenant's adapters once for all agents of an event loop.
 
-With a connection each, a thousand agents would spend two cores on wake-ups and copies. A record is verified and kept
-once for all of them.
+With a connection each, a thousand agents would spend two cores on wake-ups and copies. All share one verified record.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ class AdapterFollower:
             self._follower = self._new_follower()
             for task in tasks:
                 task.cancel()
-            # A consumer may take long to stop while the broker hangs. An agent's exit must not wait.
+            # Consumers stop slowly while the broker hangs. An agent's exit must not wait.
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     def ack(self, key: str, document: dict[str, object]) -> None:
@@ -197,7 +196,7 @@ class AdapterFollower:
             subscriber.refuse(refusal, key)
 
     async def _turn(self, subscriber: _Subscriber) -> None:
-        """Call a subscriber. One that fails is removed, and the others still learn of revocations."""
+        """Call a subscriber. A failing one is removed; others still learn of revocations."""
         try:
             await subscriber.turn()
         except Exception:

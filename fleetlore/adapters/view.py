@@ -1,7 +1,7 @@
 """Verify the records of an adapter, and keep the newest of each channel.
 
-Each record is whole: a signed document, then a line feed and the weights that its manifest names by hash. So a record
-is judged alone, and no part of it waits for another.
+Each record is whole, so it is judged alone: a signed document, a line feed, and the weights that its manifest names by
+hash.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class AdapterView(Generic[Manifest]):
         self._rank = {key_id: place for place, key_id in enumerate(trusted)}
         self._newest: dict[str, Release[Manifest]] = {}
         self._revocations: dict[bytes, tuple[Revocation, bytes]] = {}
-        # By channel, the highest epoch read from the log. It is below the known epoch while the log is read again.
+        # By channel, the log's highest epoch so far. Reading again starts below the known epoch.
         self._log_epochs: dict[str, int] = {}
 
     @property
@@ -215,7 +215,7 @@ class AdapterView(Generic[Manifest]):
         self._revocations.setdefault(revocation.key, (revocation, value))
         if revocation.kind == "key":
             self._trusted.pop(revocation.what, None)
-            # Its epochs go too: a thief of the key may have signed the highest one.
+            # Its epochs go too: a key's thief may have signed the highest.
             self._newest = {name: each for name, each in self._newest.items() if each.signer != revocation.what}
             self.releases = {name: each for name, each in self.releases.items() if each.signer != revocation.what}
 

@@ -178,7 +178,6 @@ NOISE: tuple[Rule, ...] = (
         ),
         r"\1<*>",
     ),
-    # Unquote a JSON answer's message, which would look like a value.
     # A later sentence that only gives advice.
     (
         (". ", "; ", ": "),

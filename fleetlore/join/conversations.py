@@ -1,7 +1,7 @@
 """Keep a session for each conversation with a model, and record each of its calls once.
 
-A conversation is known by its client's name for it, or by the ids of its calls or the response before. Any other
-request begins one, unless one with the same beginning waits for its second turn.
+A conversation is known by its client's name for it, the ids of its calls, or the response before. Other requests begin
+one, unless one with the same beginning waits for its second turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Check a LoRA as `peft` saves it, and pack it into one complete file.
 
-Only matrix pairs are accepted: `lora_A` (rank, in) and `lora_B` (out, rank) for each changed module. Whole or new
-modules and code are refused. The configuration is rewritten from the manifest. The file's metadata holds the scale,
-because a version is its weights *and* its scale.
+Each changed module must have a matrix pair, `lora_A` (rank, in) and `lora_B` (out, rank). Whole or new modules and code
+are refused. The configuration is rewritten from the manifest. The file's metadata holds the scale, because a version is
+its weights *and* its scale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mask secrets before an event leaves the process, as `[redacted:github_token]`.
 
-Each rule has needles, substrings that every match contains. One pass over the JSON of many events finds them, and an
-event without one needs no further test.
+Each rule has needles, substrings of every match. One pass over the JSON of many events finds them; an event without one
+needs no further test.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ _BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
 _BEHIND_DIGITS = r":(?<=\d{8}:)[\w-]{32}"
 _BEHIND_A_BAR = r"\|(?<=\d\|)[\w-]{27}"
 _BEHIND_A_WORD = r"_(?<=[a-z\d]_)[0-9a-f]{40}"
-# Forms without a fixed substring, and a shape that every match contains. Its literal first character makes the search
-# fast.
+# Forms without a fixed substring, and a shape in every match. Its literal first character makes the search fast.
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
@@ -87,7 +86,7 @@ _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pa
 _SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _SHAPES)))
 
 
-# A word and its continuation if it names a value, in text or JSON. Words and signs start differently, so nothing
+# A word and its continuation if it names a value, in text or JSON. Words and signs start differently: nothing
 # backtracks. The second pattern is for texts with `--`, where a blank is enough.
 def _beside(signs: str) -> str:
     """Return a pattern between word and sign."""

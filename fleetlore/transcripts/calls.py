@@ -1,4 +1,4 @@
-"""Pair calls with their results, also if ids are empty, missing or repeated, and read how a call ended.
+"""Pair calls with results, also if ids are missing or repeated, and read how a call ended.
 
 A unique id decides. Other calls of one turn are answered in order, or by the tool that a result names. A turn ends when
 a person speaks, and when a call follows a result.
@@ -58,7 +58,7 @@ class OpenCalls(Generic[T]):
             self._leave(self._removed(next(iter(self._open))))
 
     def pop(self, id: str, tool: str = "") -> T | None:
-        # A result may have an id that its call lacks, and some makers put the tool's name there.
+        # A result may have an id that its call lacks, or the tool's name as id.
         keys: list[_Key] = [(id, tool), (id, None)] if id else []
         keys += [("", tool or id), ("", None)]
         found = next((self._by[key] for key in keys if key in self._by), None)

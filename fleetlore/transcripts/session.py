@@ -1,4 +1,4 @@
-"""Collect a session of a foreign log from its messages, and turn it into events.
+"""Turn the messages of a foreign log's session into events.
 
 A call and its result by maker, with `/` between them:
 
@@ -82,7 +82,7 @@ class LoggedSession:
         return [("session.started", started), *self.events, ("session.ended", ended)]
 
     def end(self, reward: float | None, succeeded: bool | None = None) -> None:
-        """Note how it ended: as the log says, or by a reward above one half."""
+        """Note how it ended: by the log, or by a reward above 0.5."""
         self.reward = reward
         if succeeded is None and reward is not None:
             succeeded = reward > 0.5

@@ -1,7 +1,7 @@
 """Run between an MCP client and any MCP server, and record the calls of its tools.
 
-Only four messages change: the server's instructions, its tools' descriptions, a call that is sure to fail (answered
-here, once), and the answer to a failed call.
+Only four messages change: the server's instructions, its tools' descriptions, a call sure to fail (answered here,
+once), and a failed call's answer.
 """
 
 from __future__ import annotations
