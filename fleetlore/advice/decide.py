@@ -156,7 +156,7 @@ class Reviews:
         return "" if isinstance(about, MemoryItem) else self._changed(about.hint, about.decided)
 
     def _changed(self, hint: Hint, decided: Decision) -> str:
-        """If a tool's definition has changed, calls fail for names in the hint that never failed before."""
+        """After a tool's definition changed, calls fail for names in the hint that never failed before."""
         since = max(decided.time, self._confirmed.get(decided.id, 0.0))
         tools = [hint.tool] if hint.tool else list(self._failures)
         met = [each for tool in tools for each in self._failures.get(tool, ())]

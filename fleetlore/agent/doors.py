@@ -30,7 +30,7 @@ def prompt_prefix(session: Session, tools: Collection[str] = ()) -> str:
     known = _PREFIXES.setdefault(session, {})
     key = frozenset(tools)
     if key not in known:
-        # A system message is made anew for each turn, so the first tools' brief is gone.
+        # Each turn has a new system message, so the first tools' brief is gone.
         text = joined(session.introduction, session.brief(tuple(tools), unseen=False).text)
         keep_newest(known, key, text, _MOST_TEXTS)
     return known[key]
@@ -54,7 +54,7 @@ def joined(*texts: str | None) -> str:
 
 
 class NamedSessions(dict[str, Session]):
-    """Open sessions by name. One is left after long silence, or if its caller holds too many.
+    """Open sessions by name. One is left after long silence, or if its caller has too many.
 
     `before_leaving` is called with it. `busy`: calls under way by session, during which it is not silent.
     """

@@ -188,7 +188,7 @@ class Fleet:
             raise
 
     async def close(self, timeout_seconds: float = 2.0) -> None:
-        """Send what is buffered within the limit, then stop. Never hangs."""
+        """Send the buffer within the limit, then stop. Never hangs."""
         if self._lifetime.is_forked:
             return
         self._lifetime.leave()
@@ -261,7 +261,7 @@ class Fleet:
             data[names.REWARD] = names.finite(reward)
             if data[names.REWARD] is None:
                 raise ConfigError(f"a reward is a finite number, not {reward!r}")
-        # Only the session knows its sequence. Feedback takes the upper half of the range, one number a millisecond.
+        # Only the session knows its sequence. Feedback takes the range's upper half, one number a millisecond.
         half = names.MAX_SEQUENCE // 2
         session = names.checked_name("session_id", session_id)
         with self.lock:
@@ -270,7 +270,7 @@ class Fleet:
         return self.reviews.emit(Event("feedback", self.tenant, self.agent, session, number, now, data))
 
     async def flush(self, timeout_seconds: float) -> bool:
-        """Wait until the broker has acknowledged everything so far. Return False on time-out."""
+        """Wait until everything so far is acknowledged. Return False on time-out."""
         return all(await asyncio.gather(*(sender.flush(timeout_seconds) for sender in self._senders)))
 
     @property
@@ -279,7 +279,7 @@ class Fleet:
 
     @property
     def dropped(self) -> int:
-        """Events that the broker did not accept in time."""
+        """Events not accepted in time."""
         return self.emitter.dropped + self.reviews.dropped
 
     @property

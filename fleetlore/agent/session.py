@@ -100,7 +100,7 @@ class Session:
         return f"<Session {self.id} of {self.fleet.agent}, {self._lifetime}: {self.calls} calls, {self.errors} failed>"
 
     def warn(self, mistake: str) -> None:
-        """Log, once, a mistake of the agent's code that loses a record."""
+        """Log once a mistake in the agent's code that loses a record."""
         if mistake not in self._warned:
             self._warned.add(mistake)
             log.warning("session %s: %s", self.id, mistake)
@@ -134,7 +134,7 @@ class Session:
         action.end(result, error=error, error_text=error_text, duration_seconds=duration_seconds)
 
     def spend(self, *, tokens: float = 0.0, money: float = 0.0) -> None:
-        """Add to the session's use of its budget. Time counts automatically."""
+        """Add to the used budget. Time counts automatically."""
         with self._locked():
             self._watchdog.spend(tokens, money)
 
@@ -153,7 +153,7 @@ class Session:
         self._end("failure", reward)
 
     def forbid(self, rule: str) -> None:
-        """Report a broken rule that was found after the calls. The session is then no success."""
+        """Report a broken rule found after the calls. The session is then no success."""
         self._lifetime.check()
         self._rule = str(rule)[: names.MAX_RULE]
 
@@ -255,7 +255,7 @@ class Session:
             return self._advice.advise(moment, self.cautions(), most, max_chars)
 
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
-        """Return the answer to give in place of a call that will fail, or None if the call is to be made.
+        """Return the answer that replaces a failing call, or None if the call is to be made.
 
         `FLEETLORE_HOLD` chooses the calls. Each is held once at most, and is not recorded.
         """

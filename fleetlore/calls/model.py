@@ -1,7 +1,7 @@
 """Predict how likely a call fails, with which kind of failure, and for which names.
 
-A version is a linear model over hashed features, a table of kinds of failure, and names with their record. It is
-immutable and shared by all agents of a process.
+A version is a linear model over hashed features, a table of kinds of failure, and names with their record. All agents
+of a process share it, immutable.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _known(names: list[str], known: PlaceNames) -> Ids:
 LEAST_CALLS = 20
 # Jeffreys' estimate of the failure rate from which a name is named.
 _NAMED_RATE = 0.5
-# Probability of one kind of failure, or of two, from which it is given: four in five of these came true.
+# Probability of one or two kinds of failure from which they are given: four in five came true.
 _SURE_KIND = 0.9
 _SURE_PAIR = 0.7
 _CALL_MASK = np.uint32(2**CALL_BITS - 1)

@@ -1,7 +1,7 @@
 """Send an agent's events to the broker without making the agent wait.
 
 `emit` adds an event to a bounded buffer on any thread. A partition has one batch in flight, so a retry cannot overtake
-later events. Delivery is at least once, and event ids make duplicates harmless.
+later events. Delivery is at least once; event ids make duplicates harmless.
 """
 
 from __future__ import annotations
@@ -195,9 +195,7 @@ class Emitter:
         return queue
 
     async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
-        """Wait until all events so far are acknowledged, without waiting for full batches if `hurried`. Return False on
-        time-out.
-        """
+        """Wait until all events so far are acknowledged, if `hurried` without full batches. Return False on time-out."""
         self._take_over()
         if self.waiting == 0:
             return True

@@ -1,6 +1,6 @@
 """Encode texts as static vectors, which workers and searching agents compare by meaning.
 
-The 128-d token table is made from all-MiniLM-L6-v2 (Apache-2.0) and comes in the wheel `fleetlore-encoder` (the extra
+The 128-d token table, made from all-MiniLM-L6-v2 (Apache-2.0), comes in the wheel `fleetlore-encoder` (extra
 `[meaning]`). Without it the store is searched by words alone.
 """
 
@@ -28,8 +28,8 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Encodes texts as vectors, which only compare with those of the same name and hash. `sha256`: of everything that
-    defines a vector's meaning.
+    """Encodes texts as vectors, comparable within one name and hash. `sha256`: of everything that defines a vector's
+    meaning.
     """
 
     name: str

@@ -72,7 +72,7 @@ class Hints:
 _Entry = TypeVar("_Entry", bound=Pattern | MemoryItem)
 _Derived = TypeVar("_Derived")
 
-# More than is shown: an agent's own are left out.
+# More than shown: an agent's own are omitted.
 KEPT = 8
 MAX_DERIVED = 4096
 # From this many ended sessions on, a pattern is shown only if they fail more than others.

@@ -1,8 +1,8 @@
 """Decode untrusted bytes and events. Bytes that cannot be read raise msgspec.DecodeError, a ValueError.
 
-`json_reader` reads our own records, and `read_json` those of others without loss. `rewritten` changes a text in a few
-places: encoding again would change integers beyond 64 bits, half surrogate pairs, NaN and floats. A compressed body is
-unpacked up to a limit: a few kB may expand to gigabytes.
+`json_reader` reads our own records, `read_json` others' without loss. `rewritten` edits parts of a text: encoding again
+would change integers beyond 64 bits, half surrogate pairs, NaN and floats. Compressed bodies are unpacked up to a
+limit: a few kB may expand to gigabytes.
 """
 
 from __future__ import annotations

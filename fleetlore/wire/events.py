@@ -1,6 +1,6 @@
 """Define events: what agents report, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
 
-An event's id is made of tenant, agent, session and `sequence`, so an event sent twice is the same event.
+An event's id is made of tenant, agent, session and `sequence`, so a resent event is the same.
 
 - `session.started`: goal, task, place
 - `action`: a tool call begins (optional; a `Fleet` sends none)
@@ -9,8 +9,8 @@ An event's id is made of tenant, agent, session and `sequence`, so an event sent
 - `session.ended`: success, failure or unknown, and a reward where the environment gave one
 - `feedback`: a later correction, on a topic of its own; the agent is the one who gives it
 
-A Kafka record is one event, or a JSON array of events of one partition, because a stream processor pays per record.
-CloudEvents' Kafka binding has no batch mode, so arrays have another content type.
+A Kafka record is one event, or a JSON array of one partition's, because stream processors pay per record. CloudEvents'
+Kafka binding has no batch mode, so arrays have another content type.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tell who sent a record, and name sessions by it. Kafka does not pass on the producer's user, so senders sign.
 
 A principal is the part of an agent's name before the first colon: `support:1` and `support:2` count once. A worker with
-a key accepts only records that a principal signed with a key derived from it, of that principal's agents. A relay signs
-as `*`: tokens tell its callers apart.
+a key accepts only records of a principal's agents, signed with that principal's key, which derives from the worker's. A
+relay signs as `*`: tokens tell its callers apart.
 
 Senders choose session ids, so a principal and an id name a session: no other principal can write into it.
 """

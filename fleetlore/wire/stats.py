@@ -39,8 +39,8 @@ def drawn(key: str, share: float) -> bool:
 
 @lru_cache(maxsize=16_384)  # called at every step
 def withheld(session: str, id: str, share: float) -> bool:
-    """Whether a tip is withheld from this session: only a randomised holdout can measure its effect, because advice is
-    shown in easy and hard sessions. A larger `share` withholds the same draws and more.
+    """Whether a tip is withheld from this session. Sessions differ in difficulty, so only a randomised holdout measures
+    its effect. A larger `share` withholds the same draws and more.
     """
     return drawn(f"holdout\x1f{session}\x1f{id}", share)
 
@@ -182,7 +182,7 @@ def degraded(calls: int, failures: int) -> bool:
 
 
 def worsened(now: _Counts, before: _Counts) -> bool:
-    """Whether a rate (calls, failures) has surely risen by 10 points. A tool that always fails often is no news."""
+    """Whether a rate (calls, failures) has surely risen by 10 points. Constant failing is no news."""
     return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
 
 

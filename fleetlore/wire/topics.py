@@ -44,7 +44,7 @@ class TopicSpec:
             "cleanup.policy": "compact" if self.compacted else "delete",
             "max.message.bytes": str(MAX_MESSAGE_BYTES),
             "min.insync.replicas": str(max(1, replication - 1)),
-            # Clients' clocks differ: early timestamps are refused, late ones delete records unread.
+            # Clients' clocks differ: early timestamps are refused, late ones delete unread records.
             "message.timestamp.type": "LogAppendTime",
             # A replica that lacks acknowledged records may not lead.
             "unclean.leader.election.enable": "false",
