@@ -1,7 +1,7 @@
-"""Serve an ASGI application over HTTP, and bound what clients hold open: connections and bytes, each and in total.
+"""Serve an ASGI application over HTTP, and bound clients' open connections and bytes, each and in total.
 
-uvicorn waits for headers and bodies without limit. Here the client that uses the most loses its oldest connection with
-an unfinished request.
+uvicorn waits for headers and bodies without limit. Here the largest client loses its oldest connection with an
+unfinished request.
 """
 
 from __future__ import annotations

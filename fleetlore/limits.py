@@ -37,9 +37,7 @@ Share = tuple[Hashable, Hashable]
 
 
 class Shares(Generic[Key, Value]):
-    """A bounded dictionary. When it is full, the longest unused entry of the largest caller of the largest tenant gives
-    way.
-    """
+    """A bounded dictionary. When full, the longest unused entry of the largest tenant's largest caller gives way."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
@@ -98,7 +96,7 @@ class _Tenant(Generic[Key, Value]):
     def __init__(self) -> None:
         self.held: dict[Hashable, OrderedDict[Key, Value]] = {}
         self.count = 0
-        # Callers by number of entries, so that a flood of names does not slow the search.
+        # Callers by number of entries: a flood of names must not slow the search.
         self._by_size: dict[int, dict[Hashable, None]] = {}
         self._largest = 0
 

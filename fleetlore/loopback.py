@@ -41,9 +41,9 @@ def past_proxies(environ: Mapping[str, str]) -> dict[str, str]:
 def without_pages(app: Application) -> Application:
     """Serve an application only to programs and to pages of this machine.
 
-    Another page's requests would become lore, and its open streams use up the connections. A browser names the page in
-    `Origin`. A GET of an image or frame has none, but `Sec-Fetch-Site` says that another site causes it. `Host` must be
-    a loopback address, against DNS rebinding.
+    Another page's requests would become lore, and its streams use up the connections. A browser names the page in
+    `Origin`, or for a GET of an image or frame tells of another site in `Sec-Fetch-Site`. `Host` must be a loopback
+    address, against DNS rebinding.
     """
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:

@@ -141,7 +141,7 @@ def load_signing_key(file: str | Path) -> SigningKey:
 
 
 def create_signing_key(file: str | Path) -> SigningKey:
-    """Load the key in `file`, or create it (mode 0600, in a folder of mode 0700)."""
+    """Load or create the key in `file` (mode 0600, in a folder of mode 0700)."""
     path = Path(file)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = SigningKey(Ed25519PrivateKey.generate())

@@ -1,7 +1,7 @@
 """Keep an agent on its channel's version of an adapter.
 
-A version is verified and loaded in the background and applied between two actions. Refusals are counted by reason, and
-the version in use stays.
+Versions are verified and loaded in the background and applied between actions. Refusals are counted by reason, and the
+version in use stays.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class AdapterSubscriber(Generic[Holder]):
             self.apply_pending()
 
     def _weights(self, release: Release[AdapterManifest]) -> bytes | None:
-        """Return the weights, or begin to fetch them in a task: a rollback must not wait for a slow store."""
+        """Return the weights, or fetch them in a task: a rollback must not wait for a slow store."""
         uri = release.record.uri
         if not uri:
             return release.weights

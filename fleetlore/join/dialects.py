@@ -1,6 +1,6 @@
-"""Read tool calls and results out of a request for a model, and add text for the model.
+"""Read tool calls and results from a model request, and add text for the model.
 
-Added text is the same in every turn and comes last, so that a provider's cached prefix stays.
+Added text is constant and last, so a provider's cached prefix stays.
 """
 
 from __future__ import annotations

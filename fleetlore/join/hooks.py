@@ -1,6 +1,6 @@
 """Answer the hooks of coding agents, in the words of Claude Code and Codex; Cursor's are translated.
 
-A hook's text stays in the conversation, so nothing is repeated. A denial is all that the model reads before a call.
+A hook's text stays in the conversation, so nothing is repeated. Before a call the model reads only denials.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Receive OTLP over HTTP and gRPC, hold spans until their trace has ended, and send it as a session.
+"""Receive OTLP over HTTP and gRPC, hold spans until their trace ends, and send it as a session.
 
 Without room the exporter is asked to send again: by 429 and Retry-After, or by UNAVAILABLE.
 """

@@ -30,8 +30,8 @@ _NAME = re.compile(r"base_model\.model\.((?:[\w-]+\.)*([\w-]+))\.lora_(A|B)\.wei
 _MOST_CONFIG = 1024 * 1024
 _MOST_RANK = 512
 
-# `LoraConfig` fields that must be absent, empty or equal to these. Other values change more than two matrices a module
-# or name code.
+# `LoraConfig` fields that must be absent, empty or these. Other values change more than two matrices a module or name
+# code.
 _PLAIN: Mapping[str, object] = {
     "modules_to_save": None,
     "bias": "none",

@@ -1,8 +1,7 @@
 """Serve a LoRA with llama.cpp: convert it to GGUF, and switch a running server to it.
 
-llama.cpp loads adapter files when it starts (`llama-server --lora FILE`) and afterwards only sets their scales
-(`/lora-adapters`). So a rollback to a loaded version, or a revocation, takes effect at once. For a new version the
-server is started again.
+llama.cpp loads adapter files at start (`llama-server --lora FILE`) and then only sets their scales (`/lora-adapters`).
+So rollbacks to a loaded version and revocations take effect at once. A new version needs a restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detect secrets with a distinctive form: a vendor's prefix, a PEM block, a three-part token, a command's argument.
+"""Detect secrets by form: a vendor's prefix, PEM block, three-part token, or command's argument.
 
 To add a form, add its row and an example in `tests/fleetlore/redact/test_redact.py`.
 """
@@ -253,7 +253,7 @@ FORMS: tuple[_Group, ...] = (
     ("K", None, (
         ("private_key", "PRIVATE K",
          r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
-         # Each beginning without an end would otherwise scan to the end of the text.
+         # Otherwise each beginning without an end would scan the whole text.
          r"(?:(?:[^-]|-(?!----))*+-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
          r"|(?:(?:\\[rn]|\s)*[A-Za-z0-9+/=]{40,})+(?:\\[rn]|\s)*[A-Za-z0-9+/=]*)"),  # truncated
         # A key without its first line.

@@ -95,8 +95,8 @@ FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 def is_secret(value: str, *, password: bool, bare: bool = False, prose: bool = False) -> bool:
     """Whether a value after a secret's name can be one: any word for a password.
 
-    A token or key has at least eight characters, no blank, and a digit or mixed case. `bare`: unquoted, so it may be
-    code. `prose`: a bare word after a colon, followed by words.
+    A token or key has at least eight characters, no blank, and a digit or mixed case. `bare`: unquoted, maybe code.
+    `prose`: a bare word after a colon, before words.
     """
     value = value.strip()
     if len(value) < 3 or value.lower().rstrip(".!") in _NOT_SECRET or _PLACEHOLDER.match(value):

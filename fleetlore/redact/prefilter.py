@@ -1,4 +1,4 @@
-"""Find which texts contain any of many short strings, in one pass with numpy; and secrets in disguise.
+"""Find texts with any of many short strings, in one numpy pass; and secrets in disguise.
 
 This is Teddy (Hyperscan, Wang et al., NSDI 2019) on pairs of bytes: a table gives the buckets of needles whose last
 four bytes can have a pair as first or second half. It takes 2 ns a byte, fifty `needle in text` tests 15.

@@ -1,4 +1,4 @@
-"""Run the relay, one process, sender and copy of the lore for many agents; and describe its API."""
+"""Run the relay, one sender and copy of the lore for many agents; and describe its API."""
 
 from __future__ import annotations
 

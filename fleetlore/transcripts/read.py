@@ -1,4 +1,4 @@
-"""Read logged sessions in any form: chats in JSON, the logs of four makers, and our own form of two files.
+"""Read logged sessions: chats in JSON, four makers' logs, and our own two files.
 
 - `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
   worked, or there is no result if `output` is null, too), role (tool, message);
@@ -118,7 +118,7 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
 
 
 def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """Read a transcript of Claude Code. `seen`: entries of other ones, with which a resumed session begins."""
+    """Read a transcript of Claude Code. `seen`: others' entries, with which a resumed session begins."""
     talk: Conversation | None = None
     for line in lines_of(path):
         try:

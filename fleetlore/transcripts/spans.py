@@ -1,6 +1,6 @@
-"""Read the spans of an OTLP export, and map those of agents and tools to the events of a session.
+"""Map the spans of agents and tools in an OTLP export to a session's events.
 
-The names of `gen_ai.*` differ between emitters, so each fact has a list of names in order of preference.
+Emitters name `gen_ai.*` differently, so each fact has names in order of preference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Parse shell text into the commands it would run, without expanding anything.
 
-It tells apart `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`, and finds what `sudo`, `bash -c` and `$(…)` run.
+It distinguishes `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`, and finds what `sudo`, `bash -c` and `$(…)`
+run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watch a session for a loop, a standstill and a budget that runs out. It warns and never blocks."""
+"""Watch a session for a loop, standstill or dwindling budget. It warns and never blocks."""
 
 from __future__ import annotations
 
