@@ -195,7 +195,7 @@ class Emitter:
         return queue
 
     async def flush(self, timeout_seconds: float, *, hurried: bool = True) -> bool:
-        """Wait until all events so far are acknowledged, if `hurried` without full batches. Return False on time-out."""
+        """Wait until all events so far are acknowledged. `hurried` sends partial batches. Return False on time-out."""
         self._take_over()
         if self.waiting == 0:
             return True
