@@ -1,10 +1,10 @@
 """Count sessions in a bounded sample that counts no session twice and that no single agent can fill.
 
-An incremented count is wrong as soon as a record is processed twice. So a count is a *set* of sessions, each with its
-own cumulative value: merging takes the union and joins the two values of one session. Of each agent's sessions those
-with the smallest hashes are kept (bottom-k: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every
-agent, then up to `TURN` more, until there are `k`. The kept sessions depend on the set alone, as an agent's nth
-smallest hash only ever falls. Above `k` sessions, sums are estimates.
+A record that is processed twice makes an incremented count wrong. So a count is a *set* of sessions with cumulative
+values: merging takes the union and joins the two values of one session. An agent's sessions with the smallest hashes
+are kept (bottom-k: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more,
+until there are `k`. The kept sessions depend on the set alone, as an agent's nth smallest hash only falls. Above `k`
+sessions, sums are estimates.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _Kind = TypeVar("_Kind", bound=int | tuple[str, ...])
 _Ordered = TypeVar("_Ordered", bound="_Revised")
 
 K = 256
-# Hash of an agent's name, or a negative number where an erased session was.
+# Hash of an agent's name, or a negative number in place of an erased session's.
 AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
 # Sessions of an agent that are kept before another's.
 TURN = 4
-# Sessions of one agent that count for the results of sending a call again.
+# Sessions of one agent that count for results of resends.
 AGENT_RESENDS = 10
-# A single agent for which it worked is left out if it failed for at least so many others.
+# A single agent for which it worked is ignored if it failed for at least so many others.
 _SEVERAL = 3
 WELL, BADLY = 1, 2
 
@@ -57,7 +57,7 @@ class _BottomK(ABC, Generic[T]):
     def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
         self.k = k
         self.kept: dict[int, T] = dict(kept)
-        # Indexes of a full sample: the sorted sessions of each agent, and the sorted ranks of the agents' last ones.
+        # Indexes of a full sample: each agent's sorted sessions, and the sorted ranks of their last ones.
         self._of_agent: dict[int, list[int]] = {}
         self._order: list[tuple[int, int, int]] = []
 
@@ -68,7 +68,7 @@ class _BottomK(ABC, Generic[T]):
 
     @abstractmethod
     def placeholder(self, agent: int) -> T:
-        """The value that stands where an erased session was. `agent`: negative."""
+        """The value in place of an erased session. `agent`: negative."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.k == other.k and self.kept == other.kept
@@ -102,7 +102,7 @@ class _BottomK(ABC, Generic[T]):
         if not self._of_agent:
             self._index()
         own = self._of_agent.get(agent, [])
-        # With one more session its agent's last one is the next in turn.
+        # Adding one makes its agent's last session the next in turn.
         return bool(own and session < own[-1]) or (len(own) // TURN, session) < self._order[-1][:2]
 
     def shrink(self, k: int) -> None:
@@ -119,7 +119,7 @@ class _BottomK(ABC, Generic[T]):
 
     @property
     def is_full(self) -> bool:
-        """Whether it may represent more sessions than it keeps."""
+        """Whether it may represent more than it keeps."""
         return len(self.kept) >= self.k
 
     def _make_room(self, session: int, agent: int) -> None:
@@ -199,9 +199,9 @@ def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
-    """Count the sessions of each kind. An agent counts for no more than the median agent, as it may lie.
+    """Count the sessions of each kind. No agent counts for more than the median agent, as it may lie.
 
-    `kinds`: agent and kind of each session. `scales`: how many sessions one of an agent represents, by default 1.
+    `kinds`: agent and kind of each session. `scales`: sessions that one of an agent represents, by default 1.
     """
     kept, of_agent = Counter(kinds), Counter[int]()
     for (agent, _), count in kept.items():
@@ -214,7 +214,7 @@ def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> def
 
 
 class LatestSample(_BottomK[_Ordered]):
-    """Keeps the greatest value of a session. `void`: makes the value of an agent that counts for nothing."""
+    """Keeps a session's greatest value. `void`: makes the value of an agent that counts for nothing."""
 
     __slots__ = ("_void",)
 
@@ -233,8 +233,8 @@ class LatestSample(_BottomK[_Ordered]):
 class SessionCounts(NamedTuple):
     """Cumulative counts of one session.
 
-    `ended`: 0 unknown, 1 well, 2 badly. `again`: whether a failed call was sent again unchanged with no call that
-    worked between: 0 no, 1 it failed each time, 2 and more it worked, so many seconds and 2 after it had failed.
+    `ended`: 0 unknown, 1 well, 2 badly. `again`: whether a failed call was sent again unchanged, with no successful
+    call between: 0 no, 1 it always failed again, 2 + n it worked n seconds after the failure.
     """
 
     agent: int
@@ -250,7 +250,7 @@ class SessionCounts(NamedTuple):
 
 class Resends(NamedTuple):
     """Sessions that sent a failed call again unchanged: how many, in how many it worked, for how many agents it ended
-    as in most, and the median of the seconds after which it worked."""
+    as in most, and the median seconds until it worked."""
 
     sessions: int
     worked: int
@@ -301,7 +301,7 @@ class CountSample(_BottomK[SessionCounts]):
             if seen.again and len(ended.setdefault(seen.agent, [])) < AGENT_RESENDS:
                 ended[seen.agent].append(seen.again)
         worked = [agent for agent, known in ended.items() if max(known) > 1]
-        # One agent alone cannot hide that a call always failed for several others.
+        # One agent cannot hide that a call always failed for several others.
         if len(worked) == 1 and len(ended) > _SEVERAL:
             del ended[worked.pop()]
         found = [again for known in ended.values() for again in known]
@@ -339,7 +339,7 @@ class CountSample(_BottomK[SessionCounts]):
 
 
 class FirstSeen(dict[int, float]):
-    """The two agents (hashes) that met something first, each with the broker's earliest time.
+    """The first two agents (hashes) that met something, with the broker's times.
 
     The second one's time counts: one alone could send early what others will meet.
     """
@@ -362,5 +362,5 @@ class FirstSeen(dict[int, float]):
 
     @property
     def moment(self) -> float:
-        """When the second one met it; the first one while it is alone."""
+        """When the second agent met it, or a lone first one."""
         return max(self.values(), default=0.0)

@@ -1,4 +1,4 @@
-"""Define the contribution of one session to a memory item, weigh it, and decide which items are not worth recalling.
+"""Define one session's contribution to a memory item, weigh it, and decide which items are not worth recalling.
 
 near-duplicates   Contributions with the same lesson share one id, whatever their wording.
 contradictions    They count on the item itself, and the newer and better backed side wins.
@@ -34,32 +34,32 @@ Side = Literal["success", "failure", "withdrawn"]
 
 SUCCESS_ABOVE = 0.8
 
-# Goals that must back a lesson which may hold for one task only.
+# Goals that must back a lesson that may hold for one task only.
 SEVERAL_GOALS = 2
 
 # Pattern ids are hexadecimal, so none begins like this.
 _ITEM_PREFIX = "item"
-# Agents that must have made a call that could do harm before others are shown it.
+# Agents that must have made a possibly harmful call before others are shown it.
 QUORUM_AGENTS = 3
-# Steps of a half-life; a session younger than one step counts as new.
+# Steps of a half-life; a younger session counts as new.
 _AGE_STEPS = 32
 _MAX_LINES = 8
 _MAX_TITLE = 160
 
 
 class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
-    """One session's contribution to the memory item `item_id`; those of many sessions merge into an `ItemState`.
+    """One session's contribution to a memory item. Those of many sessions merge into an `ItemState`.
 
     Attributes:
-        item_id: derived from the lesson, so that sessions agree on it independently.
-        side: successes back an item, and failures contradict a recovery. `withdrawn`: the session, judged again, no
+        item_id: derived from the lesson, so sessions agree on it independently.
+        side: successes back an item, and failures contradict a recovery. `withdrawn`: judged again, the session no
             longer teaches this.
         session, revision, came: `id` and properties of its `Trajectory`. The greatest revision of a session counts.
-        goal: hash of the session's goal, or else of its task or itself.
-        is_open: the session goes on. This counts until its contribution of the same or a greater revision arrives.
-        delayed: whether the session got there only after another failure or look-up.
-        least_goals: different goals that the backing sessions need before the item is published.
-        calls: the session's calls in order, if this is a strategy. The `title` is then its goal.
+        goal: hash of the session's goal, its task or itself.
+        is_open: the session goes on. This counts until its contribution of at least the same revision arrives.
+        delayed: the session got there only after another failure or look-up.
+        least_goals: different goals that must back the item before it is published.
+        calls: a strategy's calls in order. Its `title` is the goal.
         title, …: as in `fleetlore.wire.lore.MemoryItem`; empty in a contradiction.
     """
 
@@ -100,7 +100,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
-    """Earlier releases sent these along with contributions. They are ignored."""
+    """Earlier releases sent these with contributions. They are ignored."""
 
     item_id: str
     session: str
@@ -131,16 +131,16 @@ def origin(trajectory: Trajectory) -> _Origin:
 
 
 def item_id(version: str, kind: str, *key: str) -> str:
-    """Another `version` of its distiller gives other ids. An id is the same in every tenant, so that an imported item
-    merges with what the tenant learned itself."""
+    """Another `version` of its distiller gives other ids. All tenants share ids, so an imported item merges with the
+    tenant's own."""
     return _ITEM_PREFIX + pattern_id("item", version, DEFAULT_TENANT, kind, *key)[:28]
 
 
 class Contributor(NamedTuple):
     """The newest verdict on one session; the greater of two counts.
 
-    `way`: hash of the content of its contribution. `form`: unused, keeps the position of a field of stored rows.
-    `danger`: whether a call of it could do harm.
+    `way`: hash of the content of its contribution. `form`: unused, keeps a field's position in stored rows. `danger`:
+    whether one of its calls could do harm.
     """
 
     revision: tuple[Count, Moment]
@@ -157,7 +157,7 @@ class Contributor(NamedTuple):
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
     """Weight of a session relative to the newest one, 0..1.
 
-    Age counts in whole steps: hours must not decide between sessions of the same weight, or their order would.
+    Age counts in whole steps: otherwise hours, and so the order of sessions, would decide between equal ones.
     """
     steps = int((newest - seen) * _AGE_STEPS / half_life_seconds)
     return float(2.0 ** (-steps / _AGE_STEPS))
@@ -186,8 +186,8 @@ def _by_agents(contributors: Iterable[Contributor], half_life_seconds: float) ->
 def votes(contributors: Iterable[tuple[int, Contributor]], half_life_seconds: float) -> dict[int, tuple[int, float]]:
     """Return the number of agents that succeeded by each way, and its weight.
 
-    An environment lets all sessions of one way succeed or fail, so a way weighs its successes less its failures, and a
-    wrong verdict is outvoted. `contributors`: each with its way.
+    All sessions of one way end alike in one environment. So a way weighs its successes less its failures, which
+    outvotes a wrong verdict. `contributors`: each with its way.
     """
     ways, sessions = zip(*contributors, strict=True) if (contributors := list(contributors)) else ((), ())
     weights: dict[int, list[float]] = {}
@@ -224,7 +224,7 @@ def _numbered(calls: Sequence[str]) -> list[str]:
 # The distiller writes this before a quoted error, and `is_junk` reads it again.
 ERROR = "Error: "
 
-# A number, a name as programs write it (snake_case, a path, an address), or something in quotes or brackets.
+# A number, a program's name (snake_case, a path, an address), or something in quotes or brackets.
 _NAME = re.compile(
     r"\d|[^\W\d_][\w-]{0,64}[_/\\.@=][\w-]|[a-z][A-Z]"
     r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]{1,200}\]"
@@ -234,7 +234,7 @@ _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 _ENDED = re.compile(
     r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value)){0,6}[ :=_]+-?\d+\b", re.I
 )
-# Function words, and words that mean no more than "what was called failed".
+# Function words, and words that only say that a call failed.
 _EMPTY = frozenset(
     PLAIN_WORD.findall(
         "the and but for not was were are has have had been this that these those its your you our can could cannot "
@@ -246,7 +246,7 @@ _EMPTY = frozenset(
     )
 )
 _STEM = 5
-# An exception's class, which a program named. One made of the words of a message is in lower case.
+# An exception's class that a program named. One made of a message's words is in lower case.
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
@@ -264,7 +264,7 @@ def is_junk(item: MemoryItem) -> str | None:
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
     """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
 
-    An informative one holds a code, something quoted or a program's name, or its class and message say more together.
+    An informative error holds a code, a quotation or a program's name, or its class and message say more together.
     """
     message = _ENDED.sub(" ", error)
     if _names(message):
@@ -281,7 +281,7 @@ def named_class(error_type: str | None) -> str:
 
 @lru_cache(maxsize=8192)
 def _names(message: str) -> bool:
-    # An apostrophe within a word opens no quotation. A class within the message is read as words.
+    # An apostrophe within a word opens no quotation.
     text = re.sub(r"\b(?:[A-Z]\w*)?(?:Error|Exception|Warning|Interrupt)\b", " ", _APOSTROPHE.sub("", message))
     return bool(_NAME.search(text))
 

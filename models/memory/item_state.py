@@ -1,8 +1,8 @@
 """Merge contributions into the state behind one memory item.
 
-Merging commutes and is idempotent, so the item depends on the *set* of contributions alone. A session that is judged
-again replaces its earlier contribution. The state keeps a bounded sample of sessions for the counts, and a few examples
-of each side. A corrected session may leave a gap among the examples until the log is replayed.
+Merging commutes and is idempotent, so the item depends on the *set* of contributions alone. A session judged again
+replaces its contribution. The state samples sessions for the counts and keeps a few examples of each side. A corrected
+session may leave a gap among these until the log is replayed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN = (
     "now",
     "version",
 )
-# If one session and revision has two sides, the first here counts.
+# If one session and revision has two sides, the first one here counts.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
 
@@ -52,8 +52,8 @@ _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 class ItemState:
     """All that is known about one memory item. Single writer per item id.
 
-    `examples`: a few of each side, best first, one a session. `open`: contributions of a few sessions that go on, by
-    session; they are shown, and nothing stays of them. `last_seen`: event time of the newest contribution.
+    `examples`: a few of each side, best first, one a session. `open`: contributions by a few sessions that go on;
+    shown, but nothing stays of them. `last_seen`: event time of the newest contribution.
     """
 
     contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
@@ -83,7 +83,7 @@ class ItemState:
         if other.side != "withdrawn":
             changed |= self.first_seen.note(agent, other.came or other.seen) or other.seen > self.last_seen
             self.last_seen = max(other.seen, self.last_seen)
-        # Most contributions to a well backed item come too late to be among its examples.
+        # Most contributions to a well backed item come too late to be examples.
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
     def join(self, other: ItemState) -> None:
@@ -190,9 +190,9 @@ class ItemState:
         return (each for side in (*self.examples.values(), self.open.values()) for each in side)
 
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
-        """The item as agents read it: the content that most agents contributed, with the evidence of those agents.
+        """The item for agents: the content that most of them contributed, with their evidence.
 
-        None if too few agents or goals back it, or if contradictions outweigh it. An existing item is then withdrawn.
+        None withdraws it: too few agents or goals back it, or contradictions outweigh it.
         """
         if self.open:
             return self._with_open().to_item(half_life_seconds)
@@ -302,7 +302,7 @@ def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
 
 
 def _least_agents(candidate: Candidate) -> int:
-    """A whole way changes more than one call does."""
+    """A way changes more than a call."""
     return QUORUM_AGENTS if candidate.calls else 1
 
 
@@ -325,9 +325,9 @@ def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Ca
 
 
 def _precedes(new: Candidate, known: Candidate) -> bool:
-    """Which of two contributions of one session counts: a total order without ties."""
+    """Decide which of a session's contributions counts: a total order without ties."""
     first, second = _precedence(new), _precedence(known)
-    # JSON only on a tie: it is costly, and a tie is nearly always the same contribution again.
+    # JSON is costly, and a tie is nearly always the same contribution again.
     return first < second or (first == second and new.to_json() < known.to_json())
 
 

@@ -1,4 +1,4 @@
-"""Merge observations into the state behind one row of the `patterns` topic: a subject, and samples of its sessions."""
+"""Merge observations into the state behind a row of the `patterns` topic: a subject and samples of its sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from models.memory.pattern_parts import Timeline, Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
 
-# Sessions kept of a failure pattern. The largest state takes up to 63 kB; a field of the store takes 65,535 bytes.
+# Sessions kept of a failure pattern. The largest state takes 63 kB; the store's fields take 65,535 bytes.
 PATTERN_SESSIONS = 256
 # A call's health is a rate over all calls, so it is exact for longer.
 _CALL_SESSIONS = 512
@@ -51,7 +51,7 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
 
     @property
     def words(self) -> Words:
-        """The fields that may differ between subjects of one id: an error with a code has one id in any words."""
+        """The fields that may differ within one id: an error with a code has one id in any words."""
         return not self.transient, self.template, self.error_class, self.parent or ""
 
     def in_words(self, words: Words) -> Subject:
@@ -65,7 +65,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subject with the cumulative counts of one session: a value of the topic `observations`.
 
     `session`, `agent`: hashes. `first`, `last`: event times. `ended`, `again`: as in `SessionCounts`. `agent_name`: of
-    a tool's agent. `arrived`: broker time of the first of its events, or 0 in records of earlier releases.
+    a tool's agent. `arrived`: broker time of its first event, or 0 from earlier releases.
     """
 
     subject: Subject
@@ -86,7 +86,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SubjectCounts(msgspec.Struct, gc=False):
-    """Counts of one subject in an open session; mutable, because every call changes two to five of them."""
+    """One subject's counts in an open session; mutable, because every call changes two to five."""
 
     subject: Subject
     first: float
@@ -117,11 +117,11 @@ class SubjectCounts(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class PatternState:
-    """Single writer per id. All of it merges, so it follows from the set of observations.
+    """Single writer per id. It follows from the set of observations.
 
-    `subject`: in the words of most agents, so that one of them cannot speak for all. `timelines`: `hours` and `days` of
-    a tool and of a family, where a session counts in the period of its first observation; `minutes` of a class of
-    transient errors, where it counts in every minute of its last one. `names`: of a tool: agents by hash, the smallest.
+    `subject`: in the words of most agents, so none speaks for all. `timelines`: `hours` and `days` of tools and
+    families, where a session counts in the period of its first observation; `minutes` of transient error classes, where
+    it counts in every minute of its last one. `names`: a tool's agents with the smallest hashes.
     """
 
     subject: Subject
@@ -155,7 +155,7 @@ class PatternState:
         subject: Subject | None = None,
         arrived: float = 0.0,
     ) -> bool:
-        """Merge what one session saw from `first` to `last`; return whether anything changed."""
+        """Merge what one session saw from `first` to `last`. Return whether anything changed."""
         subject = subject or self.subject
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
@@ -217,7 +217,7 @@ class PatternState:
     def discard(self, sessions: Collection[int]) -> bool:
         """Remove sessions as if they had never been; return whether any was there.
 
-        Names and words without other sessions go too, until the failure is met again.
+        Names and words that no other session has go too.
         """
         is_worded = self.wordings.discard(sessions)
         if is_worded:
