@@ -1,7 +1,7 @@
-"""Publish adapter versions. One record holds a version and its place in a channel, so none is ever half published.
+"""Publish adapter versions. One record holds a version and its channel, so none is ever half published.
 
 Readers follow the first of two records with one epoch (optimistic locking). A publisher reads the log to see whether
-another came first. Then a person's decision is repeated, and a trainer's is dropped.
+another came first. If so, a person's decision is repeated, and a trainer's dropped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEPT_VERSIONS = 32
 class AdapterPublisher(Generic[Manifest]):
     """Writes an adapter's records, and the local store if there is one.
 
-    `trusted`: more public keys, so that a new key continues an old one's work. Methods raise BrokerUnavailable after
+    `trusted`: more public keys: a new key continues an old one's work. Methods raise BrokerUnavailable after
     `timeout_seconds`.
     """
 
@@ -81,7 +81,7 @@ class AdapterPublisher(Generic[Manifest]):
 
     @classmethod
     def from_settings(cls, kind: type[Manifest], settings: Settings, clock: Clock | None = None) -> Self:
-        """Make a publisher with the settings' key and store. Raises ConfigError without a key."""
+        """Use the settings' key and store. Raises ConfigError without a key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
@@ -104,9 +104,9 @@ class AdapterPublisher(Generic[Manifest]):
             self._producer = None
 
     async def published(self, tenant: str) -> AdapterView[Manifest]:
-        """Return the verified content of topic and store, with the weights of the version in service.
+        """Return the verified content of topic and store, with the weights in service.
 
-        Also raises BrokerUnavailable if the blob store does not return the weights.
+        Raises BrokerUnavailable also if the blob store does not return the weights.
         """
         known = await self._read_all(tenant)
         stable = known.stable
@@ -129,14 +129,14 @@ class AdapterPublisher(Generic[Manifest]):
     ) -> AdapterRecord[Manifest]:
         """Publish a version on the channel `stable`, or first as a canary for a share of the agents.
 
-        Weights above 512 KiB go to the blob store. `known`: result of `published` at the time of the decision. Raises
-        ConfigError without a store, ChannelMoved if a channel moved since: no agent then runs it.
+        Weights above 512 KiB go to the blob store. `known`: `published` at the time of the decision. Raises ConfigError
+        without a store, ChannelMoved if a channel moved since: no agent then runs it.
         """
         known = known or await self._read_all(manifest.tenant)
         uri = ""
         if len(weights) > MAX_INLINE_BYTES:
             uri = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
-        # A canary's record of the version in service would replace the one that puts it there.
+        # A canary of the version in service would replace the record that puts it there.
         is_canary = canary_share > 0 and (known.stable is None or known.stable.record.version != manifest.version)
         record = AdapterRecord(
             manifest=manifest,
@@ -163,8 +163,8 @@ class AdapterPublisher(Generic[Manifest]):
     ) -> AdapterRecord[Manifest]:
         """Point the channel to an older version, given by a prefix of its hash.
 
-        `pinned`: the trainer leaves it. The call model is always pinned, because its next version would undo the
-        rollback in seconds. Raises ConfigError.
+        `pinned`: the trainer leaves it. The call model is always pinned: its next version would undo this in seconds.
+        Raises ConfigError.
         """
         pinned = pinned or self.kind.name == CALLS
         return await self._decide(tenant, lambda known: (_find_version(known, version), reason, pinned))
@@ -174,16 +174,16 @@ class AdapterPublisher(Generic[Manifest]):
         return await self._decide(tenant, lambda known: (_unchanged(known)[0], reason, False))
 
     async def revoke(self, tenant: str, version: str, reason: str = "revoked") -> AdapterRecord[Manifest] | None:
-        """Revoke a version, so that no agent runs it.
+        """Revoke a version: no agent runs it any more.
 
-        The newest other version replaces it on the channel. Returns None if no version is left. Raises ConfigError
-        unless exactly one version matches.
+        The newest other version replaces it. Returns None if none is left. Raises ConfigError unless exactly one
+        version matches.
         """
         known = await self._read_all(tenant)
         version = _find_version(known, version)
         await self._revoke(tenant, "version", version, reason, known.releases[version].record.epoch)
         while True:
-            # Read again: another version may have been revoked, or the channel may have moved to this one.
+            # Read again: another version may be revoked by now, or the channel moved to this one.
             known = await self._read_all(tenant)
             stable = known.stable
             if not any(known.revoked(each) for each in (stable, known.canary) if each is not None):
@@ -224,7 +224,7 @@ class AdapterPublisher(Generic[Manifest]):
         await self._send(tenant, revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
-        """Send the broker the versions that it lost and the store has; return their number.
+        """Send the broker the versions that only the store has; return their number.
 
         Untrusted and revoked versions are not sent: a revoked one may hold erased data.
         """
@@ -234,7 +234,7 @@ class AdapterPublisher(Generic[Manifest]):
         for key, value in known.revocations().items():
             if key not in there.revocations():
                 await self._send(tenant, key, value)
-        # In the order in which they were published: readers refuse an older record after a newer one.
+        # In order of publication: readers refuse an older record after a newer one.
         lost = sorted(known.releases.values(), key=lambda each: each.record.epoch)
         lost = [each for each in lost if each.record.epoch > there.epoch and not known.revoked(each)]
         for each in lost:
@@ -283,7 +283,7 @@ class AdapterPublisher(Generic[Manifest]):
         newest = running[record.channel]
         decided = record.epoch, record.version, record.pinned
         if newest is None or (newest.record.epoch, newest.record.version, newest.record.pinned) != decided:
-            # Compaction keeps the newest record of a key, which is this one.
+            # Compaction keeps only this, the key's newest record.
             if record.version in {each.record.version for each in running.values() if each is not None}:
                 await self._decide(record.tenant, _unchanged)
             elif record.version not in known.releases:
@@ -295,7 +295,7 @@ class AdapterPublisher(Generic[Manifest]):
             self._store.write(f"{record.tenant}/{self.kind.name}/{record.version}.record", release.value)
 
     async def _forget_old(self, known: AdapterView[Manifest], newest: Manifest) -> None:
-        """Delete old versions. Each version is its own key, which compaction never drops."""
+        """Delete old versions. Each has its own key, so compaction never drops it."""
         others = (manifest for manifest in known.versions.values() if manifest.version != newest.version)
         for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
             if manifest.version != newest.parent:
@@ -336,7 +336,7 @@ def _unchanged(known: AdapterView[Manifest]) -> tuple[str, str, bool]:
 
 
 def _take(view: AdapterView[Manifest], key: bytes, value: bytes | None) -> None:
-    # Agents would refuse it, so it is no version.
+    # Agents would refuse it.
     with contextlib.suppress(AdapterRefused):
         view.take(key, value)
 

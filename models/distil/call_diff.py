@@ -1,7 +1,7 @@
 """Compare two calls: is the later one a repair of the earlier one, and what was changed?
 
-Texts are compared as bags of tokens, JSON objects by keys and values. `distance` is cheap, since every pair of calls
-needs it; `masked_difference` describes the one chosen pair. A stuck agent repeats a few calls, so results are cached.
+Texts are compared as bags of tokens, JSON objects by keys and values. Every pair of calls needs `distance`, so it is
+cheap; `masked_difference` describes the chosen pair. Stuck agents repeat calls, so results are cached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["distance", "is_route"]
 
 _MAX_TOKENS = 300
 _MAX_PAIRS = 40_000
-# Share of words that two attempts at the same thing have in common.
+# Share of words that two attempts at one thing share.
 _RELATED = 0.5
 _MAX_RUNS = 3
 _MAX_SAID = 200
@@ -32,21 +32,21 @@ _MAX_ROUTE = 80
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
 _MARKS = {" ": "·", "\t": "⇥", "\n": "⏎", "\r": "␍"}
-# White space that does not always stand between two words.
+# White space other than one blank between words.
 _SPACE = re.compile(r"(?<!\S) +|\s{2,}|[^\S ]")
 _DIGITS = re.compile(r"\d+")
-# A URL without a query, or its path, without a number or a code that names one thing.
+# A URL without a query, or its path, without a number or code that names one thing.
 _ROUTE = re.compile(r"(?P<host>https?://[\w.-]+(?::\d+)?)?(?P<path>(?:/(?:[A-Za-z][A-Za-z_-]*|v\d+(?:\.\d+)?))+)/?")
 _VERSIONED_PATH = re.compile(r"/(?:v\d+(?:\.\d+)?|api)(?:/|$)")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _NUMERIC = re.compile(r"\d+(?:\.\d+)?")
-# Such a value is one of a list that the tool offers: `gpt-4-0314`, `node:22-alpine`.
+# Such a value is the tool's: `gpt-4-0314`, `node:22-alpine`.
 _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 # A masked literal, alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
-# A masked literal within a longer name, such as `shop.<id>`. The quoted texts and slices of a program are none.
+# A masked literal within a longer name, such as `shop.<id>`. A program's quoted texts and slices are none.
 _PARTLY_MASKED = re.compile(r"\w[.:/@-]?<(?:date|email|id|number|path|url)>|<(?:date|id|number|path)>[.:/@-]?\w")
 _MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
@@ -67,7 +67,7 @@ def _parsed(text: str) -> _Text:
 
 
 def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
-    """The bag as a set, in which the second "a" is "2 a". Sets intersect faster than counts."""
+    """The bag as a set: the second "a" is "2 a". Sets intersect faster than counts."""
     counts = Counter(tokens)
     again = [f"{time} {token}" for token, count in counts.items() if count > 1 for time in range(2, count + 1)]
     return frozenset(counts).union(again)
@@ -75,7 +75,7 @@ def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _values(text: str) -> dict[str, Any] | None:
-    """Return arguments by name; that of a nested one is its path, joined by line breaks."""
+    """Return arguments by name; a nested name is the path, joined by line breaks."""
     found = object_of(text)
     return None if found is None else dict(_flat(found))
 
@@ -101,7 +101,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """Count the tokens removed and added between two calls of a tool: 0 for the same call.
+    """Count the tokens removed and added between two calls: 0 for the same call.
 
     None: they share less than half of their words, or differ in numbers and ids only.
     """
@@ -117,7 +117,7 @@ def distance(failed: str, worked: str) -> int | None:
 
 
 def is_of_one_value(failed: str, worked: str) -> bool:
-    """Whether two calls differ only in the value of one argument, which is neither a command nor a program."""
+    """Whether two calls differ only in one argument's value that is neither a command nor a program."""
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
         return False
@@ -141,8 +141,8 @@ def masked_difference(
 ) -> Difference | None:
     """Return the change between two calls.
 
-    None: they are alike once masked, too much was changed, or an argument got a value that is not plain. `known`: words
-    that are no literals to the reader. `named`: words that the error names as wrong, whose changes alone are shown.
+    None: they are alike once masked, too much was changed, or an argument's new value is not plain. `known`: words that
+    are no literals to the reader. `named`: words that the error rejects; only their changes are shown.
     """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
@@ -162,7 +162,7 @@ def masked_difference(
             was, now = (f"{name}={_text(masked_value(name, of[key], known))}" if key in of else "" for of in (old, new))
             found = [(was, now)] if was != now else []
         if not found:
-            return None  # a change that is not seen may be the one that helped
+            return None  # the unseen change may have helped
         edits += found
     return _difference(edits)
 
@@ -179,9 +179,7 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
 
 
 def _names_nothing(part: str, other: str) -> bool:
-    """Whether a part is a placeholder, or a name that holds one. An argument that was added or dropped has a name,
-    whatever its value is.
-    """
+    """Whether a part is a placeholder or holds one. An added or dropped argument has a name, whatever its value."""
     masked = _MASKED.fullmatch(part)
     if masked is None:
         return _PARTLY_MASKED.search(part) is not None
@@ -189,7 +187,7 @@ def _names_nothing(part: str, other: str) -> bool:
 
 
 def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:
-    """Another value of one argument that names no thing, if both values are short and plain, or routes."""
+    """One argument's new value that names no thing, if both values are short and plain, or routes."""
     name, was, now = _name(key), old[key], new[key]
     if not _are_routes(was, now, old) and (is_identity(name) or not (_is_plain(was, name) and _is_plain(now, name))):
         return None
@@ -258,7 +256,7 @@ def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozense
     if not edits:
         same = "".join(failed.split()) == "".join(worked.split())
         return _white_space(failed, worked, known) if same else []
-    # Words that the error names were wrong. Other changes may have another reason.
+    # Words that the error names were wrong. Other changes may have other reasons.
     of_error_alone = [edit for edit, of_error in edits.items() if of_error]
     return of_error_alone or [edit for edit in edits if edit[0].casefold() != edit[1].casefold()] or list(edits)
 
@@ -301,7 +299,7 @@ def _visible(text: str) -> str:
 def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | None:
     changed = _changed(old, new)
     if not changed:
-        return 0  # the same call in another spelling of JSON
+        return 0  # the same JSON, spelled otherwise
     shared = old.keys() & new.keys()
     renamed = len(_renamed(old, new, changed)) if shared else 0
     alike = renamed + sum(_value_overlap(old[key], new[key]) for key in shared)
@@ -327,7 +325,7 @@ def _value_overlap(old: Any, new: Any) -> float:
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """A number under a key that is no id, or a version, is a setting. Other values name a thing."""
+    """A version, or a number under a key that is no id, is a setting. Other values name a thing."""
     was, now, name = old[key], new[key], _name(key)
     if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
         is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None
@@ -346,5 +344,5 @@ def _overlap(old: _Text, new: _Text) -> float:
 
 
 def _edited(old: _Text, new: _Text) -> int:
-    """Tokens removed and added; at least 1, since a new order is a change."""
+    """Tokens removed and added, at least 1: a new order is a change."""
     return max(1, len(old.bag ^ new.bag))

@@ -1,8 +1,8 @@
-"""Train a LoRA of the agents' own language model from preference pairs: peft on a CPU.
+"""Train a LoRA of the agents' own language model from preference pairs, with peft on a CPU.
 
-The contrastive objective measures by how much a batch of pairs is not yet told apart. A version is a function of base
-model, pairs and seed. It carries plain matrices in safetensors (`fleetlore.lora.adapter`), so that peft, vLLM and
-llama.cpp can serve it. `python -m benchmarks.policy_calls` executes the calls that a model writes with it.
+A version is a function of base model, pairs and seed. It carries plain matrices in safetensors
+(`fleetlore.lora.adapter`), which peft, vLLM and llama.cpp can serve. `python -m benchmarks.policy_calls` executes the
+calls that a model writes with it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from models.policy.pairs import Messages, Pair
 __all__ = ["LanguageModel", "Training", "snapshot"]
 
 UNRELATED = Path(__file__).with_name("unrelated.txt")
-# Matrices that llama.cpp and transformers store alike. Those of queries and keys are stored in another order in some
-# architectures.
+# Matrices that llama.cpp and transformers store alike. Some architectures reorder those of queries and keys.
 _TARGETS = ["v_proj", "up_proj", "down_proj"]
-# A template that shows calls, for models whose own one leaves them out.
+# A template that shows calls, for models whose own does not.
 _TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}<|im_end|>
 {% endfor -%}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif -%}"""
-# Nats by which a token of the call that worked should be likelier than one of the call that failed.
+# Margin in nats a token of the call that worked over the one that failed.
 _TARGET = 0.5
 _SHARPNESS = 4.0
-# Weight of the imitation of the call that worked. Without it both calls become less likely, and a third one is made.
+# Weight of imitating the call that worked. Without it both calls become less likely, and a third is made.
 _IMITATION = 0.5
 
 
@@ -58,7 +57,7 @@ class Training(NamedTuple):
 
     rank: int = 8
     alpha: int = 16
-    # Perplexity on unrelated text rises with more.
+    # More raise the perplexity on unrelated text.
     updates: int = 25
     batch_pairs: int = 4
     learning_rate: float = 5e-4
@@ -67,7 +66,7 @@ class Training(NamedTuple):
 
 
 class _Encoded(NamedTuple):
-    """Token ids of a prompt and of the two calls after it: (n,) each."""
+    """Token ids of a prompt and its two calls: (n,) each."""
 
     prompt: Tensor
     worked: Tensor
@@ -75,10 +74,10 @@ class _Encoded(NamedTuple):
 
 
 def snapshot(model: str) -> Path:
-    """Return the folder of a language model: a folder as it is, or the files of a name on the hub.
+    """Return a language model's folder, given the folder or a name on the hub.
 
     Raises:
-        ConfigError: there is no such folder, and the hub does not give the model.
+        ConfigError: there is no such folder or model on the hub.
     """
     if (folder := Path(model).expanduser()).is_dir():
         return folder
@@ -86,7 +85,7 @@ def snapshot(model: str) -> Path:
 
     try:
         return Path(snapshot_download(model, allow_patterns=["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]))
-    except Exception as error:  # whatever the hub's client raises for names, logins and networks
+    except Exception as error:  # whatever the hub's client raises
         raise ConfigError(f"--policy {model}: no folder, and the hub does not give it: {error}") from None
 
 
@@ -99,7 +98,7 @@ class LanguageModel:
 
     Attributes:
         base: its hash and shapes, which an adapter must fit.
-        architecture: name of it that transformers and llama.cpp share, as `qwen2`.
+        architecture: its name in transformers and llama.cpp, as `qwen2`.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class LanguageModel:
         self.training = training or Training()
         self._pace = pace
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        # float32: processors without matrix units for bfloat16 are slower with it.
+        # float32: bfloat16 is slower on processors without matrix units.
         self._plain: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._model: Any = self._plain
         self.architecture = str(self._plain.config.model_type)
@@ -129,9 +128,9 @@ class LanguageModel:
             return False
 
     def learn(self, pairs: Sequence[Pair]) -> Lora:
-        """Train an adapter, which then runs, and return it."""
+        """Train, run and return an adapter."""
         how, encoded = self.training, [self._encoded(pair) for pair in pairs]
-        # The global generator is restored: a trainer neither disturbs its surroundings nor depends on them.
+        # Restore the global generator: the trainer neither affects its surroundings nor depends on them.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(how.seed)
             config = LoraConfig(
@@ -161,7 +160,7 @@ class LanguageModel:
         return self.training.updates * self.training.batch_pairs
 
     def run_alone(self) -> None:
-        """Go back to the model without an adapter."""
+        """Run the model without an adapter."""
         if self._model is not self._plain:
             self._plain = self._model.unload()
             self._model = self._plain
@@ -184,14 +183,14 @@ class LanguageModel:
         return found
 
     def perplexity(self) -> float:
-        """Perplexity on a fixed text that has nothing to do with agents: it rises as the model forgets."""
+        """Perplexity on a fixed unrelated text: it rises as the model forgets."""
         ids = self._ids(UNRELATED.read_text(encoding="utf-8"))[: self.training.most_tokens]
         with torch.no_grad():
             scores = self._model(ids[None]).logits[0, :-1].log_softmax(-1)
         return math.exp(-float(scores.gather(1, ids[1:, None]).mean()))
 
     def _likelihoods(self, pair: _Encoded, *, gradient: bool = True) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of both calls after their prompt, in one pass: neither call sees the other."""
+        """Log-probabilities of both calls, in one pass: neither call sees the other."""
         start, length = len(pair.prompt), len(pair.worked)
         ids = torch.cat(pair)
         sees = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
@@ -207,7 +206,7 @@ class LanguageModel:
                 logits_to_keep=len(ids) - start + 1,
             )
             scores: Tensor = answer.logits[0].log_softmax(-1)
-            # The last token of the prompt foretells the first one of either call.
+            # The prompt's last token foretells either call's first one.
             foretold = torch.cat((scores[:1], scores[length + 1 : -1]))
             worked = scores[:length].gather(1, pair.worked[:, None]).sum()
             failed = foretold.gather(1, pair.failed[:, None]).sum()
@@ -215,13 +214,13 @@ class LanguageModel:
         return worked, failed
 
     def _encoded(self, pair: Pair) -> _Encoded:
-        """Cut a long prompt at its beginning, and a long call at its end."""
+        """Cut long prompts at the beginning, long calls at the end."""
         most = self.training.most_tokens
         prompt = self._text(pair.prompt, add_generation_prompt=True)
         calls = []
         for call in (pair.worked, pair.failed):
             whole = self._text([*pair.prompt, call])
-            # A template may write earlier messages differently once another one follows.
+            # A template may write earlier messages differently once another follows.
             said = whole.removeprefix(prompt) if whole.startswith(prompt) else self._text([call])
             calls.append(self._ids(said)[: most // 2])
         return _Encoded(self._ids(prompt)[-(most - max(map(len, calls))) :], *calls)

@@ -1,7 +1,7 @@
-"""Merge the contributions of many sessions into states, and write each state once for many changes.
+"""Merge many sessions' contributions into states, and write each state once for many changes.
 
 All contributions to a state are on one partition, so each state has a single writer. Changed states are published and
-stored together every few seconds, and urgent ones at once. The commit waits for that write; later batches do not.
+stored every few seconds, and urgent ones at once. The commit waits for that write; later batches do not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     """A stage of states that many sessions contribute to.
 
     `values` decodes contributions and requests. `restore` makes a state from its row. `write_seconds`: longest wait of
-    a change, while batches come. `most_waiting`: changes beyond are written at once. `most_bytes`: of the states.
+    a change, while batches come. `most_waiting`: further changes are written at once. `most_bytes`: of the states.
     """
 
     write_seconds = 5.0
@@ -61,7 +61,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     @abstractmethod
     def id_of(self, value: _Value) -> str:
-        """The id of the state that the value belongs to."""
+        """The id of the value's state."""
 
     @abstractmethod
     def session_of(self, value: _Value) -> int:
@@ -73,7 +73,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     @abstractmethod
     def discard(self, state: _State, sessions: Collection[int]) -> bool:
-        """Remove sessions; return whether any was there. Without `sessions` the state is only published."""
+        """Remove sessions; return whether any was there. Without `sessions`, only publish the state."""
 
     @abstractmethod
     def join(self, state: _State, other: _State) -> None:
@@ -83,7 +83,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def merge(
         self, tenant: str, state: _State | None, values: Sequence[_Value], effects: Effects
     ) -> tuple[_State, bool, bool]:
-        """Merge values, if any, into their state. Return it, whether it changed, and whether it is urgent.
+        """Merge any values into their state. Return it, whether it changed, and whether it is urgent.
 
         Change only the counters of `effects`.
         """
@@ -102,7 +102,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        # Most of a batch concerns a few states, so look each up once.
+        # Most values concern a few states, so look each up once.
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
         forgets: dict[Key, tuple[int, ...]] = {}
         adopted: defaultdict[Key, list[Adopt]] = defaultdict(list)
@@ -134,7 +134,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
             known, values = self._changes.newest(key) or states.get(key), came.get(key, [])
             others = adopted.get(key, ())
             if known is None and (unreadable := self._states.unreadable.get(key)) is not None:
-                # A new state in place of this row would lose what it counted.
+                # A new state would lose what this row counted.
                 asked = [*values, *others, *([Forget(key[1], forgets[key])] if forgets.get(key) else [])]
                 effects.dead_letters += [dead_letter(self._records[key], unreadable, encode(each)) for each in asked]
                 continue
@@ -175,7 +175,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def _tried(
         self, make: Callable[[Key, _State, Effects], _Made], key: Key, state: _State, effects: Effects
     ) -> _Made | None:
-        """A state of which no public part or row can be made stays as it is stored, and becomes a dead letter."""
+        """A state whose public part or row cannot be made stays as stored, and becomes a dead letter."""
         outgoing = len(effects.outgoing)
         try:
             return make(key, state, effects)
@@ -201,7 +201,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return known
 
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
-        """Make the urgent rows of a started write and those of one time slice, or all if `whole`."""
+        """Make a started write's urgent rows and those of one time slice, or all if `whole`."""
         changes = self._changes
         if not changes.left:
             return
@@ -219,8 +219,8 @@ class MergingStage(Stage, Generic[_State, _Value]):
 class StateCache(Generic[_State]):
     """LRU cache of one collection's states, by tenant and id.
 
-    It asks the store for missing ids once a batch: listing a million rows would take minutes. Only `load` evicts, so no
-    state in use is evicted. `unreadable`: why rows of the last `load` could not be restored.
+    It asks the store for missing ids once a batch: listing a million rows would take minutes. Only `load` evicts, never
+    a state in use. `unreadable`: why rows of the last `load` could not be restored.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class StateCache(Generic[_State]):
         self._collection = collection
         self._restore = restore
         self._weigh, self._most_bytes = weigh, most_bytes
-        # By row, the most recently used last: the state and its bytes.
+        # By row, least recently used first: the state and its bytes.
         self._states: OrderedDict[str, tuple[_State, int]] = OrderedDict()
         self._bytes = 0
         self.source = ""
@@ -281,7 +281,7 @@ class StateCache(Generic[_State]):
 
 
 class WriteBuffer(Generic[_State]):
-    """Changes that are written together. Commits stop before the first record with an unacknowledged change.
+    """Changes that are written together. Commits stop before the first unacknowledged one.
 
     `waiting`: states by tenant and id. `left`: those of the started write without a row; `rows`: their finished rows.
     """
@@ -291,7 +291,7 @@ class WriteBuffer(Generic[_State]):
         self._seconds = seconds
         self._most = most
         self._written = clock.monotonic()
-        # First offsets of each partition, of the waiting changes, and of each running write with its states.
+        # First offsets by partition: of waiting changes, and of each running write with its states.
         self._first: dict[TopicPartition, int] = {}
         self._begun: tuple[dict[Key, _State], dict[TopicPartition, int]] = {}, {}
         self.left: dict[Key, _State] = {}

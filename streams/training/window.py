@@ -1,6 +1,6 @@
-"""Train an adapter of a tenant from its newest sessions, within the process's share of a core.
+"""Train a tenant's adapter from its newest sessions, within the process's share of a core.
 
-The trainer commits no offsets: after a restart it reads the newest sessions again and comes to the same bytes.
+The trainer commits no offsets: a restart reads the newest sessions again and makes the same bytes.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from streams.training.publication import Publication
 
 __all__ = ["CpuBudget", "Decided", "WindowTrainer", "horizon_of", "judged_sessions", "train"]
 
-# CPU seconds at once after a rest. In any 10 s a share of .25 then stays below .30 of a core.
+# CPU seconds at once after a rest. A share of .25 then stays below .30 of a core in any 10 s.
 _BURST_SECONDS = 0.15
-# Share of the burst after which the process counts as rested: asking costs some of it.
+# The process counts as rested at this share of the burst, because asking costs some of it.
 _RESTED = 0.9
 # Reading goes before learning: it waits only for a longer debt.
 _READING_DEBT_SECONDS = 0.25
@@ -47,8 +47,8 @@ _READING_DEBT_SECONDS = 0.25
 class CpuBudget:
     """CPU seconds of this process: `share` of a core, and a burst after a rest.
 
-    A nice value does not bound the share: the trainer would fill every gap in which others wait for each other.
-    Learners call `pace` after each small piece of work, which returns once all that the process has `spent` is paid.
+    A nice value does not bound the share: the trainer would fill every gap in which others wait. Learners call `pace`
+    after each small piece of work, which returns once all that is `spent` is paid.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class CpuBudget:
         self._lock = threading.Lock()
 
     def debt_seconds(self, reserve: float = 0.0) -> float:
-        """Return how long the process must rest until its share has paid for what it spent, and a reserve."""
+        """Return how long to rest until the share has paid for what was spent, and a reserve."""
         with self._lock:
             now, spent = self._clock.monotonic(), self._spent()
             then, before = self._last
             self._last = now, spent
-            # A rest earns no more than the burst, and only then the work is paid.
+            # A rest earns at most the burst; the work is paid afterwards.
             self._credit = min(self._burst, self._credit + self.share * (now - then)) - (spent - before)
             return max(0.0, (reserve - self._credit) / self.share)
 
@@ -92,7 +92,7 @@ class CpuBudget:
 
     @contextlib.contextmanager
     def paced_imports(self) -> Iterator[None]:
-        """Call `pace_last` before each module that this thread imports: torch takes seconds of CPU in one go."""
+        """Call `pace_last` before each import on this thread: torch takes seconds of CPU in one go."""
         thread, pace = threading.get_ident(), self.pace_last
 
         class Pace:
@@ -111,16 +111,16 @@ class CpuBudget:
 log = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value", Judgment, Trajectory)
-# The gate's decision on a candidate, and the manifest of one that passed.
+# The gate's decision, and the manifest of a candidate that passed.
 Decided = tuple[GateReport, Manifest | None]
 
-# Time after an erasure in which it looks again whether the version in service was revoked.
+# After an erasure, it checks for so long whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
-    """Learns one tenant's adapter from its newest sessions, and publishes what passes the gate.
+    """Learns one tenant's adapter, and publishes what passes the gate.
 
     It learns after `new_sessions`, or when the first has waited for `patience_seconds`. `name`: topic of its sessions;
     `verdicts`: of their judgments.
@@ -156,10 +156,10 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
     @abstractmethod
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[Manifest]:
-        """The gate's decision on the version that was learned last. On a thread."""
+        """The gate's decision on the last version. On a thread."""
 
     def _forget(self) -> None:
-        """Drop what was learned: one of its sessions was erased."""
+        """Drop what was learned: a session was erased."""
 
     def _is_behind(self) -> bool:
         """Whether sessions wait that the last version has not learned."""
@@ -198,7 +198,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
 
     async def learn(self) -> None:
         """Learn a version, and publish it if it passes. Raises BrokerUnavailable; the sessions then wait."""
-        new, self._new = self._new, 0  # sessions that come from now on are of the next version
+        new, self._new = self._new, 0  # later sessions are of the next version
         try:
             await self._learn()
         except BaseException:
@@ -217,7 +217,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         for partition, offset in self._read_to.items():
             self._window.forget_before(partition, offset - self._horizon)
         chosen, began = self._window.chosen(), self._clock.monotonic()
-        # On a thread, so that heartbeats and reading go on.
+        # A thread lets heartbeats and reading go on.
         weights = await asyncio.to_thread(self._learned, chosen)
         if weights is None:
             return
@@ -239,7 +239,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         firsts = sorted(first_offsets(sessions).items())
         return {
             "version": version,
-            "ordinal": 0,  # this and the parent are known when it is offered
+            "ordinal": 0,  # this and the parent are set on offering it
             "parent": None,
             "tenant": self._tenant,
             "size_bytes": len(weights),
@@ -272,7 +272,7 @@ def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None
 
 
 async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Sequence[WindowTrainer[Any]]) -> None:
-    """Feed trainers with their sessions and let them learn, until cancelled, across outages of the broker.
+    """Feed trainers and let them learn, until cancelled, across outages of the broker.
 
     Trainers of one of the `groups` learn one after the other.
     """
@@ -296,7 +296,7 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
             try:
                 for trainer in group:
                     await trainer.publication.end_trial()
-                    # A part of the log would give another version than the one in service.
+                    # A part of the log would give another version.
                     if follower.loaded and trainer.due():
                         await trainer.learn()
                 delays, pause = backoff(), _LOOK_SECONDS
@@ -321,9 +321,9 @@ def horizon_of(settings: Settings) -> int:
 
 
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
-    """The newest judgment of each session that the log holds, without what was erased, sorted by id.
+    """The newest judgment of each session in the log, without erased ones, sorted by id.
 
-    A judgment holds a digest, and `trajectories` the session. One that has left that topic has longer texts cut.
+    A judgment holds a digest, and `trajectories` the session. Once that has expired, longer texts are cut.
     """
     erased = Erased()
     await erased.read(settings.cluster, [tenant])
@@ -332,7 +332,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
         for judgment in values_of(record, Judgment):
             session = judgment.trajectory
             known = judged.get(session.id)
-            # Of two with the same revision the later counts: the session was judged again.
+            # On equal revisions the later counts: the session was judged again.
             if known is None or session.revision >= known.trajectory.revision:
                 judged[session.id] = judgment
     for id, session in [(id, each.trajectory) for id, each in judged.items()]:

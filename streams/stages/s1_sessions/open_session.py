@@ -31,16 +31,16 @@ from streams.stages.s1_sessions.steps import (
 
 __all__ = ["PART_EVENTS"]
 
-# A long session is closed in parts of this many events, which follow from the events' sequences alone.
+# A long session is closed in parts of this many events, which sequences alone determine.
 PART_EVENTS = 512
 # Upper bounds in bytes: of an event without its texts, and of a session without its events.
 _EVENT_BYTES = 900
 _SESSION_BYTES = 2_500
 # Each way out hands on the whole session so far.
 _MOST_WAYS_OUT = 8
-# Failed calls that are compared with later ones.
+# Failed calls compared with later ones.
 _MOST_UNCHANGED = 7
-# Fields that a trajectory and its open session share.
+# Fields shared with a trajectory.
 _KEPT = ("goal", "task", "guard", "place", "user", "reward", "left_out")
 
 
@@ -49,18 +49,17 @@ def after_end() -> InvalidEvent:
 
 
 class OpenSession(msgspec.Struct):
-    """One part of one session. (msgspec copies an empty default for every object.)
+    """One part of one session. (msgspec copies empty defaults.)
 
-    `first_offset`: of the first record with one of its events; no commit may pass it. `arrived`: broker time of its
-    newest event, which its sender cannot choose. `has_new_failure`: a call has failed or looped since the last
-    observations, which is urgent. `has_way_out`: a call got past a failure since the session was last handed on.
-    `sequences`: event time by sequence, or None if only the store knows the event. `ended_at`: events after it never
-    belong to the trajectory, in any order of arrival. `out_of_order`: dead letters of events before their predecessor,
-    for the case that the end lies between. `left_out`: calls known by their counts alone. `persisted_up_to`: a stored
-    judgment covers the events before. `_failed_tools`: whether a call of each has worked since, without a result.
-    `_ways_out`: is `_MOST_WAYS_OUT` after the session was closed. `_next`: the first sequence that has not arrived;
-    calls before it were checked for loops. `_unchanged`: calls that failed since one worked. `_waiting`: calls after
-    `_next`.
+    `first_offset`: of its first record; no commit may pass it. `arrived`: broker time of its newest event: its sender
+    cannot choose that. `has_new_failure`: a call failed or looped since the last observations, which is urgent.
+    `has_way_out`: a call got past a failure since the last hand-on. `sequences`: event time by sequence, or None if
+    only the store knows the event. `ended_at`: later events never belong to the trajectory, in any order of arrival.
+    `out_of_order`: dead letters of events before their predecessor, in case the end lies between. `left_out`: calls
+    known by counts alone. `persisted_up_to`: a stored judgment covers the events before. `_failed_tools`: whether a
+    call of each has worked since, without a result. `_ways_out`: `_MOST_WAYS_OUT` once closed. `_next`: the first
+    missing sequence; calls before it were checked for loops. `_unchanged`: calls that failed since one worked.
+    `_waiting`: calls after `_next`.
     """
 
     tenant: str
@@ -108,7 +107,6 @@ class OpenSession(msgspec.Struct):
 
     @property
     def complete(self) -> bool:
-        """Whether no more events can come."""
         return len(self.sequences) == PART_EVENTS or (self.ended_at is not None and self.missing == 0)
 
     @property
@@ -117,7 +115,7 @@ class OpenSession(msgspec.Struct):
         return last + 1 - self.first - sum(map(last.__ge__, self.sequences))
 
     def is_another(self, sequence: int, time: float) -> bool:
-        """Whether an event of a known sequence is of another session under the same id."""
+        """Whether an event of a known sequence belongs to another session of the same id."""
         known = self.sequences[sequence]
         if known is not None:
             return time != known
@@ -145,7 +143,7 @@ class OpenSession(msgspec.Struct):
             self.ended_at = sequence
             self.ending = data.outcome
             self.reward = data.reward
-        # An action about to run holds only what its outcome repeats.
+        # A running action holds only what its outcome repeats.
         self.size += _EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
         if sequence == self._next:
             self._advance()
@@ -154,7 +152,7 @@ class OpenSession(msgspec.Struct):
         tool, arguments, result = data.tool or "", data.arguments, data.result
         error_type, message = data.error_type, data.error_message
         if data.guard:
-            # A call that broke a rule failed, whatever it returned: one that works would be recommended.
+            # A call that broke a rule failed, whatever it returned: otherwise it would be recommended.
             error_type, message = ev.guarded(data.guard)
         shape = argument_shape(arguments)
         call, subjects = recognise_call(tool, shape)
@@ -201,7 +199,7 @@ class OpenSession(msgspec.Struct):
         return new
 
     def _advance(self) -> None:
-        """Calls after a gap wait: counts never go down, and a lost call may break a loop."""
+        """Calls after a gap wait: counts never fall, and a lost call may break a loop."""
         self._next += 1
         while self._next in self.sequences:
             if (call := self._waiting.pop(self._next, None)) is not None:
@@ -221,7 +219,7 @@ class OpenSession(msgspec.Struct):
                 counts.again, counts.reported = again, False
 
     def _remember(self, step: Step, time: int, arguments: str) -> tuple[Step, int] | None:
-        """Remember a failed call. Return the same call that had failed before it, and when."""
+        """Remember a failed call. Return the same call's earlier failure, and its time."""
         call = step.tool, key_of(arguments, step.mark)
         before = self._unchanged.pop(call, None)
         if not step.failed:
@@ -233,7 +231,7 @@ class OpenSession(msgspec.Struct):
         return before
 
     def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
-        """Count a loop as a separate pattern: its failed calls are counted already."""
+        """Count a loop as a separate pattern: its failures are counted already."""
         step = self.steps[sequence]
         if (loop := self._detector.take(arguments, step)) is not None:
             pattern = loop.pattern
@@ -258,9 +256,9 @@ class OpenSession(msgspec.Struct):
         return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
 
     def covered_by(self, known: Trajectory) -> int | None:
-        """Return the sequence up to which a stored judgment covers it, or None if it may become a separate session.
+        """Return up to which sequence a stored judgment covers it, or None if it may become a separate session.
 
-        If the stored session has ended but misses events, any event may be a missing one, so it covers none.
+        A stored session that ended but misses events covers none: any event may be a missing one.
         """
         if known.is_open:
             return None  # the log has more of an open session
@@ -269,7 +267,7 @@ class OpenSession(msgspec.Struct):
         return None if known.ending == "continued" else self.first
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
-        """Make the trajectory, and the dead letters of events that follow its end."""
+        """Return the trajectory, and dead letters of events after its end."""
         self.has_way_out, self._ways_out = False, _MOST_WAYS_OUT
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return self._trajectory(last), [
@@ -317,9 +315,9 @@ class OpenSession(msgspec.Struct):
 
     @classmethod
     def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
-        """Restore the session behind a stored judgment, so that it can go on.
+        """Restore a stored judgment's session, so that it can go on.
 
-        Cut texts stay cut, and calls left out are known by their number. Calls to compare have marks in place of texts.
+        Cut texts stay cut, and left-out calls are a number. Calls to compare have marks in place of texts.
         """
         session = cls(known.tenant, known.session, known.agent, known.part, first_offset, known.ended, known.came)
         session._ways_out = _MOST_WAYS_OUT
