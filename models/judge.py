@@ -1,7 +1,7 @@
-"""Judge a session, and merge its records into the state behind its judgment.
+"""Judge a session, and merge its records into its state.
 
 Its trajectory, corrections and opinions arrive in any order and more than once. Merging keeps the one of each that
-counts. The state also remembers the items that the session taught: a later verdict may have to withdraw them.
+counts. The state also remembers the items taught: a later verdict may withdraw them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from models.memory.candidate import Candidate, origin
 
 __all__ = ["JudgeChain", "Opinion", "SessionState"]
 
-# Item ids remembered of a session, which with its digest fit a field of the store. Items beyond stay taught.
+# Item ids remembered of a session: with its digest they fit a store's field. Items beyond stay taught.
 MAX_TAUGHT = 64
 
 
@@ -50,7 +50,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         """Merge a value in. Return whether it was the whole session."""
         if isinstance(value, Opinion):
             known = self.opinion
-            # Of two opinions on the same events always the same one must win.
+            # The winner of two opinions on the same events must not depend on the order.
             if known is None or (value.events, value.to_json()) > (known.events, known.to_json()):
                 self.opinion = value
             return False
@@ -72,7 +72,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return (*self.votes, self.opinion.verdict)
 
     def teach(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return the contributions under the current verdict, and withdrawals of other earlier ones."""
+        """Return the contributions under the current verdict, and withdrawals of earlier ones."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
         gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in now]
@@ -82,7 +82,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return [*now.values(), *gone]
 
     def to_json(self, trajectory: bytes | None = None) -> bytes:
-        """Encode for the store. The encoded `trajectory` saves most of the work."""
+        """Encode for the store. A given `trajectory` saves most work."""
         if trajectory is None:
             return encode(self)
         rest = {name: getattr(self, name) for name in ("votes", "opinion", "taught")}
@@ -111,8 +111,8 @@ _read = msgspec.json.Decoder(SessionState).decode
 
 
 class Judge(NamedTuple):
-    """`rule` returns P(success) of a closed trajectory, or None to abstain. `audited`: share of the sessions that other
-    judges decide on which it votes too."""
+    """`rule` returns P(success) of a closed trajectory, or None to abstain. `audited`: share of other judges' sessions
+    on which it votes too."""
 
     source: Source
     version: str
@@ -125,7 +125,7 @@ class Judge(NamedTuple):
 
 
 def _rewarded(trajectory: Trajectory) -> float | None:
-    """The ending that the environment reported, or else a reward of at least 1 or at most 0.
+    """The environment's ending, or else a reward of at least 1 or at most 0.
 
     It abstains on a partial reward without an ending, and on an ending that contradicts the reward.
     """
@@ -147,7 +147,7 @@ def _gave_itself_away(trajectory: Trajectory) -> float | None:
 
 
 REWARD, RULES = Judge("reward", "reward-1", _rewarded), Judge("rules", "rules-2", _gave_itself_away, audited=1 / 32)
-# A broken rule fails a session whatever its reward, and outranks feedback, which may believe that reward.
+# A broken rule fails a session whatever its reward. It outranks feedback, which may believe the reward.
 _GUARD, _FEEDBACK = "guard-1", "feedback-2"
 # People err too.
 _FEEDBACK_IS_RIGHT = 0.95
@@ -157,7 +157,7 @@ class JudgeChain:
     """The violation, feedback, or else the first of `judges` that does not abstain.
 
     The session's own agent counts only without an environment. No judge sees a part that was closed early. On a share
-    of sessions the judges after the deciding one vote too, for the metric `judge_cases`.
+    of sessions later judges vote too, for the metric `judge_cases`.
     """
 
     def __init__(self, judges: Sequence[Judge] = (REWARD, RULES)) -> None:
@@ -168,7 +168,7 @@ class JudgeChain:
         return self.conclude(trajectory, self.votes(trajectory))
 
     def votes(self, trajectory: Trajectory) -> tuple[Verdict, ...]:
-        """Verdicts of the judges that do not abstain, the most trusted first, without feedback."""
+        """Verdicts of judges that do not abstain, the most trusted first, without feedback."""
         found: list[Verdict] = []
         if trajectory.ending == "continued" or trajectory.guard:
             return ()  # the reward of a violation measures no judge
@@ -209,7 +209,7 @@ _GAVE_UP = re.compile(
 
 
 def gave_up(last: Step) -> bool:
-    """The agent's last step says literally that it gives up. Many succeed by refusing what a policy forbids."""
+    """The last step says literally that the agent gives up. Many succeed by refusing what a policy forbids."""
     text = last.arguments if last.role == "tool" else last.result
     return last.role != "user" and _GAVE_UP.search(text) is not None
 

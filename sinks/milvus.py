@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_ROWS_PER_CALL = 1_000  # Milvus Lite writes three times as many rows a second as in hundreds
+MAX_ROWS_PER_CALL = 1_000  # Milvus Lite writes these three times as fast as hundreds
 _MAX_IDS_PER_GET = 500
 # No row has this id, because ids begin with a tenant.
 _NO_ROW = "/"
@@ -56,7 +56,7 @@ RESOLVE_SECONDS = 2.0
 REFRESH_SECONDS = 1.0
 _DETAIL_CHARACTERS = 500
 
-# Milvus' error codes for a row that it will never accept. Milvus Lite uses 6 for all of them.
+# Milvus' error codes for a row that it will never accept. Milvus Lite always uses 6.
 _REFUSALS = frozenset({1100, 1101, 1102, 1700, 1701, 1804, 6})
 
 # The collection is not in memory, as after a restart.
@@ -68,9 +68,9 @@ _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 class MilvusStore:
     """The three collections. Calls run in threads, because pymilvus blocks.
 
-    Without an `encoder`, items are searched by words. `version`: None for the live one. `write_seconds`: deadline of a
-    write. `check`: called directly before each write; its errors propagate. Every method raises `StoreUnavailable` if
-    Milvus does not answer, or refuses for a transient reason.
+    Without an `encoder`, items are searched by words. `version`: None for the live one. `write_seconds`: a write's
+    deadline. `check`: called directly before each write; its errors propagate. Methods raise `StoreUnavailable` if
+    Milvus does not answer or refuses for a transient reason.
     """
 
     def __init__(
@@ -142,17 +142,17 @@ class MilvusStore:
         return await self._call(lambda: work(self._open_client()))
 
     async def resolve(self, collection: str) -> str:
-        """Return the collection behind the alias, which `get` reads until the next call.
+        """Return the alias's collection, which `get` reads until the next call.
 
-        A writer resolves before it reads rows that it will write back, so no row moves between versions by mistake. A
-        switch reaches every writer within `RESOLVE_SECONDS` and one batch.
+        A writer resolves before it reads rows to write back, so no row moves between versions. A switch reaches every
+        writer within `RESOLVE_SECONDS` and one batch.
         """
         if self._version is not None:
             return versioned_name(collection, self._version)
         known, asked = self._resolved.get(collection), self._asked.get(collection)
         if asked is not None and asked.done():
             del self._asked[collection]
-            # Only here: a row read from one collection may not be written to another.
+            # Only here: rows of one collection may not be written to another.
             if asked.exception() is None:
                 known = self._resolved[collection] = asked.result()
         age = inf if known is None else self._clock.monotonic() - known[0]
@@ -169,7 +169,7 @@ class MilvusStore:
         return now, described["collection_name"]
 
     async def upsert(self, collection: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Upsert rows, the last of several with one id. `text` is their searchable text.
+        """Upsert rows, the last one of each id. `text` is their searchable text.
 
         Raises RowRefused: Milvus will never accept some rows; all others are written.
         """
@@ -185,7 +185,7 @@ class MilvusStore:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        """Return rows by id. An id that Milvus refuses counts as missing: its session may not stop the others."""
+        """Return rows by id. An id that Milvus refuses counts as missing, so that it stops no other session."""
         found: list[dict[str, Any]] = []
 
         def read(filter: str) -> None:
@@ -221,7 +221,7 @@ class MilvusStore:
         return refused
 
     async def purge(self) -> bool:
-        """Flush and compact, so that deleted rows leave the files. Return whether a cluster goes on with it."""
+        """Flush and compact: deleted rows leave the files. Return whether a cluster goes on with it."""
 
         def flush_and_compact(client: MilvusClient) -> bool:
             for collection in COLLECTIONS:
@@ -283,7 +283,7 @@ class MilvusStore:
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
-        """`MilvusClient.upsert` checks strings by character: ten times the CPU for a row of 2 KB."""
+        """`MilvusClient.upsert` checks each character: ten times the CPU for 2 KB rows."""
         client = self._open_client()
         if target not in self._schemas:
             self._schemas[target] = client.describe_collection(target)
@@ -321,7 +321,7 @@ class MilvusStore:
 
 
 def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list[tuple[T, Exception]]:
-    """Call `work` on values. Return the refused ones, so that one stops no other."""
+    """Call `work` on values and return the refused ones, which stop no others."""
     try:
         work(values)
         return []
@@ -342,5 +342,5 @@ def _is_refusal(error: MilvusException | RpcError) -> bool:
 
 
 def _clip(text: str, limit: int) -> str:
-    encoded = text.encode("utf-8", "replace")  # Milvus refuses lone surrogates, so they become question marks
+    encoded = text.encode("utf-8", "replace")  # Milvus refuses lone surrogates: write question marks
     return encoded[:limit].decode("utf-8", "ignore")

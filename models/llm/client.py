@@ -1,9 +1,9 @@
-"""Ask a model behind an OpenAI-compatible endpoint for one JSON object, within a budget, never the same twice.
+"""Ask a model behind an OpenAI-compatible endpoint for a JSON object, within a budget, never twice.
 
 The format is requested as a JSON schema. An endpoint that refuses it (400 or 422) is asked for a JSON object, and then
-for text, so the caller checks each answer. Answers and the tokens they cost lie in one SQLite file under the hash of
-all that an answer depends on, so a restart or a replay asks nothing twice. If the disk is full, an answer is used and
-asked for again later.
+for text, so the caller checks each answer. A SQLite file holds answers and tokens used, under the hash of everything an
+answer depends on, so restarts and replays ask nothing twice. If the disk is full, an answer is used and requested again
+later.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ CREATE TABLE IF NOT EXISTS spent (day INTEGER PRIMARY KEY, tokens INTEGER NOT NU
 _CHARACTERS_PER_TOKEN = 2.5
 ANSWER_TOKENS = 1_000
 
-Observe = Callable[[str, int], None]  # how a question ended (see `Client.ask`), and the tokens it took
+Observe = Callable[[str, int], None]  # outcome (see `Client.ask`) and tokens
 
 
 class Answers:
-    """The newest `most` answers by key, and tokens by day (UTC). `unkept` is called for an answer that is not written.
+    """The newest `most` answers by key, and tokens by day (UTC). `unkept` is called for each answer not written.
 
     Raises ConfigError: the file cannot be opened, or has another format.
     """
@@ -59,7 +59,7 @@ class Answers:
             if str(path) != ":memory:":
                 self._path = Path(path).expanduser()
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # Only the owner may read answers, which are about sessions. SQLite gives its other files these rights.
+                # Only the owner may read answers about sessions. SQLite's other files inherit these rights.
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
@@ -76,7 +76,7 @@ class Answers:
         return found[0][0] if found else None
 
     def put(self, key: str, answer: str) -> str:
-        """Keep an answer. Return the kept one: the first of two that were asked for at the same time."""
+        """Keep an answer. Return the kept one: the first of two concurrent ones."""
         if self._run("INSERT OR IGNORE INTO answered (key, answer) VALUES (?, ?)", key, answer) is None:
             self._unkept()
         else:
@@ -96,7 +96,7 @@ class Answers:
             self._unwritten[day] += tokens
 
     def _run(self, query: str, *values: object) -> list[Any] | None:
-        """Return the rows, or None if the file cannot be read or written. Log this once until an answer is kept."""
+        """Return the rows, or None if the file fails, which is logged once until an answer is kept."""
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
@@ -109,7 +109,7 @@ class Answers:
 class Client:
     """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`.
 
-    `version` is the model and the prompt (its name and the hash of its text), on which an answer depends.
+    `version` is the model and the prompt (name and hash of its text), on which an answer depends.
 
     Raises:
         ConfigError: the settings name no model.
@@ -145,11 +145,11 @@ class Client:
         return _object(self._answers.get(self._key(text)) or "")
 
     async def ask(self, text: str) -> dict[str, Any] | None:
-        """Return the answer about a text, or None without one.
+        """Return the answer about a text, or None.
 
-        `observe` gets `cached`, `ok`, `malformed` (no JSON object; it is kept too, since it would cost the same again),
-        `budget` (the day's tokens are used up), `timeout`, `refused` (4xx: the endpoint will never answer this), or
-        `failed` (after all attempts).
+        `observe` gets `cached`, `ok`, `malformed` (no JSON object; kept, since it would cost the same again), `budget`
+        (the day's tokens are used up), `timeout`, `refused` (4xx: the endpoint will never answer this), or `failed`
+        (after all attempts).
         """
         key = self._key(text)
         if (kept := self._answers.get(key)) is not None:
@@ -160,7 +160,7 @@ class Client:
         if self._answers.spent(now) + tokens > self._settings.llm_tokens_per_day:
             self._observe("budget", 0)
             return None
-        # Reserved, so that concurrent questions do not overdraw the budget together. They stay so without an answer,
+        # Reserve them, so that concurrent questions do not overdraw the budget. They stay reserved without an answer,
         # because the endpoint may have counted the attempt.
         self._answers.spend(now, tokens)
         try:
@@ -187,7 +187,7 @@ class Client:
                     raise
 
     def _replaced_option(self, error: str, sent: dict[str, Any]) -> bool:
-        """Stop using an option that the endpoint does not know: dialects of this protocol differ."""
+        """Stop using an option that the endpoint does not know: dialects differ."""
         is_of_format = "response_format" in sent and "json" in error
         option = "response_format" if is_of_format else next((each for each in sent if each in error), "")
         if option and self._options.get(option) == sent[option]:  # a concurrent question may have replaced it
@@ -205,7 +205,7 @@ class Client:
 
 
 def _content(response: Any) -> tuple[str, int]:
-    """The client makes objects of any JSON, so nothing is certain."""
+    """The client accepts any JSON, so check everything."""
     try:
         text, tokens = response.choices[0].message.content, response.usage and response.usage.total_tokens
     except (AttributeError, IndexError, KeyError, TypeError):

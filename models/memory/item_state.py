@@ -192,7 +192,7 @@ class ItemState:
     def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
         """The item for agents: the content that most of them contributed, with their evidence.
 
-        None withdraws it: too few agents or goals back it, or contradictions outweigh it.
+        Return None to withdraw it: too few agents or goals back it, or contradictions outweigh it.
         """
         if self.open:
             return self._with_open().to_item(half_life_seconds)

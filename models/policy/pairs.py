@@ -1,9 +1,9 @@
 """Find preference pairs for the policy adapter: in one state, a call that worked is preferred to one that failed.
 
 The state is a session's chat up to a failed call, once without that call and once with its error. The preferred call
-comes from another session, and in a fleet from another principal. That session met the same failure of the same tool
-at the same task, and this call got it past. Its words stand in the state, or a quorum of principals used them in calls
-that worked. So a version gives no agent a word that advice would withhold. Identities of end users are replaced.
+comes from another session, and in a fleet from another principal. It got that session past the same failure of the same
+tool at the same task. Its words occur in the state, or a quorum of principals used them in calls that worked. So a
+version gives no agent a word that advice would withhold. End users' identities are replaced.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Messages = list[dict[str, Any]]
 _State = tuple[str, str, str]  # task or kind of goal, tool, class of the failure
 
 _WORD = re.compile(r"\w+")
-# A stuck session repeats one failure: more pairs of it would teach the same again.
+# A stuck session repeats one failure: more pairs would teach nothing new.
 _MOST_OF_SESSION = 4
-# Calls that are kept of one state, and owners of each: the time for a failure stays bounded.
+# Calls kept of one state, and owners of each: they bound the time for a failure.
 _MOST_WAYS, _MOST_OWNERS = 32, 3
 _ASSISTANT = frozenset({"assistant", "model", "agent", "ai"})
 _Row = dict[str, Any]
@@ -45,11 +45,11 @@ _Row = dict[str, Any]
 class Pair(NamedTuple):
     """Two calls of one state.
 
-    `sessions` are the ids of the session of the state and of that of the preferred call, and `agents` their principals.
+    `sessions` are the ids of the state's and of the preferred call's session, and `agents` their principals.
 
     Attributes:
         ended: end of the later one, in Unix seconds.
-        prompt: the chat before the call, in the form that TRL reads; `worked` and `failed` are the two messages.
+        prompt: the chat before the call, as TRL reads it; `worked` and `failed` are the two messages.
     """
 
     sessions: tuple[str, str]
@@ -79,7 +79,7 @@ _WaysOut = dict[_State, dict[str, list[_WayOut]]]
 
 
 def preference_pairs(judgments: Sequence[Judgment], quorum: int) -> list[Pair]:
-    """Return the pairs of usable sessions, in the order in which their sessions ended: a function of their set.
+    """Return the pairs of usable sessions in the order of their ends: a function of their set.
 
     `quorum`: principals that must have used a word; 1 if all agents have one owner (`Settings.quorum`).
     """
@@ -139,7 +139,7 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
             continue
         way = min(fitting, key=lambda way: (distance(failed.arguments, way.call.arguments) or 0, way.call.arguments))
         masked = replacing(identities([*texts_of(session), *texts_of(way.session)]))
-        # After the failure the rival is the next call if it failed too, and the same call sent again if it worked.
+        # After the failure the rival is the next call if it failed, or else the same call again.
         again = calls[number + 1] if number + 1 < len(calls) and _teaches(calls[number + 1]) else failed
         again = again if again.tool == failed.tool and again.arguments != way.call.arguments else failed
         for made, rival in ((number, failed), (number + 1, again)):
@@ -183,7 +183,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def usable(judgment: Judgment) -> bool:
-    """Return whether a model may learn from a session: it is whole, judged, broke no rule and quotes no advice."""
+    """Whether a model may learn from a session: it is whole, judged, broke no rule and quotes no advice."""
     session = judgment.trajectory
     if session.guard or session.part or session.missing or session.ending == "continued":
         return False
@@ -198,13 +198,13 @@ def session_row(judgment: Judgment) -> _Row:
 
 
 def is_usable(call: Step) -> bool:
-    """Return whether a model may learn a call: it is whole, holds no masked secret, and followed no advice."""
-    # The prompt does not hold the advice that a call followed.
+    """Whether a model may learn a call: it is whole, holds no masked secret, and followed no advice."""
+    # The prompt lacks the advice that a call followed.
     return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)
 
 
 def chat(session: Trajectory, calls: int) -> list[_Row]:
-    """Return the chat up to the first `calls` calls, without the model's words before the next call."""
+    """Return the chat up to the first `calls` calls, without the words before the next call."""
     messages: list[_Row] = []
     if session.goal and not any(step.role == "user" for step in session.steps[:2]):
         messages.append({"role": "user", "content": session.goal})

@@ -1,8 +1,8 @@
-"""Erase what a session, an agent, a user or a tenant has left, step by step, while the fleet goes on.
+"""Erase what a session, agent, user or tenant has left, step by step, while the fleet goes on.
 
 (1) The topic `erasures` makes every stage drop the erased events. (2) The owners of states forget the sessions. (3)
-Rows are deleted, and Milvus compacts. (4) The same is done in collection versions that are not live. (5) Adapter
-versions that have learned of it are revoked and deleted. Run the command again to continue a stopped run.
+Rows are deleted, and Milvus compacts. (4) The same is done in other collection versions. (5) Adapter versions that have
+learned of it are revoked and deleted. To continue a stopped run, repeat the command.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _ROUNDS = 5  # later rounds find what was in flight at the first
 class Erasing:
     """The result of an erasure, or the forecast of a dry run.
 
-    `records`: those in the log that name an erased session, by topic. Stages never read these again. `until`: Unix time
-    at which the last of these has left the log. `rows`: of Milvus by collection; and `hints` that the agent's name has
-    written. `remains`: bytes without a known date of deletion: where they are, and for how long.
+    `records`: those in the log that name an erased session, by topic; stages ignore them. `until`: Unix time when the
+    last of these has left the log. `rows`: of Milvus by collection; and `hints` under the agent's name. `remains`:
+    bytes without a known date of deletion: where they are, and for how long.
     """
 
     scope: str
@@ -81,12 +81,12 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         elif found.by_session or wanted.agent:
             erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session]
             if wanted.agent and not wanted.session:
-                # Drop events that no stage has read yet, too.
+                # Also drop events not read yet.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
             await producer.deliver([Outgoing(tenant, DECISIONS, each.key, None) for each in hints])
             await asyncio.sleep(_HEARD_SECONDS)
-            # Versions published from here on have not learned of it.
+            # Later versions have not learned of it.
             versions = await learned_versions(settings, tenant, found, erase=True)
 
             async def settle() -> None:
@@ -160,10 +160,10 @@ async def _forget(
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
 ) -> bool:
-    """Ask the owners until no state knows what is meant, and delete its rows; return as `MilvusStore.purge`."""
+    """Ask the owners until no state knows it, and delete its rows; return as `MilvusStore.purge`."""
     for _ in range(_ROUNDS):
         await settle()
-        # These were judged before their worker knew of the erasure.
+        # Their worker judged these before it knew of the erasure.
         await look_at_rows(store, tenant, means, found)
         if not (left := await _knowing(store, tenant, found)):
             break
@@ -208,7 +208,7 @@ def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()
 
 
 async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
-    """Return the versions that have learned of it, the newest first. With `erase` they are revoked and deleted.
+    """Return the versions that have learned of it, newest first. With `erase`, revoke and delete them.
 
     Only the holder of the signing key can revoke. The trainer learns new versions without the erased sessions.
     """
@@ -222,7 +222,7 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
             mine = [each.manifest for each in known.releases.values() if has_learned(each.manifest, found)]
             mine.sort(key=lambda each: -each.ordinal)
             learned += [f"{kind.name}/{each.version}" for each in mine]
-            # The newest last: no other one that has learned of it may take its place.
+            # The newest last: no other affected one may take its place.
             for each in reversed(mine) if erase else ():
                 if not known.is_revoked(each.version):
                     await publisher.revoke(tenant, each.version, "it learned from what was erased")
@@ -231,10 +231,10 @@ async def learned_versions(settings: Settings, tenant: str, found: Found, *, era
 
 
 def has_learned(version: AdapterManifest, found: Found) -> bool:
-    """Return whether a version has learned from an erased session, as far as is known.
+    """Whether a version is known to have learned from an erased session.
 
-    A version of the call model states its records, and a LoRA its sessions. If the records of a session have left the
-    log, every newer version counts.
+    A call model states its records, and a LoRA its sessions. If a session's records have left the log, every newer
+    version counts.
     """
     placed: set[int] = set()
     if isinstance(version, LanguageModelManifest):

@@ -1,7 +1,7 @@
 """Fetch records with aiokafka and pass them to Faust's agents in whole batches.
 
 Faust's own consumer makes an event of each record, which costs more than the stage's work. Each stage has a feed,
-bounded in bytes: a full one pauses its partitions until it is two fifths full.
+bounded in bytes: when full, it pauses its partitions until it is two fifths full.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 # A record takes at least one of the feed's 1,024 places, so a feed holds 16 MiB or 1,024 small records.
 _PLACE_BYTES, _FEED_PLACES, _BATCH_PLACES, _RESUME_PLACES = 16 * 1024, 1024, 512, 400
 _MAX_FETCH_BYTES = 4 * 1024 * 1024
-# Milliseconds. All fetched records are taken, because the client discards those of a paused partition.
+# Milliseconds. Take all fetched records: the client discards those of a paused partition.
 _POLL_MS = 1000
 # A partition that is resumed or assigned is fetched only after the fetch that waits for the others.
 _FETCH_WAIT_MS = 1_500
@@ -74,7 +74,7 @@ class Feed:
 
 
 class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # aiokafka has no types
-    """A member of the workers' group that fills the feeds and reports to `owner` (`on_assigned`, `on_revoked`, …).
+    """A group member that fills the feeds and reports to `owner` (`on_assigned`, `on_revoked`, …).
 
     `fetching`: False stops reading only. `generation`: grows at each assignment or revocation.
     """
@@ -84,12 +84,12 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         self.fetching, self.generation = True, 0
         self._begun = 0  # the generation whose positions were sought
         self._begun_at = 0.0
-        self._member = False  # True from an assignment until the end of the next revocation.
+        self._member = False  # from an assignment to the end of the next revocation
         self._feeds: dict[str, Feed] = {}
         self._stopped: frozenset[str] = frozenset()
         self._consumer: Any = None
         self._failure: BaseException | None = None
-        # By partition: the committed offset (or the beginning), and the one after the last fetched record.
+        # By partition: the committed offset (or beginning), and the next to fetch.
         self._committed: dict[TopicPartition, int] = {}
         self._fetched: dict[TopicPartition, int] = {}
         self._partitions: dict[str, int] = {}  # of each topic
@@ -129,7 +129,6 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             await disconnect(self._consumer, _LEAVE_SECONDS)
 
     async def run(self) -> None:
-        """Fill the feeds and pass batches on until cancelled."""
         await asyncio.gather(self._fill(), *(self._hand_over(feed) for feed in set(self._feeds.values())))
 
     async def _fill(self) -> None:
@@ -154,7 +153,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 for feed in {self._feeds[tp.topic] for tp in fetched}:
                     if feed.places >= _FEED_PLACES:
                         self._consumer.pause(*self._of(feed.topics - self._stopped))
-            await asyncio.sleep(0)  # the client returns fetched records without yielding to the event loop
+            await asyncio.sleep(0)  # the client returns fetched records without yielding
 
     async def _hand_over(self, feed: Feed) -> None:
         while True:
@@ -232,7 +231,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                 offsets = dict(list(self._committed.items())[:1])
             mine = {}
             for tp in offsets.keys() & self._committed.keys():
-                # Keep the count of the first commit: a worker ends when partitions grow while it runs.
+                # Keep the first commit's count: a worker ends when partitions grow.
                 count = len(self._consumer.partitions_for_topic(tp.topic) or ())
                 mine[Asked(*tp)] = OffsetAndMetadata(offsets[tp], str(self._partitions.setdefault(tp.topic, count)))
             if not mine:
@@ -277,7 +276,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         return sum(tp.topic not in self._stopped for tp in self._consumer.paused())
 
     async def lags(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Count the unprocessed records of each assigned partition. Raises BrokerUnavailable: the client is stuck.
+        """Count each assigned partition's unprocessed records. Raises BrokerUnavailable: the client is stuck.
 
         Each fetch returns the partition's end. Without a fetch, another client asks. Transaction markers do not count.
         """

@@ -1,6 +1,6 @@
 """Define a stage: a function from a batch of Kafka records to its effects.
 
-A stage decides and the delivery (`streams.runtime.delivery`) acts, so a stage also runs on a log in memory.
+A stage decides and `streams.runtime.delivery` acts, so a stage also runs on a log in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Sessions to judge or states to write between two turns of the event loop: a few milliseconds.
+# Sessions or states between two turns of the event loop: a few milliseconds.
 YIELD_EVERY = 16
 
 
@@ -41,9 +41,9 @@ class TopicPartition(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A Kafka record. `time`: of `LogAppendTime`, in seconds, or infinity if no broker has the record.
+    """A Kafka record. `time`: `LogAppendTime` in seconds, or infinity if no broker has the record.
 
-    The last header of a name counts. No stage gets a record that is `unreadable`, which says why.
+    The last header of a name counts. `unreadable` says why no stage gets the record.
     """
 
     topic: str
@@ -69,8 +69,8 @@ class Record(NamedTuple):
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A value for a topic.
 
-    On a compacted topic `key` is the record's key, and None deletes it. Elsewhere `key` only picks the partition, and a
-    record holds a JSON array of values.
+    On a compacted topic `key` is the record's key, and a None value deletes it. Elsewhere `key` only picks the
+    partition, and records hold a JSON array of values.
     """
 
     tenant: str
@@ -90,7 +90,7 @@ _reported: set[tuple[str, int | None]] = set()
 
 
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
-    """Make the dead letter of a record, or of one `value` in it, from the error raised on reading.
+    """Make the dead letter of a record, or of one `value` in it.
 
     Errors other than `InvalidEvent` are our own defects, logged once for each line of code.
     """
@@ -109,7 +109,7 @@ class Effects:
     """The idempotent effects of a batch.
 
     `rows`: by collection, as `Store.resolve` named it before the stage read. `processed`: good events or values.
-    `newest`, `oldest`: event times. `acknowledged`: called once the rows are; later batches do not wait for them.
+    `newest`, `oldest`: event times. `acknowledged`: called once the rows are; later batches do not wait.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -138,8 +138,8 @@ class ListedStore(Store, Protocol):
 class Stage(Protocol):
     """One step of the pipeline.
 
-    `reads`: its topic, which has no other reader, because it has one committed offset. `linger_seconds`: how long a
-    record may wait for its batch. `principals`: keys that may sign its records, or None.
+    `reads`: its topic, whose only reader it is, because there is one committed offset. `linger_seconds`: a record's
+    longest wait for its batch. `principals`: keys that may sign its records, or None.
     """
 
     name: str
@@ -153,14 +153,14 @@ class Stage(Protocol):
         return False
 
     async def process(self, batch: Sequence[Record]) -> Effects:
-        """Return the effects of a batch, which may be empty if the stage `holds` effects.
+        """Return the effects of a batch. It may be empty if the stage `holds` effects.
 
         Bad data becomes a dead letter. A second call after `StoreUnavailable` returns the same effects.
         """
         ...
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
-        """Return the offset up to which `tp` may be committed once all before `next_offset` is processed."""
+        """Return how far `tp` may be committed once all before `next_offset` is processed."""
         return next_offset
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Stage(Protocol):
 
 
 class Values(Generic[T]):
-    """Decodes the values of our own topics. `rare`: tried second, as msgspec has no union of array and object."""
+    """Decodes our own topics' values. `rare`: tried second, as msgspec has no union of array and object."""
 
     def __init__(self, type: Any, rare: Any = None) -> None:
         self._read_all = json_reader(list[type])
@@ -218,7 +218,7 @@ _split = json_reader(list[msgspec.Raw])
 
 
 def split(value: bytes) -> list[bytes]:
-    """Return the bytes of each value of an array, or the value itself. Raises InvalidEvent."""
+    """Return each value's bytes of an array, or the value itself. Raises InvalidEvent."""
     if not value:
         raise InvalidEvent("empty", "a record without a value")
     if value.lstrip()[:1] != b"[":

@@ -1,12 +1,12 @@
 """Assemble sessions from events, and hand on observations and trajectories (stage 1).
 
 Observations go out with every batch, and an open session as soon as it got past a failure. No state is kept outside: no
-commit passes the first event of an open session, so a restart reads it again.
+commit passes an open session's first event, so a restart reads it again.
 
 Three waits depend on the clock, and none changes the final result. A session whose end overtook other events waits for
-them. A tail waits for the judgment of its session. If a session holds the commit back for seconds, the store is asked
-whether it was redelivered. A session closed for its silence goes on with a late event, whether this worker remembers it
-or reads it from the store. Events after an end are dead letters.
+them. A tail waits for the judgment of its session. If a session holds the commit back for seconds, the store tells
+whether it was redelivered. A session closed for silence goes on with a late event, from memory or from the store.
+Events after an end are dead letters.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from streams.stages.s1_sessions.partition import Key, Partition, Tail
 
 __all__ = ["SessionsStage"]
 
-# Beyond, a session is closed as continued, which bounds what a restart reads again.
+# Beyond, a session is closed as continued: this bounds what a restart reads again.
 MAX_OPEN_RECORDS = 100_000
-# Kafka's default limit of a batch is 1 MiB, and a long session may have six times that.
+# Kafka's default batch limit is 1 MiB; a long session may have six times that.
 _MAX_TRAJECTORY_BYTES = 900_000
-# Wait of an ended session for a missing event. Clients send in order, so a later one was lost or refused.
+# An ended session's wait for a missing event. Clients send in order, so a later one was lost or refused.
 GAP_SECONDS = 2.0
-# Least wait of a tail for the judgment of its session: after an outage, event time runs ahead.
+# A tail's least wait for its session's judgment: after an outage, event time runs ahead.
 TAIL_SECONDS = 60.0
-# Bytes of a worker's sessions. Those beyond are closed early and go on from the store.
+# Bytes of a worker's sessions. Beyond, they are closed early and go on from the store.
 MAX_BYTES = 96 * 2**20
 # Bytes of all tails. Events beyond become dead letters.
 MAX_TAIL_BYTES = 32 * 2**20
-# Oldest sessions of a partition that the store is asked about at once.
+# A partition's oldest sessions that one query covers.
 _MOST_CHECKED = 256
 
 
@@ -102,11 +102,11 @@ class SessionsStage(Stage):
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
             await self._settle_tails(partition, effects)
-            # A failure and the way out of it cannot wait until the session ends.
+            # Failures and ways out cannot wait for the session's end.
             for key, session in partition.news.items():
                 trajectory = session.way_out() if key in partition.open else None
                 if session.has_new_failure or trajectory is not None:
-                    self._report(session, effects)  # as much as the trajectory holds: a restart may go on from that
+                    self._report(session, effects)  # as much as the trajectory holds: a restart may go on from it
                 if trajectory is not None:
                     _hand_on(trajectory, effects)
             partition.news.clear()
@@ -181,7 +181,7 @@ class SessionsStage(Stage):
                 effects.dead_letters.append(dead_letter(letter.record, error, letter.value))
 
     def _is_erased(self, event: Incoming, tenant: str) -> bool:
-        # Most tenants have erased nothing, and every event comes by.
+        # Every event comes by, and most tenants have erased nothing.
         erased = self._erased
         return bool(erased.count) and erased.drops(tenant, event.session, event.agent, event.time.timestamp())
 
@@ -224,7 +224,7 @@ class SessionsStage(Stage):
             effects.outgoing.append(Outgoing(session.tenant, "observations", seen.subject.id, encode(seen)))
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
-        """Hand a session on, again if another of its events has arrived since it was closed."""
+        """Hand a session on, again if an event has arrived since its close."""
         self._report(session, effects)
         partition.close(key, session)
         trajectory, left_out = session.close()
@@ -235,7 +235,7 @@ class SessionsStage(Stage):
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
         if late:
-            # A stored judgment may cover the gap, if a restart read a redelivered beginning.
+            # A stored judgment may cover the gap if a restart read a redelivered beginning.
             await self._find_persisted([partition.open[key] for key in late])
         for key in late:
             self._close(partition, key, partition.open[key], effects)
@@ -255,7 +255,7 @@ class SessionsStage(Stage):
         partition.redelivery.observe(partition.first_open, now)
 
     async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
-        """Let tails go on from the sessions that the store knows. Others wait as long as silence may last."""
+        """Let tails go on from stored sessions. Others wait as long as silence may last."""
         now = self._clock.monotonic()
         partition.unknown.observe(partition.first_tail, now)
         every = partition.unknown.due(now)
@@ -275,7 +275,7 @@ class SessionsStage(Stage):
             waited = now - tail.arrived >= TAIL_SECONDS
             if known_one is not None:
                 session = OpenSession.restored(known_one, tail.first_offset)
-                # With a gap between them, the judgment of what came before may be on its way.
+                # With a gap, the judgment of what came before may be on its way.
                 if waited or min(event.sequence for event, _ in tail.events) <= max(session.sequences) + 1:
                     self._add_waiting(partition.restore(key, session), key, session, partition, effects)
             elif waited and tail.last_time < oldest:
@@ -308,7 +308,7 @@ class SessionsStage(Stage):
             if offset - oldest.first_offset <= MAX_OPEN_RECORDS:
                 break
             self._close(partition, key, oldest, effects)
-        # Looking at all open sessions for every record would cost more than the records do.
+        # Checking all open sessions for each record would cost more than the records.
         if partition.newest_time - partition.swept_time > self._silent_seconds / 8:
             partition.swept_time = partition.newest_time
             limit = partition.newest_time - self._silent_seconds
