@@ -148,7 +148,7 @@ L = TypeVar("L", bound=Logged)
 
 
 def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list[L]]:
-    """Hold out `share` of the agents and of the tasks of each source, drawn by hash. Raises ConfigError: none is left.
+    """Hold out `share` of each source's agents and tasks, drawn by hash. Raises ConfigError: none is left.
 
     A source with one agent (or task) keeps it. Set-ups of one model (`model/…`) are held out together.
     """
@@ -170,7 +170,7 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
 
 
 def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[_Slice]:
-    """Return the slice of each test session, by what its source's training sessions know.
+    """Return each test session's slice, by what its source's training sessions know.
 
     A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: a new source.
     """
@@ -210,7 +210,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 class _WayOut(NamedTuple):
-    """Advice after a failure, and the words of the way out that the session had not seen, which nobody could guess.
+    """Advice after a failure, and those words of the way out that the session had not seen and could not guess.
 
     A way out is the next call of the same tool that worked. The advice holds it if it holds all these words.
     """

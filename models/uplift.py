@@ -1,7 +1,7 @@
-"""Say whether hints help, from the calls for which a hint was drawn to be shown or withheld at random.
+"""Say whether hints help, from calls whose hint was shown or withheld at random.
 
-The draw is made once for each session and hint, and the first such call counts, because later calls depend on it. Calls
-of one session are alike, so the counts are divided by the design effect of clusters (Kish 1965).
+The draw is made once a session and hint, and the first such call counts, because later ones depend on it. Calls of one
+session are alike, so the counts are divided by the design effect of clusters (Kish 1965).
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ def _means(shown: _Side, withheld: _Side) -> Measure:
 
 
 def _design_effect(shown: _Side, withheld: _Side) -> float:
-    """Return how many trials tell as much as one independent trial; at least 1."""
+    """Return how many trials tell as much as an independent one; at least 1."""
     sides = [side for side in (shown, withheld) if side]
     if all(_clusters(side) == len(side) for side in sides):
         return 1.0
     even = sum((rate := _mean(side) or 0.0) * (1 - rate) / len(side) for side in sides)
-    if not even:  # all trials of a side are equal, so those of one session may be one
+    if not even:  # trials of a side are equal, so those of one session may be one
         sizes = [Counter(session for session, _ in side).values() for side in sides]
         return max(sum(size * size for size in of_side) / sum(of_side) for of_side in sizes)
     inflated = (_quantile(min(map(_clusters, sides)) - 1) / _Z) ** 2

@@ -2,7 +2,7 @@
 
 Only if all agents have one owner (a quorum of 1) and one name do sessions with different goals count as agents.
 
-A fact about a thing (`status` is `pending`) or an earlier call with it is a need if calls of several agents with it
+A fact about a thing (`status` is `pending`) or an earlier call with it is a need if several agents' calls with it
 mostly failed, and calls without it surely failed less often. For a value that a quorum replaced after it had failed,
 the principals whose calls worked with it since then are counted: the tool may have changed.
 """
@@ -23,7 +23,7 @@ from fleetlore.wire.trajectory import Step, Trajectory
 
 __all__ = ["Evidence", "Fact", "Facts", "Fleet", "NeedRecords", "OldValues", "Who"]
 
-# Sessions of one agent that count, so that it cannot declare a table missing for all.
+# Sessions of one agent that count: it cannot declare a table missing for all.
 AGENT_SESSIONS = 5
 # Even with a quorum of 1, one agent alone may be wrong.
 _LEAST_AGENTS = 2

@@ -1,8 +1,8 @@
 """Count names by place, and learn by which calls sessions look up those that they lack after a failed call.
 
 A look-up is a call that worked, right after a failure or as the first of its session. Its result listed a schema, or
-held unseen names that a later call used. A word belongs to the call, and not to the session, if enough look-ups hold it
-and their sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not.
+held unseen names that a later call used. A word belongs to the call, not the session, if enough look-ups hold it whose
+sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from models.place_names import Told, shows_schema
 __all__ = ["LookUps", "PlaceRecords", "failures_met"]
 
 KEPT = 4_000
-# Words of this share of a tool's look-ups, by enough agents, are the call's own.
+# Words in this share of a tool's look-ups, by enough agents, are the call's own.
 _SHARED = 0.05
 # Share of the sessions with this failure that surely made the look-up next.
 _LEAST_RATE = 0.1
@@ -61,8 +61,8 @@ def failures_met(
 ) -> Iterator[_Met]:
     """Yield a session's first failure of each kind with the call that worked next, and its first call if that worked.
 
-    `kinds`: the kind of failure of each call and its names, or None. Free text that failed without naming one of its
-    words lacks no names, so it is left out.
+    `kinds`: each call's kind of failure and its names, or None. Free text whose error names none of its words is left
+    out: it lacks no names.
     """
     calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
     if calls and not calls[0].failed:
@@ -97,7 +97,7 @@ def _said(step: Step) -> str:
     arguments = object_of(step.arguments)
     if _is_free_text(step):
         only = list((arguments or {}).values())
-        # The name of a tool's only argument is no part of the look-up.
+        # The name of an only argument is no part of the look-up.
         text = only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
         return "" if _ARGUMENTS.fullmatch(text) else text  # it would pass for names of arguments, which are not masked
     return "" if arguments is None else f"({', '.join(arguments)})"

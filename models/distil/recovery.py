@@ -1,8 +1,8 @@
 """Distil recoveries: which change of a failed call worked, and which was tried in vain.
 
-A case is a failed call and the next attempt at the same thing with other arguments. The change helped if the class of
-the failure is gone and a changed call worked. A session backs a change that helped more often than not, and contradicts
-it otherwise. An item's id is a hash of its whole text, so its evidence belongs to that very text.
+A case is a failed call and the next attempt with other arguments. The change helped if the failure's class is gone and
+a changed call worked. A session backs a change that helped more often than not, and contradicts it otherwise. An item's
+id hashes its whole text, so its evidence belongs to that very text.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _change(
     by = calls[min(sizes)[1]] if helped and sizes else after
     if failed.is_cut or by.is_cut or (helped and not sizes):
         return None
-    # For changes other than a value's, one session must be clear: another tool's call may have helped instead, and a
-    # failed attempt may have had another reason.
+    # Other changes than a value's need a clear session: another tool's call may have helped, and a failed attempt may
+    # have had another reason.
     of_value_alone = not helped or any(calls[at].tool != failed.tool for at in between)
     # Comparing two texts is the slowest step.
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
@@ -160,7 +160,7 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
-    """Whether only its author needs the change. A name brought from elsewhere (`import math`) helps others."""
+    """Whether only its author needs the change. An imported name (`import math`) helps others."""
     if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:

@@ -1,15 +1,14 @@
 """Ask a model how a session ended, and which word got it past its failures.
 
-The judge is asked when all other judges abstain. Its rubric is that of ReasoningBank's stricter judge (April 2026). An
-answer that is unsure or contradicts itself is no verdict.
+The judge is asked when all others abstain. Its rubric is ReasoningBank's stricter judge (April 2026). An unsure or
+contradictory answer is no verdict.
 
 The teacher's lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code
-looks both words up in the calls and makes a candidate of them, so quorum, gate and holdout treat it like any other
-recovery, and no text of the model is shown. The model only says which of many changes mattered, which the distiller
-cannot tell if the calls differ in several parts.
+looks both words up in the calls and makes a candidate, so quorum, gate and holdout treat it like any recovery, and no
+text of the model is shown. The model only says which of several changes mattered, which the distiller cannot tell.
 
-The session is data between two marks that hold a hash of the content, one JSON object a line, so nothing in it can end
-the recording or look like a step.
+The session is data, one JSON object a line, between two marks with a hash of it, so no content can end the recording or
+look like a step.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ __all__ = ["LlmJudge", "Teacher"]
 VERSION: Final = "taught-1"
 _MOST_LESSONS = 3
 _CHECKS: Final = ("complete", "grounded", "right_target")
-# A model's own certainty is worth little, so it is not asked. This is enough for a label, but too little to teach a
-# lesson (`SUCCESS_ABOVE`).
+# A model's own certainty is worth little. This is enough for a label, but not to teach a lesson (`SUCCESS_ABOVE`).
 _PROBABILITY: Final = 0.75
 
 
@@ -47,7 +45,7 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-# A word as programs write it. Nothing with a blank can be a sentence.
+# A program's word. Without blanks it is no sentence.
 _Word = Annotated[str, Meta(pattern=r"\A[\w./:=+-]{1,64}\Z")]
 
 
@@ -77,7 +75,7 @@ class Teacher:
         self.close = self._client.close
 
     def teaches(self, judgment: Judgment) -> bool:
-        """Whether a call failed for a reason that its error tells, and a later call of the same tool worked."""
+        """Whether a call failed with an informative error, and a later call of the same tool worked."""
         calls = judgment.trajectory.calls
         return any(next(worked_after(calls, place, calls[place].tool), None) for place in telling(calls))
 
@@ -113,7 +111,7 @@ def _cited(judgment: Judgment, given: list[Any]) -> Iterator[Candidate]:
 
 
 def _is_change(failed: Step, worked: Step, was: str, now: str) -> bool:
-    """A value of one task or person is no such word, unless the error names it."""
+    """One task's or person's value is no such word, unless the error names it."""
     return (
         not (failed.is_cut or worked.is_cut)
         and _has(failed.arguments, was)

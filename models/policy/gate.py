@@ -1,9 +1,9 @@
 """Decide whether a version of the policy adapter may go into service.
 
-A candidate learned the older pairs and is asked about the newer ones (prequential evaluation, Dawid 1984). Its margin
-is log p(worked) - log p(failed). It must exceed that of the model alone, by a bet that may be read at any time. A task
-counts once, however many sessions try it. On these pairs the candidate must be no worse than the version in service.
-Its perplexity on a fixed unrelated text, a measure of forgetting, may rise by `MOST_FORGOTTEN` at the most.
+A candidate learned the older pairs and is asked about the newer ones (prequential evaluation, Dawid 1984). Its margin,
+log p(worked) - log p(failed), must exceed that of the model alone, by a bet that may be read at any time. A task counts
+once, however many sessions try it. The candidate must also be no worse than the version in service. Its perplexity on a
+fixed unrelated text measures forgetting, and may rise by at most `MOST_FORGOTTEN`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MOST_FORGOTTEN = 0.02
 TOLERANCE = 0.1
 # Later pairs below which nothing is decided.
 LEAST = 12
-# Share of the pairs that a candidate does not learn and is asked about.
+# Share of the pairs held out to ask a candidate about.
 _LATER = 0.2
 # Probability of publishing an adapter that is no better than the model alone.
 _ALPHA = 0.05
-# Shares of the wealth that a bet may lose. The wealth is the mean over all of them, since one is nearly the best.
+# Shares of the wealth that a bet may lose. The wealth is the mean over all: one is nearly the best.
 _STAKES = np.linspace(0.05, 0.95, 19)
 
 
 def split(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """Return the older pairs, to learn from, and the newer ones, to be asked about. No session is on both sides."""
+    """Return the older pairs to learn, and the newer ones to ask about. No session is on both sides."""
     place = len(pairs) - max(LEAST, math.ceil(_LATER * len(pairs)))
     if place <= 0:
         return [], list(pairs)
@@ -83,9 +83,9 @@ def judge_policy(
 def log_wealth(gains: Sequence[float]) -> float:
     """Log of the wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0".
 
-    If that is true, the probability that the wealth ever reaches 1 / alpha is at most alpha (Ville's inequality). So a
-    decision may be taken as soon as the wealth is there, and a test may run as long as data arrive (Waudby-Smith and
-    Ramdas 2024, "Estimating means of bounded random variables by betting").
+    If that is true, the wealth ever reaches 1 / alpha with probability alpha at most (Ville's inequality). So a
+    decision may be taken as soon as it does, and a test may run as long as data arrive (Waudby-Smith and Ramdas 2024,
+    "Estimating means of bounded random variables by betting").
     """
     logs = np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))).sum(axis=1)
     top = float(logs.max())

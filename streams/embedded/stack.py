@@ -1,7 +1,7 @@
 """Run the embedded stack in one folder: broker, Milvus Lite, workers and trainer as child processes.
 
-With `keep_log` the broker is Apache Kafka. Otherwise it is `tansu`, which keeps topics in memory: a restart refills the
-durable ones from the folder. The rest of the log is processed by then, because the stack stops its workers first.
+With `keep_log` the broker is Apache Kafka. Otherwise it is `tansu`, which keeps topics in memory: a restart refills
+durable ones from the folder. The rest is processed by then, because workers stop first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["Stack"]
 
 log = logging.getLogger(__name__)
 
-# Holds `_collections_digest` of the folder's last ready stack.
+# Holds the last ready stack's `_collections_digest`.
 _SEEN_FILE = "collections.sha256"
 _READY_SECONDS = 180.0
 _END_SECONDS = 30.0
@@ -59,17 +59,17 @@ _LOCK_TRIES = 10
 _LOG_SECONDS = 10.0
 _RESTARTS, _STORE_RESTARTS = 100, 10
 _RESTART_SECONDS = 0.5
-# Joining a group takes half the session timeout on the embedded broker and delays the first event.
+# On the embedded broker, joining a group takes half of this and delays the first event.
 SESSION_TIMEOUT_SECONDS = 6.0
 
 
 class Stack:
     """A running stack; an async context manager.
 
-    `data`: folder of one stack. `keep_log`: whether the event log survives a restart, if Kafka can run (a warning says
-    why not). `partitions`: by default one a worker; the embedded broker scans them at each fetch. `console_port`,
-    `broker_port`: preferred ports; without the first there is no console. `http`: `HOST:PORT` of a relay, or "";
-    remote agents need the token in `DIR/tokens`. `policy`: language model for which the trainer learns a LoRA, or "".
+    `data`: folder of one stack. `keep_log`: the event log survives a restart, if Kafka can run (a warning says why
+    not). `partitions`: by default one a worker, as each fetch on the embedded broker scans them. `console_port`,
+    `broker_port`: preferred ports; without the first there is no console. `http`: `HOST:PORT` of a relay, or ""; remote
+    agents need the token in `DIR/tokens`. `policy`: language model to learn a LoRA for, or "".
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Stack:
         if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
             await self._answering(milvus)
             await self._migrate(logs)
-        # Workers start together with Milvus, because imports take seconds. The trainer, which is slowest, starts last.
+        # Workers start with Milvus, because imports take seconds. The slow trainer starts last.
         workers = [f"worker-{number}" for number in range(self._workers)]
         for name in workers:
             await self._launch_measured(name, logs)
@@ -266,7 +266,7 @@ class Stack:
         )
 
     async def _launch_store(self, child: Child, restarts: int) -> None:
-        # Clients cannot tell a foreign server on the port from their own.
+        # Clients cannot recognise a foreign server on the port.
         if await connects("127.0.0.1", port := self._ports[child.name]):
             raise child.port_taken(f"Port {port} was free a moment ago")
         await self._launch(child, restarts)
@@ -287,7 +287,7 @@ class Stack:
             restarts -= 1
             final = (DiskFull,)  # a killed process may hold its port for a moment
             log.warning("%s ended with exit code %d and is restarted", child.name, code)
-            # Without a pause, a role could use up its restarts before its dependency is back.
+            # Without a pause, a role uses up its restarts before its dependency is back.
             await asyncio.sleep(_RESTART_SECONDS)
             try:
                 await child.start()
@@ -338,7 +338,7 @@ class Stack:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._lock = lock
                 return
-            time.sleep(_POLL_SECONDS)  # an agent that looks for the stack holds the lock briefly
+            time.sleep(_POLL_SECONDS)  # agents that look for the stack hold the lock briefly
         lock.close()
         raise StackError(f"another stack runs on {self.data}{self._other()}")
 

@@ -1,9 +1,9 @@
-"""Process all events again with today's code into new collections, which then go live.
+"""Process all events again with today's code into new collections, and make these live.
 
-A backfill has its own group and passes values between stages in memory, so live offsets and topics are untouched. The
-switch loses no event and gives each row a single writer: (1) The version catches up. (2) The aliases move; live workers
-follow within `RESOLVE_SECONDS` and a batch. (3) The first stage processes the events since step 1 again, because they
-may be in the old collections only. (4) The compacted topics are updated. After an interruption, run it again.
+A backfill has its own group and passes values in memory, so live offsets and topics are untouched. The switch loses no
+event and gives each row a single writer: (1) The version catches up. (2) The aliases move; live workers follow within
+`RESOLVE_SECONDS` and a batch. (3) The first stage processes the events since step 1 again, because they may be in the
+old collections only. (4) The compacted topics are updated. After an interruption, run it again.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
         await backfill.begin()
         if not await backfill.is_live():
             await backfill.fill()
-            # The closer to the end, the fewer events are merged twice.
+            # Closer to the end, fewer events are merged twice.
             await backfill.fill()
             if not allow_loss:
                 await backfill.check_loss()

@@ -1,8 +1,8 @@
 """Write and merge the file of `fleetlore export lore` (a header, JSON lines, a closing one), and write hints as skills.
 
-The last line holds the number of lines and their SHA-256, and a signature if the tenant has a key, so a cut or changed
-file is refused as a whole. An import reads the `state` of a pattern or item, not its `body`. It asks the owners of the
-states (`Adopt`), so it merges with the tenant's own lore, may be repeated, and runs beside live workers.
+The last line holds the number of lines, their SHA-256, and a signature if the tenant has a key, so a cut or changed
+file is refused. An import reads the `state` of a pattern or item, not its `body`. It asks the states' owners (`Adopt`),
+so it merges with the tenant's lore, may be repeated, and runs beside live workers.
 
 A skill is a folder with a `SKILL.md`, as coding agents read it, for each tool or task.
 """
@@ -54,9 +54,9 @@ from streams.stage.operators import ERASURES, Adopt, Erasure
 __all__ = ["LoreFile", "export_lore", "import_lore", "known_of", "skills_of", "write_skills"]
 
 _FORMAT = "fleetlore.lore/1"
-# A row's two largest fields as JSON, whose quotes and backslashes are escaped.
+# A row's two largest fields as JSON with escapes.
 _MAX_LINE_BYTES = 4 * MAX_FIELD_BYTES
-# The topics of contributions, whose readers own the states.
+# Topics of contributions: their readers own the states.
 _OWNERS = {"patterns": "observations", "items": "candidates"}
 _COLLECTION_OF = {contributions: name for name, contributions in _OWNERS.items()}
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
@@ -143,11 +143,10 @@ async def written(
 
 
 class LoreFile:
-    """A file that was read and checked to its end.
+    """A file, checked to its end.
 
-    `trusted`: public keys, or None to believe a file without a signature. `counts`: numbers of lines by kind. `signer`:
-    id of the key that signed it, or "". Raises ConfigError: it cannot be read, is incomplete, or no trusted key signed
-    it.
+    `trusted`: public keys, or None to believe an unsigned file. `counts`: lines by kind. `signer`: id of the signing
+    key, or "". Raises ConfigError: it cannot be read, is incomplete, or no trusted key signed it.
     """
 
     def __init__(self, path: Path, tenant: str, trusted: str | None) -> None:
@@ -260,7 +259,7 @@ def _adopt(id: str, body: bytes, state: str) -> Adopt:
 async def export_lore(settings: Settings, tenant: str, key: SigningKey | None) -> AsyncIterator[bytes]:
     """Yield the lines of a file of the tenant's patterns, items, decisions and erasures.
 
-    Raises StoreUnavailable, BrokerUnavailable: the file is incomplete, which an import tells from its last line.
+    Raises StoreUnavailable, BrokerUnavailable: the file is incomplete, as its last line shows.
     """
     records = await _records(settings, tenant)
     async with MilvusStore.from_settings(settings) as store:
@@ -280,7 +279,7 @@ async def rows_of(
 
 
 async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_seconds: float) -> None:
-    """Merge a file into the tenant's lore, and wait until the workers have stored and published it.
+    """Merge a file into the tenant's lore, and wait until workers have stored and published it.
 
     Raises StoreUnavailable, BrokerUnavailable, StackError (time-out): run it again, and nothing is merged twice.
     """
@@ -291,7 +290,7 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
 
 
 async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver) -> None:
-    """Send a file's values. Decisions that are not newer than those known (by kind and key) are left out."""
+    """Send a file's values, without decisions that are not newer than those known (by kind and key)."""
     chunk: list[Outgoing] = []
     for value in file.values():
         kind = KINDS.get(value.topic)

@@ -1,4 +1,4 @@
-"""Run the pipeline's stages in one process without topics, and ask for advice as agents of logged sessions would.
+"""Run the stages in one process without topics, and ask for advice as logged agents would.
 
 A backfill runs a `Chain` over Milvus. A `MemoryPipeline` adds a store and a clock in memory, with real sessions and
 advice. `run_logs` learns from logged sessions.
@@ -258,7 +258,7 @@ class _Replica(LoreReplica):
 
 @dataclass(frozen=True, slots=True)
 class OfflineRun:
-    """The result of `run_logs`: sessions in the order of the stream, and the final lore, empty unless the run learned.
+    """The result of `run_logs`: sessions in stream order, and the final lore, empty unless the run learned.
 
     `calls`: for `CallModel.from_bytes`. `ended`: event time of the last event.
     """
@@ -273,7 +273,7 @@ class OfflineRun:
 async def run_logs(
     sessions: Sequence[LoggedSession], *, seed: int, learn: bool, started: float = _START_SECONDS
 ) -> OfflineRun:
-    """Process logged sessions in an order drawn from `seed`, by all stages or only the first."""
+    """Process logged sessions in an order drawn from `seed`, by all stages or the first."""
     order = sorted(sessions, key=lambda each: each.session)
     Random(seed).shuffle(order)
     memory = MemoryPipeline(started, learn=learn)

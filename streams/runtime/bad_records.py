@@ -1,7 +1,7 @@
-"""Make the dead letters of bad records, and stop a topic whose records are all bad instead of draining it.
+"""Make the dead letters of bad records, and stop a topic of only bad records instead of draining it.
 
-If all are bad, the fault lies in a schema or in this worker, so the records stay in the log. Other tenants go on. The
-rows of a stage are a stream of their own, `TOPIC/COLLECTION`.
+If all are bad, the fault lies in a schema or in this worker, so the records stay in the log. Other tenants go on. A
+stage's rows are a separate stream, `TOPIC/COLLECTION`.
 
 The breaker trips on a run of `run_records` records without a usable event that spans `RUN_SECONDS` of broker time and
 has more than one sender: the signing principal or the named agent. Anonymous junk counts as one sender. While a run may
@@ -34,7 +34,7 @@ SUSPECT_RECORDS = 10
 # These reasons blame the record's session and not the schema, so the record is not lost.
 NOT_LOST = frozenset({"missing_start", "after_end", "reused_session"})
 _OF_AGENTS = (".events", ".feedback")
-# The emitter's limit. A record with more bad events becomes one dead letter, not half a million.
+# The emitter's limit. A record with more becomes one dead letter, not half a million.
 _MAX_PER_RECORD = 64
 
 
@@ -110,7 +110,7 @@ class Breaker:
         return 0 if run is None or len(run.senders) < 2 else run.records
 
     def suspect(self, name: str) -> Mapping[TopicPartition, int]:
-        """Return the first offset of a run on each partition, if its commit is to be held back.
+        """Return a run's first offset on each partition, if its commit is to be held back.
 
         A run of one sender never trips the breaker and could grow without end.
         """

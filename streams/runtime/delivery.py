@@ -1,4 +1,4 @@
-"""Process a batch, have its effects acknowledged, and only then allow its offsets to be committed.
+"""Process a batch, have its effects acknowledged, and only then allow its commit.
 
 Delivery is at least once and every effect is idempotent. Bad events and refused rows become dead letters. An outage is
 retried with backoff; if it lasts, the worker ends without a commit and the next start repeats the batch.
@@ -55,8 +55,7 @@ class _Producer(Protocol):
 class SecondWrites:
     """Repeats the first writes of each stage after an assignment.
 
-    A write of the previous owner can land after them. Milvus drops it after its deadline (`seconds`), so the new owner
-    writes again then.
+    The previous owner's write can land after them, until its deadline (`seconds`). The new owner then writes again.
     """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
@@ -94,8 +93,8 @@ class SecondWrites:
 class Delivery:
     """Runs the batches of each stage one after the other.
 
-    `lease`: None for a single worker. `write_seconds`: longest time in which a former owner's write may land.
-    `stopped`: topics that are not processed until the next start; `run` raises when all tenants have stopped.
+    `lease`: None for a single worker. `write_seconds`: how long a former owner's write may land. `stopped`: topics not
+    processed until the next start; `run` raises when all tenants have stopped.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Delivery:
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: its next batches do not wait for this write
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
-        """Process a batch, have its effects acknowledged, and then allow its offsets to be committed.
+        """Process a batch, have its effects acknowledged, and then allow its commit.
 
         Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all. Raises
         StoreUnavailable, BrokerUnavailable, BreakerTripped, ConfigError. Then no offset may be committed.

@@ -1,12 +1,12 @@
 """Judge trajectories, and send each session's contributions to memory items (stage 3). Ask a model, if there is one.
 
 Each session has one row: longer trajectories and corrections are merged into it in any order, and contributions that no
-longer hold are withdrawn. Feedback names an id alone, so it counts for all principals' sessions under that id, and a
-separate row keeps it for later ones.
+longer hold are withdrawn. Feedback names only an id, so it counts for all principals' sessions under it, and a separate
+row keeps it for later ones.
 
-The optional stage 5 asks a model about sessions on which all judges abstained, and about a sample of the others, drawn
-by a hash, to count its errors; and for lessons about sessions that got past a failure. No other stage waits for it. The
-commit waits for the answer: a lost one is requested again, and a second one changes nothing.
+The optional stage 5 asks a model about sessions on which all judges abstained, and about a hashed sample of the others,
+to count its errors. It also asks for lessons from sessions that got past a failure. No other stage waits for it. The
+commit waits for the answer: a lost one is requested again, and a second changes nothing.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class JudgmentsStage(Stage):
         verdict = self._judge.conclude(trajectory, state.said)
         digest, encoded = trajectory.digested()
         state.trajectory = digest
-        # Send a model's opinion on only if it decides: stage 5 would read its own answer and ask again.
+        # Send a model's opinion on only if it decides, or stage 5 would read its answer and ask again.
         if not trajectory.is_open and (not session.only_model or verdict.source == "llm"):
             judgment = encode({"trajectory": msgspec.Raw(encoded), "verdict": verdict})
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))

@@ -1,7 +1,7 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has a call model, and with `--policy` a policy adapter, learned from the newest sessions of the log, so
-there are no offsets to commit. The process keeps to a share of a core.
+Each tenant has a call model, and with `--policy` a policy adapter. They learn from the log's newest sessions, so no
+offsets are committed. The process keeps to a share of a core.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["run_trainer"]
 log = logging.getLogger(__name__)
 
 _AUTOGROUP = Path("/proc/self/autogroup")
-# The workers on the same cores go first. With niceness 19 it would get next to nothing where they are busy.
+# Workers on the same cores go first. With niceness 19 it would get nearly nothing beside busy ones.
 _NICENESS = 5
 _LEARNING = ("torch", "peft", "transformers")
 
@@ -55,7 +55,7 @@ REASONS = frozenset([
     "structure", "tampered", "truncated", "unknown_key", "unreachable", "unwritable",
 ])  # fmt: skip
 _ACCEPTED = frozenset({"applied", "revoked"})
-# The call model learns about so long before it makes a version, and at most so long where it is slower.
+# The call model learns about so long before it makes a version, and at most so long if slower.
 _SLICE_SECONDS, _LONGEST_SLICE_SECONDS = 2.0, 3.0
 # CPU of a session until a slice has measured it.
 _SESSION_CPU_SECONDS = 0.01
@@ -126,8 +126,8 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             and self._candidate.sessions < manifest.sessions
             and (self._passes.catches_up or "log_loss_published" not in report.figures)
         ):
-            # It may have lost sessions or begun a moment ago. A candidate that knows less must know the whole window,
-            # and be measured against the published version.
+            # It may have lost sessions or just begun. A candidate that knows less must know the whole window and be
+            # measured against the published version.
             return GateReport("too_few", report.figures)
         return report
 
@@ -150,7 +150,7 @@ def refusal_of(ack: bytes | None) -> str | None:
 
 
 async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Metrics) -> None:
-    """Count the versions that agents refuse from now on, until cancelled: agents export no metrics."""
+    """Count the versions that agents refuse, until cancelled: agents export no metrics."""
 
     async def count(fetched: Fetched) -> None:
         for record in (record for records in fetched.values() for record in records):

@@ -1,8 +1,8 @@
 """Read events: the bytes of a record become checked structs in one pass, with cleaned texts.
 
-A wholly good record, as nearly all are, is decoded at once. Another one is read event by event, so that each bad event
-gets its reason. Then secrets are masked and recalled advice is cut from the texts, because a foreign client may not
-have done so: no secret is stored, and advice that comes back is never evidence.
+A wholly good record, as nearly all are, is decoded at once. Others are read event by event, so that each bad event gets
+its reason. Then secrets are masked and recalled advice is cut, because a foreign client may not have done so: no secret
+is stored, and returning advice is never evidence.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
 # Characters checked of a text: no stage keeps more than 2,000 or reads more than 8,000.
 _MAX_READ = 8192
-# Characters checked for secrets in one record, at a microsecond each, among its texts that seem to hold one. Beyond,
-# each text is checked up to its share and the rest is dropped.
+# Characters checked for secrets in one record, at a microsecond each, in suspect texts. Beyond, each text is checked up
+# to its share and the rest is dropped.
 _MAX_SUSPECTED = 24 * 1024
 # Characters dropped at the end of a cut text, because a secret may be cut in two there.
 _NOT_KEPT = 96
@@ -203,7 +203,7 @@ def clean(*records: Sequence[Incoming]) -> None:
         if OPENING in text:
             texts[place] = redact_fenced(text)
             _put(events, place, texts[place] + rests.get(place, ""))
-    # One search for all: a small batch's names cost as much as its texts.
+    # Search once: a small batch's names cost as much as its texts.
     suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
     cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
     if cut:
@@ -256,7 +256,7 @@ def _look(text: str, longest: int) -> str:
 
 
 def _names_of(events: Sequence[Incoming]) -> set[str]:
-    """A secret in one of these repeated texts would reach every row that holds the name."""
+    """A secret in a name would reach every row that holds it."""
     found: set[str | None] = set()
     for event in events:
         found.update((event.agent, event.session), _names(event.data))
