@@ -24,11 +24,11 @@ __all__ = ["Told", "shows_schema", "told_of_place"]
 
 MAX_NAME, MAX_PARTS = 40, 4
 _MAX_MEMBERS = 64
-# Words of a model that talks to a tool, which often answers.
+# Words of a model that talks to a tool.
 _SPOKEN = frozenset(
     "apologize are can have how it me please sorry that the this was we what will you your".split()  # noqa: SIM905
 )
-# A masked literal, with the longer name that holds it: `shop.<id>`.
+# A masked literal, with the name that holds it: `shop.<id>`.
 _PLACEHOLDER = re.compile(r"(?<![\w.-])[\w.-]*+<[\w ]+>[\w.-]*")
 _ID = re.compile(r"\d{3}")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -157,7 +157,7 @@ class _Read(NamedTuple):
                 pairs.append((owner, member))
         qualifiers -= owners.keys()
         tokens = [token for token in dict.fromkeys(_WORD.findall(text)) if len(token) > 1]
-        # Beside an owner, a called name is a function of the language.
+        # Beside an owner, a called name is the language's function.
         called = {name.lower() for name in _CALLED.findall(text)} - owners.keys() if owners else set()
         no_names = own | qualifiers | called
         names = [each for each in tokens if each.lower() not in no_names] if len(tokens) > 1 else []

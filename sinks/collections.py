@@ -30,7 +30,7 @@ _SCHEMA = 5
 _UNNAMED = "an earlier schema"
 TEXT_BYTES = 8_192
 MAX_FIELD_BYTES = 65_535
-# Ids of this release are shorter than those of earlier ones.
+# Earlier releases' ids were longer.
 _MAX_ID_BYTES = 1_100
 # Milvus spreads tenants over the partitions of a collection by hash.
 _PARTITIONS = 16
@@ -50,8 +50,8 @@ COLLECTIONS = (
     Collection("items", (("kind", 16), ("tool", 256), ("pattern", 64), ("task", 1024)), by_words=True, by_meaning=True),
 )
 
-# Milvus requires a vector field (milvus-io/milvus#33853, #52065), and Milvus Lite refuses an empty sparse one. So rows
-# without search carry the smallest dense one.
+# Milvus requires a vector field (milvus-io/milvus#33853, #52065), and Milvus Lite refuses an empty sparse one. So
+# unsearched rows carry the smallest dense one.
 PLACEHOLDER = (1.0, 0.0)
 
 
@@ -139,7 +139,7 @@ def _check_made_by(client: MilvusClient, name: str, made_by: str) -> None:
 
 
 def _made_by(collection: Collection, encoder: Encoder | None) -> str:
-    # Row ids are pattern ids, which change with the version of the fingerprint.
+    # Row ids are pattern ids, which change with the fingerprint's version.
     schema = f"schema {_SCHEMA}, patterns {PATTERNS}"
     return schema + encoder_mark(encoder) if encoder and collection.by_meaning else schema
 
@@ -181,7 +181,7 @@ def row_counts(client: MilvusClient, version: str | None = None) -> dict[str, in
 
 
 def check_droppable(client: MilvusClient, version: str) -> None:
-    """Raise ConfigError if the version is live, in part or in full, or does not exist."""
+    """Raise ConfigError if the version is (partly) live or does not exist."""
     if is_live(client, version):
         raise ConfigError(f"collection version {version!r} is live")
     if not any(client.has_collection(versioned_name(each.name, version)) for each in COLLECTIONS):

@@ -31,20 +31,20 @@ from fleetlore.wire.topics import TOPICS, partition_for, topic
 
 __all__ = ["COMPACTED", "POSITION", "BatchProducer", "json_arrays"]
 
-# Header of a compacted topic's record: the position up to which its writer had read the source topic.
+# Header of a compacted topic's record: how far its writer had read the source topic.
 POSITION = "fleetlore.position"
 COMPACTED = frozenset(spec.name for spec in TOPICS if spec.compacted)
 MAX_RECORD_BYTES = 512 * 1024
 # Kafka's default limit for a message is 1 MiB.
 _MAX_REQUEST_BYTES = 1_000_000
 _DELIVERY_SECONDS = 30.0
-# Kafka's codec number. Only arrays are compressed: agents, which read the compacted topics, need no zstd package.
+# Kafka's codec number. Only arrays are compressed: agents read compacted topics and need no zstd package.
 _ZSTD = 4
 
 # Errors for a record that the broker will never accept.
 _REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationError, RecordListTooLargeError)
 
-# Errors of a broker that lost its log, or of a batch behind a refused one. Later batches would fail too.
+# Errors of a broker that lost its log, or of a batch behind a refused one. Later batches fail too.
 _LOST_SEQUENCE = (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,

@@ -1,8 +1,8 @@
 """Decide whether a version of the call model may replace the published one, and when it warns of a call.
 
 The candidate foresaw each call before it learned it (prequential evaluation, Dawid 1984). It must predict better than
-the failure rate of the tool in the same state of a session, and no worse than the published version on calls that
-neither had seen. The same calls show where the level of warnings does not hold.
+the tool's failure rate in the same state of a session, and no worse than the published version on unseen calls. The
+same calls show where the warning level does not hold.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from models.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
 
-# P(the call fails) from which a call is warned of: of held-out calls above it, .78 to .99 failed, by tool.
+# P(the call fails) that is worth a warning: of held-out calls above it, .78 to .99 failed, by tool.
 _LEVEL = 0.7
 # Calls of each arm before which warnings are not judged, and after which those without a sure effect end.
 _LEAST_TRIALS = 20
 _MANY_TRIALS = 200
-# The newest calls that judge a candidate, and the fewest. Calls after a failure do not: any model foresees those.
+# The newest calls that judge a candidate, and the fewest. Calls after a failure do not: any model foresees them.
 _JUDGED = 2_000
 _LEAST_JUDGED = 40
 # Log-loss by which a candidate may be behind: chance makes as much with 40 calls.
@@ -74,7 +74,7 @@ def thresholds(
 ) -> tuple[Threshold, ...]:
     """Return the thresholds of the tools and states whose calls are worth a warning.
 
-    There is none if warnings were in vain, or if surely fewer calls above the level failed.
+    There is none if warnings were in vain or surely fewer calls above the level failed.
     """
     found = (
         Threshold(*key, _LEVEL, sum(above), len(above))

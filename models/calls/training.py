@@ -1,7 +1,7 @@
 """Learn a version of the call model from closed sessions.
 
 A version is a function of the *set* of sessions: they are sorted by time and learned in one pass. Each call is foreseen
-before it is learned, so every figure of thresholds and gate is of unseen calls.
+before it is learned, so thresholds and gate rest on unseen calls.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class CallTraining:
             self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
 
     def _weight(self, tool: str, agent: str) -> float:
-        """Calls beyond the median agent's number fade: together they count as much as the first ones."""
+        """Calls beyond the median agent's number fade: together they count as much as the first."""
         made = self._made_by[tool]
         usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
         return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)

@@ -1,8 +1,8 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-A `recovery` is a call that worked once it was changed (`models.distil.recovery`), or a name that was looked up after an
-error had rejected another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are shown without
-literals. An item's id is made of its content, so contributions of many sessions meet in one item.
+A `recovery` is a call that worked once changed (`models.distil.recovery`), or a name looked up after an error rejected
+another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are shown without literals. Ids are made of
+content, so many sessions' contributions meet in one item.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Remove end users' identities from what becomes lore: no item quotes one.
 
 An identity is found by form (e-mail, phone, …: `fleetlore.redact.personal`), by name (the value of a field called
-`email`, `last_name`, …), or by company (an identifier in a record that holds such a field). A name that stands in free
-text alone is not recognised.
+`email`, `last_name`, …), or by company (an identifier in a record that holds such a field). A name in free text alone
+is not recognised.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 _IDENTIFIER = re.compile(
     r"(?<![\w#-])(?=[\w#-]*[A-Za-z#_])[#\w-]*\d{4}\b|(?<![\w#])(?=[A-Z]*\d)(?=\d*[A-Z])[A-Z0-9]{6}(?!\w)"
 )
-# Without one of these a text holds nothing that is found by its form.
+# Without one of these, nothing is found by form.
 _FORMED = re.compile(r"@|\d(?:\D{0,4}\d){6}|\.\d{1,3}\.\d|:[0-9a-f]{0,4}:", re.IGNORECASE)
 _GROUPED = frozenset({"phone", "card", "iban", "national id"})
-# A shorter one is a word of many texts, and is replaced in its field only.
+# A shorter one is a common word, so it is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
 _QUOTING = ("title", "description", "content", "when", "remedy", "calls", "was", "now")
@@ -115,7 +115,7 @@ def replacing(found: _Found) -> Callable[[Any], Any]:
     def replaced(value: Any) -> Any:
         if isinstance(value, str):
             text = value.lower()
-            # A pattern of all identities would take long to compile, and most texts quote none.
+            # A pattern of all would compile slowly, and most texts quote none.
             quoted = [each for each in longest_first if each in text]
             return _pattern(tuple(quoted)).sub(lambda match: instead[match.group().lower()], value) if quoted else value
         if isinstance(value, dict):

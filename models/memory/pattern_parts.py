@@ -14,7 +14,7 @@ __all__ = ["Period", "Timeline", "Wordings", "Words"]
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 # Words take up to 2 kB in JSON.
 _MOST_AGENTS = 12
-# Sessions known of an agent that had its words, which go if all of them are erased.
+# Known sessions with an agent's words, which go once all these are erased.
 _WITNESSES = 4
 
 Words = tuple[bool, str, str, str]  # of `models.memory.pattern_state.Subject`
@@ -25,10 +25,10 @@ class Timeline:
     """A mergeable series of equal periods of event time.
 
     A period keeps a sample of the sessions that first saw the thing in it. Which periods are kept depends on the set of
-    periods alone. All have equal room, so that a young timeline counts exactly what an old one has to estimate.
+    periods alone. They share the room equally, so a young timeline counts exactly where an old one estimates.
 
-    `kept`: number of periods, the newest ones. `room`: sessions that all keep together. `k`: those that one keeps; it
-    never grows, because dropped sessions cannot come back.
+    `kept`: number of newest periods. `room`: sessions that all keep together. `k`: those of one; it never grows,
+    because dropped sessions cannot come back.
     """
 
     width_seconds: float

@@ -33,7 +33,7 @@ __all__ = [
 ROWS_PER_PAGE = 100
 TENANT_COOKIE = "fleetlore_tenant"
 _MAX_FORM_BYTES, _MAX_FIELDS = 16_384, 256
-# The label and the key of each order of a list. Without a key, rows keep their order.
+# Each order's label and key. Without a key, rows keep their order.
 Sorts = Mapping[str, tuple[str, Callable[[Any], Any] | None]]
 
 
@@ -103,7 +103,7 @@ def _holds(words: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 class Tenants:
-    """An application. `apps`: that of each tenant, the first one for browsers that have not chosen."""
+    """An application. `apps`: by tenant, the first for browsers that have not chosen."""
 
     def __init__(self, apps: Mapping[str, ASGIApp]) -> None:
         self._apps = apps
@@ -219,7 +219,7 @@ def _refusal(people: People, request: Request) -> Response | None:
         return None
     host = request.url.hostname or ""
     if people.local is not None and not is_loopback(host):
-        # A foreign name that resolves to this address (DNS rebinding) would count as the page's own.
+        # A foreign name for this address (DNS rebinding) would count as the page's own.
         return PlainTextResponse(f"this page is not served as {host!r}", 421)
     if request.method not in _SAFE_METHODS and not _is_own(request):
         return PlainTextResponse("an action has to come from the page itself", 403)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Publication(Generic[Manifest]):
-    """Publishes what passed the gate, after a canary trial if `canary_share` of the agents (0..1) is to try it first.
+    """Publishes what passed the gate, after a canary trial by `canary_share` of the agents (0..1), if any.
 
     Every method raises BrokerUnavailable if the broker stays away. `running`: weights and manifest of the version in
     service.
@@ -63,7 +63,7 @@ class Publication(Generic[Manifest]):
     async def offer(self, weights: bytes, manifest: Manifest, principals: Collection[str]) -> None:
         """Publish a version, unless somebody else has moved the channel, pinned it or revoked the version.
 
-        `principals` of its sessions: the trial needs two of them that try it and two that do not.
+        `principals` of its sessions: the trial needs two that try it and two that do not.
         """
         published = await self._publisher.published(self.tenant)
         pointed = published.complete()

@@ -143,7 +143,7 @@ class OpenSession(msgspec.Struct):
             self.ended_at = sequence
             self.ending = data.outcome
             self.reward = data.reward
-        # A running action holds only what its outcome repeats.
+        # An action about to run holds only what its outcome repeats.
         self.size += _EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
         if sequence == self._next:
             self._advance()
