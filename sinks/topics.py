@@ -1,7 +1,7 @@
 """Compare a broker's topics with `fleetlore.wire.topics.TOPICS`, change them to match, and watch them.
 
 A worker creates missing topics, but changes no existing topic. It ends if one is grown or made anew: more partitions
-move keys, and an automatically created topic is not compacted. Each commit records the partition count.
+move keys, and an automatic topic is not compacted. Commits record the partition count.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_BY_THIS_BROKER = "this broker cannot do it"
 # Source of a setting in `DescribeConfigs`: the topic itself.
 SET_ON_TOPIC = 1
 _VISIBLE_SECONDS = 30.0
-# Kafka refuses requests above 10,000 partitions, and one that times out is repeated.
+# Kafka refuses requests above 10,000 partitions, and a time-out repeats one.
 CHUNK_PARTITIONS = 1_000
 
 _Kind = Literal["create", "partitions", "replication", "config"]
@@ -143,7 +143,7 @@ class TopicAdmin:
         return missing
 
     async def grown(self) -> dict[str, tuple[int, int]]:
-        """Return the keyed topics that grew, so that their keys moved: partitions at the last commit and now."""
+        """Return keyed topics that grew, which moves keys: partitions at the last commit and now."""
         commits = await self._commits()
         now = Counter(tp.topic for tp in commits)
         before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}
@@ -223,7 +223,7 @@ class TopicAdmin:
                     raise self._refused(f"did not create {name}", code)
 
     async def _shown_by_all(self, names: Collection[str]) -> None:
-        """Wait until every broker knows the topics: a client may ask any of them."""
+        """Wait until every broker knows the topics: a client may ask any."""
         loop, unseen = asyncio.get_running_loop(), set(names)
         last = loop.time() + _VISIBLE_SECONDS
         for delay in backoff():
@@ -254,7 +254,7 @@ class TopicAdmin:
         return {each["topic"] for each in answer.to_object()["topics"]}
 
     async def read(self) -> dict[str, Found]:
-        """Return the broker's state of our topics. It asks for all: the embedded broker creates one that is named."""
+        """Return the broker's state of our topics. Ask for all: the embedded broker creates a named one."""
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
@@ -287,7 +287,7 @@ class TopicAdmin:
         return replace(difference, state="done")
 
     async def _alter(self, name: str, changes: list[Difference]) -> list[Difference]:
-        # The request replaces all settings of the topic, so repeat those that others set.
+        # The request replaces all of the topic's settings, so repeat those that others set.
         kept = dict((await self.read())[name].set_on_topic)
         kept |= {each.setting: each.stated for each in changes}
         try:
@@ -345,7 +345,7 @@ class Shape(NamedTuple):
 
 
 async def refuse_grown(settings: Settings) -> None:
-    """Raise TopicsChanged if a keyed topic has grown since the last commit: its states would have two writers."""
+    """Raise TopicsChanged if a keyed topic has grown since the last commit: states would have two writers."""
     async with TopicAdmin(settings).connected() as admin:
         grown = await admin.grown()
     for name, (before, now) in sorted(grown.items()):

@@ -1,4 +1,4 @@
-"""Keep the sessions that a version of the call model is learned from: the newest, and not too many of one agent.
+"""Keep the sessions that the call model learns from: the newest, and not too many of one agent.
 
 `Passes` learn them in slices: the newest at once, and the whole window in a second pass. A pass learns in order and
 cannot add a late session or drop one. So the second one learns from nothing, until it replaces the first.
@@ -44,7 +44,7 @@ class SessionWindow:
         self._kept: dict[str, KeptSession] = {}
 
     def add(self, session: Trajectory, partition: int, offset: int) -> bool:
-        """Keep a session in place of its older revision; False if it is known or made no call."""
+        """Keep a session's newest revision; False if it is known or made no call."""
         known = self._kept.get(session.id)
         if not session.calls or (known is not None and known.revision >= session.revision):
             return False
@@ -112,7 +112,7 @@ class _Pass:
         ids = {each.id for each in known}
         newer = [each for each in chosen if each.id not in ids and (not known or each > known[-1])]
         count = min(most, len(newer))
-        # Evenly spread and with the newest. A sender chooses its ids, so they do not decide.
+        # Evenly spread, with the newest. Senders choose ids, so these do not decide.
         self.waiting += [newer[-1 - place * len(newer) // count] for place in reversed(range(count))]
 
     def learn(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
@@ -151,7 +151,7 @@ class Passes:
         pace: Callable[[], object] = lambda: None,
         is_late: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Learn about `most` sessions of the window, oldest first, and return their number.
+        """Learn about `most` sessions, oldest first, and return their number.
 
         `pace` and `is_late` are called after each session. Once late, only the newest one is still learned.
         """

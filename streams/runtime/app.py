@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 _COMMIT_SECONDS = 0.25
 _IDLE_SECONDS = 0.25
 _LAG_SECONDS = 1.0
-# A write is given up after this share of the session timeout, and retried.
+# A write is retried after this share of the session timeout.
 _WRITE_SHARE = 0.5
 # Running batches may use this share of the rebalance timeout.
 _REBALANCE_SHARE = 0.7
 _OPEN_SECONDS = 60.0
-# A worker is ready while these stages keep up. Others may wait for a language model.
+# A worker is ready while these keep up. Others may wait for a language model.
 _HINT_STAGES = frozenset({"sessions", "patterns"})
 
 
@@ -72,7 +72,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._settings, self._metrics, self._health = settings, metrics, health
         self._ledger = Ledger()
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
-        # Shorter than the session, so writes begun before partitions were lost land soon after.
+        # Shorter than the session, so writes begun before a loss of partitions land soon after.
         write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
         self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
@@ -135,7 +135,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             await asyncio.wait([self._running[stage.name]])
 
     async def _process(self, stage: Stage, batch: list[Any]) -> None:
-        """No exception may reach Faust: it would restart with the *next* batch, whose commit would skip this one."""
+        """No exception may reach Faust: it would go on with the *next* batch, whose commit would skip this one."""
         try:
             await self._delivery.run(stage, batch)
             if self._delivery.stopped:
@@ -156,7 +156,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
-        """Finish running batches and begin none. One that exceeds the budget is cancelled without a commit."""
+        """Finish running batches and begin none. Beyond the budget they are cancelled without a commit."""
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
         running += [

@@ -1,9 +1,9 @@
 """Find records that a former owner wrote over its successor's, and request them again.
 
 A worker that loses its network keeps writing into its sockets. The broker receives those bytes minutes later, and no
-lease or deadline can stop them. So each record of a compacted topic carries the position up to which its writer had
-read the source topic (`POSITION`). For a record behind an earlier position, its key is sent to the source topic and the
-owner publishes it again. Such a request lies behind all earlier positions, so requests end.
+lease or deadline can stop them. So each record of a compacted topic carries its writer's position in the source topic
+(`POSITION`). If an earlier record had a greater position, the key is sent to the source topic and the owner publishes
+it again. Such a request lies behind all earlier positions, so requests end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 # The source of each compacted topic. A key has the same partition in both.
 SOURCES = {"patterns": "observations", "items": "candidates"}
-# Records of each partition that are read from before the start, to cover time without an owner.
+# Records of each partition read from before the start, to cover time without an owner.
 _LOOK_BACK = 1_000
 # Seconds that a key of an unowned partition waits for its owner.
 WAIT_SECONDS = 120.0
@@ -70,8 +70,8 @@ class StaleRecords:
                 self._found.pop(source, None)
 
     async def ask(self, deliver: Callable[[Sequence[Outgoing]], Awaitable[None]]) -> None:
-        """Request the keys of owned partitions. They are dropped only after `deliver` returns: no later fetch brings
-        them again. Raises BrokerUnavailable."""
+        """Request the keys of owned partitions. Drop them only after `deliver` returns: no later fetch brings them.
+        Raises BrokerUnavailable."""
         owned = [source for source in self._found if self._owned(source)]
         asked = [
             Outgoing(tenant_of(source.topic), source.topic.rpartition(".")[2], key, Forget(key, ()).to_json())

@@ -1,7 +1,7 @@
 """Track operators' decisions: erased sessions and distrusted agents. Compacted topics carry them.
 
-All stages of a process share one `Operators`. Erased sessions are dropped wherever they appear again: on the log, from
-a returning agent, in a backfill. Events of a distrusted agent are kept for an undo.
+All stages of a process share one `Operators`. Erased sessions are dropped wherever they reappear: on the log, from a
+returning agent, in a backfill. Events of a distrusted agent are kept for an undo.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     """A record of the compacted topic `erasures`. It holds hashes (`stable_hash`) and no names, and never expires.
 
     `time`: of the request. `sessions`: keys of a session and its parts, and its id if all of that id are erased.
-    `agent`: name of an agent whose events before `before` are dropped, instead.
+    `agent`: instead, an agent whose events before `before` are dropped.
     """
 
     time: float

@@ -1,7 +1,7 @@
 """Keep the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
 
-After a restart, a tail belongs to a session that was closed before the commit. Otherwise its beginning was overtaken or
-is lost. Tails hold the commit back as open sessions do: they are stored nowhere else.
+After a restart, a tail's session was closed before the commit. Otherwise its beginning was overtaken or lost. Tails
+hold the commit back as open sessions do: they are stored nowhere else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.stages.s1_sessions.open_session import OpenSession
 
 __all__ = ["Key", "Partition", "Tail"]
 
-# Seconds until the store is asked about what holds a commit back; the pause doubles each time.
+# Seconds until the store is asked about what holds a commit back; doubled each time.
 FIRST_CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 60.0
 # Closed sessions in memory, by which late events are recognised without the store.
@@ -73,9 +73,9 @@ class Tail:
 class Partition:
     """The sessions of one partition.
 
-    `open`: those whose first event has arrived, oldest first. `incomplete`: ended ones of these that miss events, with
-    the arrival of their last. `news`: with a call in this batch that failed or got past a failure. `newest_time`: the
-    partition's own clock.
+    `open`: those whose first event has arrived, oldest first. `incomplete`: ended ones that miss events, with their
+    last arrival. `news`: with a call in this batch that failed or got past a failure. `newest_time`: the partition's
+    own clock.
     """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
