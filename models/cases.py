@@ -1,4 +1,4 @@
-"""Find the failed calls of a session that something can be learned from, and the later calls that worked.
+"""Find a session's instructive failed calls, and the later calls that worked.
 
 Items quote a call on one line, with literals masked.
 """
@@ -24,7 +24,7 @@ VERSION = "extractive-5"
 MAX_GOAL = 160
 MAX_STEP = 200
 _MAX_ERROR = 300
-# Shortened texts that are cached, some ten megabytes. Goals, errors and calls repeat.
+# Cached shortened texts, some 10 MB. Goals, errors and calls repeat.
 REMEMBERED = 4096
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
@@ -78,7 +78,7 @@ def _error_names(message: str) -> frozenset[str]:
 
 
 def known_of(failed: Step) -> frozenset[str]:
-    """The words that everybody knows who meets the same error."""
+    """The words that any agent with the same error knows."""
     return _error_names(said(failed))
 
 

@@ -54,7 +54,7 @@ async def redrive(
     try:
         async with observer(bootstrap) as consumer:
             chunk: list[tuple[DeadLetterRecord, RawRecord]] = []
-            # Returning dead letters lie beyond the end that is read to, so the loop ends.
+            # Returning dead letters lie beyond this read's end, so the loop ends.
             async for letter in read_dead_letters(bootstrap, tenant, _READ_SECONDS):
                 if isinstance(letter, Mark) or letter.identity in seen:
                     continue

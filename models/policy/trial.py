@@ -1,12 +1,12 @@
 """Try a version on a share of the agents, and decide by how their sessions end.
 
-The trial asks whether sessions under the new version end as well as the others'. Votes are paired as they come, one
-under each version, and each difference is a bet, so the trial may be read after every pair. The version is promoted on
-evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it costs any. Without enough votes
-it is aborted when the time is up: missing data is no success. A principal has one vote a minute, however many sessions
-its agents end, and only under the version that it is to run. A decision holds without any one principal: nobody alone
-promotes a version, or takes one back before the time is up. An agent that fails on purpose withholds a version only
-while it is drawn to try it, and each version is tried by others.
+The trial asks whether sessions under the new version end as well. Votes are paired as they come, one under each
+version, and each difference is a bet, so the trial may be read after every pair. The version is promoted on evidence
+that it costs less than `_MARGIN` of success, and aborted on evidence that it costs any. Without enough votes it is
+aborted in the end: missing data is no success. A principal has one vote a minute, however many sessions its agents end,
+and only under the version assigned to it. A decision holds without any one principal: nobody alone promotes a version,
+or takes one back before the time is up. An agent that fails on purpose withholds a version only while it is drawn to
+try it, and each version is tried by others.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MARGIN = 0.1
 # Probability of promoting a version that costs `_MARGIN` of success, or of aborting a harmless one.
 _ALPHA = 0.05
 _PATIENCE_SECONDS = 7200.0
-# A principal has one vote in each such stretch of the trial.
+# A principal has one vote in so many seconds of the trial.
 VOTE_SECONDS = 60.0
 
 
 class CanaryTrial:
-    """One version, run by a share of the agents, against the running one; sessions of other versions are ignored.
+    """One version, on a share of the agents, against the running one; sessions of other versions are ignored.
 
     `began` and each `now` are on one monotonic clock.
     """
@@ -50,7 +50,7 @@ class CanaryTrial:
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Votes and successes under each of the two versions."""
+        """Votes and successes under each version."""
         return {version: (len(votes), sum(won for _, won in votes)) for version, votes in self._votes.items()}
 
     def add(self, judgment: Judgment, now: float) -> None:
@@ -73,7 +73,7 @@ class CanaryTrial:
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
         found = self._evidence(pairs)
         agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()
-        # A principal's pairs go with it: in other pairs the votes of the others would say something else by chance.
+        # Drop a principal's pairs with it: pairing the others' votes anew would change the result by chance.
         without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
         if agents and all(self._evidence(rest) == found for rest in without):
             return found

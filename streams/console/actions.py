@@ -1,4 +1,4 @@
-"""Carry out decisions that are made on the page, and serve the pages of hints and of lessons to approve."""
+"""Carry out decisions made on the page, and serve the pages of hints and of lessons to approve."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class HintPages:
 
 
 class _Waiting:
-    """A lesson that waits. `met`: failures of the last week, among kept sessions, that it would have answered."""
+    """A waiting lesson. `met`: last week's failures, among kept sessions, that it would have answered."""
 
     def __init__(self, item: MemoryItem, met: int) -> None:
         self.item, self.met, self.says = item, met, words_of(item)

@@ -55,7 +55,7 @@ _HEARD_SECONDS = 3.0
 _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
 _RANGE_SECONDS = {"hour": 3_600.0, "day": 86_400.0, "week": 7 * 86_400.0, "all": inf}
 _LATELY = {"hour": _RANGES["hour"], **_RANGES}
-# The orders of lists. Sorting is stable, so rows that are equal stay in the order of their source.
+# The orders of lists. Sorting is stable, so equal rows keep their source's order.
 _MOST_FAILED = "most failed calls", lambda each: -each.failed
 _MOST_CALLS = "most calls", lambda each: -each.calls
 _SESSION_SORTS: Sorts = {"newest": ("newest first", None), "failed": _MOST_FAILED, "calls": _MOST_CALLS}

@@ -103,7 +103,7 @@ class SeenSessions:
             self._bytes -= known.size
 
     def newest(self, erasures: int, is_erased: Callable[[SeenSession], bool]) -> tuple[SeenSession, ...]:
-        """Return those that are not erased, the newest first. A new number of `erasures` asks for them again."""
+        """Return those not erased, the newest first. A new number of `erasures` asks again."""
         state = self._taken, erasures
         if self._sorted[0] != state:
             known = [each for each in self._sessions.values() if not is_erased(each)]

@@ -53,7 +53,7 @@ KEPT_SECONDS = 900.0
 _WINDOW_SECONDS = 60.0
 
 _PREFIX = "fleetlore_"
-# The first stage handles every event. The second publishes failures to all agents.
+# The first stage handles every event, the second publishes failures.
 FIRST_STAGE, LORE_STAGE = "sessions", "patterns"
 
 _Labels = tuple[tuple[str, str], ...]

@@ -57,7 +57,7 @@ class Child:
         self._most_log_bytes = most_log_bytes
         self._shown = shown
         self._log_file = logs / f"{name}.log"
-        # Two malloc arenas instead of eight a core: short-lived threads would each keep memory.
+        # Two malloc arenas, not eight a core: short-lived threads would each keep memory.
         self._environ = {"MALLOC_ARENA_MAX": "2", **os.environ, **past_proxies(os.environ), **(environ or {})}
         self._process: asyncio.subprocess.Process | None = None
         self._log_begins = 0  # offset in bytes of this run's output
@@ -99,7 +99,7 @@ class Child:
                 await process.wait()
         except TimeoutError:
             log.warning("%s did not end within %.0f s and is killed", self.name, self._stop_seconds)
-            # A supervisor that is killed alone would leave the role behind.
+            # Killing the supervisor alone would leave the role behind.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 

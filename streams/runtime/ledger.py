@@ -40,7 +40,7 @@ class Ledger:
         return dict(self._positions)
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Count processed but uncommitted records, which a restart reads again. Before a commit, the first batch's."""
+        """Count processed but uncommitted records, which a restart reads again. Before a commit: the first batch's."""
         return {tp: max(0, at - self._committed.get(tp, self._first[tp])) for tp, at in self._positions.items()}
 
     def take(self) -> dict[TopicPartition, int]:

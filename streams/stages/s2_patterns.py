@@ -23,7 +23,7 @@ from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
 # Upper bounds in bytes of a state, and of one session in each sample.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
-# The most-called tools have their own time series. Others share `other`.
+# The most-called tools have their own time series.
 _MOST_TOOLS, _OTHERS = 100, "other"
 
 

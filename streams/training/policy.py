@@ -75,7 +75,7 @@ class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
 
     def _learned(self, chosen: list[KeptSession]) -> bytes | None:
         kept = [each for each in chosen if each.id in self._verdicts]
-        # Verdicts of sessions that left the window go; those that came before their session stay for it.
+        # Drop verdicts of sessions that left the window; those that came before their session wait for it.
         if len(self._verdicts) > 2 * len(chosen) + _MOST_SESSIONS:
             self._verdicts = {each.id: self._verdicts[each.id] for each in kept}
         judged = [
@@ -97,7 +97,6 @@ class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
 
     def _language_model(self) -> LanguageModel:
         if self._model is None:
-            # Importing torch takes seconds of CPU.
             with self._budget.paced_imports():
                 import torch
 

@@ -74,8 +74,8 @@ class Partition:
     """The sessions of one partition.
 
     `open`: those whose first event has arrived, oldest first. `incomplete`: ended ones that miss events, with their
-    last arrival. `news`: with a call in this batch that failed or got past a failure. `newest_time`: the partition's
-    own clock.
+    last event's arrival. `news`: with a call in this batch that failed or got past a failure. `newest_time`: the
+    partition's own clock.
     """
 
     open: dict[Key, OpenSession] = field(default_factory=dict)
