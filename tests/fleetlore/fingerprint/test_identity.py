@@ -67,6 +67,8 @@ def test_one_failure_is_one_pattern_in_each_of_its_sentences(texts: tuple[str, .
 
 
 DIFFERENT = (
+    ("f() missing 1 required positional argument: 'x'", "f() got an unexpected keyword argument 'x'"),
+    ("'NoneType' object is not subscriptable", "'NoneType' object is not iterable"),
     ("Unknown column 'prise'", "Unknown column 'total'"),
     ("Unknown column 'name'", "Unknown table 'name'"),
     ("table 'orders' already exists", "table 'orders' does not exist"),
