@@ -2,22 +2,26 @@
 
 provider.add_span_processor(FleetSpanProcessor(fleet))  # of agents that are not recorded in another way
 show_advice(fleet)  # of those that are
+show_metrics()  # of every agent of the process
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode, TracerProvider, get_current_span, get_tracer
 
 from fleetlore.advice.advice import Advice
-from fleetlore.agent.fleet import Fleet
+from fleetlore.agent.fleet import Fleet, metrics
 from fleetlore.join.otlp import Traces
 from fleetlore.transcripts.spans import MEMORY_STORE, OURS, Span
 from fleetlore.wire import events
 
-__all__ = ["FleetSpanProcessor", "show_advice"]
+__all__ = ["FleetSpanProcessor", "show_advice", "show_metrics"]
 
 SESSION, RISK = "fleetlore.session", "fleetlore.risk"
 
@@ -65,6 +69,18 @@ def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:
             tracer.start_span(f"search_memory {OURS}", kind=SpanKind.CLIENT, attributes=about).end()
 
     fleet.on_advice.append(show)
+
+
+def show_metrics(provider: MeterProvider | None = None) -> None:
+    """Give a meter the figures of `fleetlore.metrics()` as `fleetlore.NAME`: `…_total` are counters, others gauges."""
+    meter = get_meter("fleetlore", meter_provider=provider)
+    for name in metrics():
+        create = meter.create_observable_counter if name.endswith("_total") else meter.create_observable_gauge
+        create(f"fleetlore.{name}", [partial(_observed, name)])
+
+
+def _observed(name: str, _: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(metrics()[name])]
 
 
 def _span(span: ReadableSpan) -> Span:

@@ -23,6 +23,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -33,9 +35,9 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
-from fleetlore import Fleet
+from fleetlore import Fleet, metrics
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
-from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice
+from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice, show_metrics
 from fleetlore.join.otlp import Traces, receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.kafka.encode import encode
@@ -323,6 +325,22 @@ def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: Provider, export
         asyncio.run(agent.run("look"))
     told = [span.name for span in exporter.get_finished_spans() if (span.attributes or {}).get(events.ADVICE) == (WAY,)]
     assert told and told[0].startswith("invoke_agent"), [span.name for span in exporter.get_finished_spans()]
+
+
+def test_a_meter_gets_the_figures_of_the_process(fleet: Fleet) -> None:
+    reader = InMemoryMetricReader()
+    show_metrics(MeterProvider([reader]))
+    with fleet.session(GOAL) as session:
+        session.advise("sql", "SELECT 1")
+    [resource] = reader.get_metrics_data().resource_metrics
+    found = {each.name: each.data for each in resource.scope_metrics[0].metrics}
+    assert {name: data.data_points[0].value for name, data in found.items() if "seconds" not in name} == {
+        f"fleetlore.{name}": value for name, value in metrics().items() if "seconds" not in name
+    }
+    assert found["fleetlore.advice_total"].data_points[0].value >= 1
+    assert {name for name, data in found.items() if isinstance(data, Sum)} == {
+        f"fleetlore.{name}" for name in metrics() if name.endswith("_total")
+    }
 
 
 # --- over HTTP ---
