@@ -29,11 +29,14 @@ class _Pipeline(MemoryPipeline):
 
     def __init__(self) -> None:
         super().__init__()
-        operators = Operators()
-        self.erased = operators.erased
-        self.stages = pipeline(
-            self.store, Metrics("in-memory"), self.clock, Settings(silent_seconds=SILENT_SECONDS), operators=operators
-        )
+        self._operators = Operators()
+        self.erased = self._operators.erased
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with new stages, to which an event that was sent before is new."""
+        settings = Settings(silent_seconds=SILENT_SECONDS)
+        self.stages = pipeline(self.store, Metrics("in-memory"), self.clock, settings, operators=self._operators)
         self._chain = Chain(self.stages, self.store)
 
 
@@ -55,6 +58,7 @@ async def erased_by_store(count: int = SESSIONS, erased: int = ERASED) -> list[t
     await _forget(memory, before)
     await memory.store.delete("judgments", [f"{TENANT}/{session}" for session in gone])
     after, judged = await knowing(), _judged(memory.store, gone)
+    memory.restart()
     await memory.run(_events(sessions, memory.clock))  # all of it is sent again
     await memory.settle()
     again, judged_again = await knowing(), _judged(memory.store, gone)
