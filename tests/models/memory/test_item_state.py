@@ -208,3 +208,8 @@ def test_an_item_that_no_session_backs_any_more_is_gone_and_what_is_taught_again
     item = state([taught("a", "success", 3), gone, first]).to_item()
     assert item is not None and item.support == 1
     assert state([taught("a", "success", 2), gone]).to_item() is None
+
+
+def test_a_withdrawal_is_nothing_that_was_seen() -> None:
+    found = state([candidate("a", 1), candidate("b", 9, side="withdrawn")])
+    assert found.last_seen == 1.0
