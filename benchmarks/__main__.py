@@ -1,6 +1,6 @@
 """Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
 
-`heard` and `gateway` have their own options. `gateway` prints figures for docs/results/joining.md.
+`heard` and `gateway` take other options. `gateway` prints figures for docs/results/joining.md.
 """
 
 from __future__ import annotations

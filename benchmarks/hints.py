@@ -1,8 +1,8 @@
 """Time a hint from a person's decision to every agent: `python -m benchmarks.hints --agents 1000 --relay`.
 
-Each agent has a client of its own, in this process. It follows the embedded broker, or one relay in a process of its
-own. The time runs from the call that the console and `fleetlore hints add` make to the moment at which the agent's copy
-of the lore has the hint.
+All agents run in this process, and each has its own client. It follows the embedded broker, or one relay that runs in a
+second process. The time runs from the call that the console and `fleetlore hints add` make to the moment at which the
+agent's copy of the lore has the hint.
 """
 
 from __future__ import annotations

@@ -8,16 +8,19 @@ the logged runs was put aside before the masks were written and never looked at.
 how each part fared before it was looked at.
 
 Drain3 runs with its defaults and the masks of its example over the same head lines, with one miner per tool.
-`benchmarks.reported` adds pairs of texts in the shapes of public bug reports.
+`benchmarks.reported` adds pairs of texts in the shapes of public bug reports. The rows of CPU are of each text once,
+none seen before.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import orjson
 
 from benchmarks import peers, reported
@@ -52,6 +55,21 @@ def ours(texts: list[Labelled]) -> list[str]:
     return [failure_of(each.tool, "", each.error_type, each.text).class_ for each in texts]
 
 
+def cost(texts: list[Labelled]) -> list[Row]:
+    """CPU of the pattern of each text, which must be new to this process."""
+    spent = []
+    for text in {(each.error_type, each.text): each for each in texts}.values():
+        began = time.thread_time()
+        ours([text])
+        spent.append((time.thread_time() - began) * 1e6)
+    p50, p99 = np.quantile(spent, (0.5, 0.99))
+    name = "fleetlore: a text not seen before"
+    return [
+        Row(name=f"{name}, p50", figure=p50, unit="µs of CPU"),
+        Row(name=f"{name}, p99", figure=p99, unit="µs of CPU"),
+    ]
+
+
 def drain3(texts: list[Labelled]) -> list[str]:
     """Cluster of each text by Drain3.
 
@@ -83,6 +101,7 @@ def run(quick: bool) -> Report:
     """`quick` changes nothing: it takes a second."""
     written, logged = read_texts(), read_logged()
     texts = written + logged
+    costs = cost(texts)
     found, drained = ours(texts), drain3(texts)
     labels = [f"{each.tool}\t{each.label}" for each in texts]
     rows = []
@@ -111,7 +130,7 @@ def run(quick: bool) -> Report:
         unit="of pairs (precision)",
         peers={"drain3": peer.precision},
         reference="drain3",
-        rows=(*rows, *reported_rows),
+        rows=(*rows, *costs, *reported_rows),
         also=(recall, *reported_reports),
         note=note,
     )

@@ -1,8 +1,8 @@
 """Count the pairs of error texts that belong together and get one pattern, and those that differ and get two.
 
 The texts of `benchmarks/data/reported_errors.txt` have the shapes that public bug reports show. Half of the tools were
-in view while the frames of `fleetlore.fingerprint.frames` were written. Sentry's grouping of messages, as documented,
-and the exact text run beside them.
+in view while the frames of `fleetlore.fingerprint.frames` were written. The rivals in the same run
+are Sentry's grouping of messages, as documented, and the exact text.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def run(quick: bool) -> Report:
 
 async def _fleetlore(seconds: float) -> tuple[Sustained, TrainerWatch]:
     async with _stack(workers=1, trainer=True) as stack:
-        # Importing what the trainer needs takes seconds of CPU that are none of an event's.
+        # Wait for the trainer: its imports take seconds of CPU, and the figures are per event.
         await answers(f"{stack.metrics['trainer']}/livez")
         drained = partial(wait_drained, stack.settings, TENANT, DRAIN_SECONDS)
         watch = TrainerWatch(stack.metrics["trainer"])

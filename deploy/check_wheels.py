@@ -1,7 +1,7 @@
 """Build the distributions and install each into an empty environment: `make wheels`.
 
-What an agent gets: five dependencies, and nothing named `models`, `streams` or `sinks`, which would shadow modules of
-its own. What a server gets: every command.
+An agent gets five dependencies, and nothing named `models`, `streams` or `sinks`, which would shadow modules of its
+own. A server gets every command.
 """
 
 from __future__ import annotations

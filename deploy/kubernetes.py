@@ -27,7 +27,7 @@ MANIFESTS = FOLDER / "kubernetes.yaml"
 OPERATORS = FOLDER / "kubernetes-operators.yaml"
 ALERTS = FOLDER / "alerts.yml"
 FILES_OF_CHART = {"alerts.yml": ALERTS.read_text, "kafka.json": lambda: kafka()}
-# Values of the chart that need an operator. Each has a template of its own.
+# Values of the chart that need an operator, each with its template.
 FOR_OPERATORS = ("serviceMonitor", "prometheusRule", "strimzi")
 # The oldest version whose objects the chart may use is in Chart.yaml; this one is what it is rendered for.
 KUBERNETES = "1.34.0"

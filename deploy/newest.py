@@ -39,7 +39,7 @@ environments of their own. `make newest` writes this page; Python {sys.version_i
 
 
 def requirements(extra: str) -> list[str]:
-    """What an extra asks for beside what is fleetlore's own."""
+    """Return what an extra requires beside packages of fleetlore."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     return [each for each in extras[extra] if not each.startswith("fleetlore")]
 

@@ -59,7 +59,7 @@ PATTERNS = "from fleetlore.fingerprint.fingerprint import VERSION; print(VERSION
 
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Where the packages of either version lie."""
+    """Return the folder of packages of either version."""
     folder = tmp_path_factory.mktemp("old")
     archive = subprocess.run(["git", "archive", OLD], cwd=ROOT, capture_output=True)
     if archive.returncode:

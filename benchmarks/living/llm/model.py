@@ -60,7 +60,7 @@ class Model:
     """A model by name. With no `url` it runs here, from the first question on that no answer is kept of.
 
     Args:
-        url: of a llama.cpp server, or of any OpenAI-compatible endpoint to its `/v1`; None runs it here.
+        url: of a llama.cpp server, or of any OpenAI-compatible endpoint to its `/v1`. Without it the model runs here.
             The key of the endpoint is that of the environment, `OPENAI_API_KEY`.
 
     Attributes:
