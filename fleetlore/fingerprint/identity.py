@@ -169,25 +169,34 @@ class PhraseBook:
 
     def __init__(self, phrases: Iterable[Phrase]) -> None:
         rows = [(wording.split(), phrase.kind) for phrase in phrases for wording in phrase.wordings.split("|")]
-        self._by_first_word: defaultdict[str, list[tuple[list[str], str]]] = defaultdict(list)
-        for (first, *others), kind in sorted(rows, key=lambda row: -len(row[0])):
-            self._by_first_word[first].append((others, kind))
+        # By the first two words, since many wordings begin with the same one.
+        self._by_start: defaultdict[tuple[str, str], list[tuple[list[str], str]]] = defaultdict(list)
+        for (first, *others), kind in rows:
+            self._by_start[first, others[0] if others else ""].append((others, kind))
+        self._firsts = {first for first, _ in self._by_start}
 
     def found(self, words: list[str]) -> list[tuple[int, int, str]]:
         """Return start, end and kind of each phrase. The longest wording counts."""
         found: list[tuple[int, int, str]] = []
         for start, word in enumerate(words):
-            if word not in self._by_first_word or (found and start < found[-1][1]):
+            if word not in self._firsts or (found and start < found[-1][1]):
                 continue
-            for others, kind in self._by_first_word[word]:
-                there = words[start + 1 : start + 1 + len(others)]
-                if there == others or (
-                    len(there) == len(others)
-                    and all(one in ("_", other) for one, other in zip(others, there, strict=True))
-                ):
-                    found.append((start, start + 1 + len(others), kind))
-                    break
+            second = words[start + 1] if start + 1 < len(words) else ""
+            fit = [
+                (start + 1 + len(others), kind)
+                for key in dict.fromkeys((second, "_", ""))
+                for others, kind in self._by_start.get((word, key), ())
+                if _fits(others, words[start + 1 : start + 1 + len(others)])
+            ]
+            if fit:
+                found.append((start, *max(fit, key=lambda each: each[0])))
         return found
+
+
+def _fits(wording: list[str], there: list[str]) -> bool:
+    return len(wording) == len(there) and all(
+        wanted in ("_", word) for wanted, word in zip(wording, there, strict=True)
+    )
 
 
 _phrases = PhraseBook(PHRASES).found

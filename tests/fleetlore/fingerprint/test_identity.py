@@ -99,7 +99,9 @@ def test_a_prefix_does_not_change_the_failure(prefixes: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/", "can't ", "[a] ", "='a b c' "]
+    "text", ["no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/", "can't ", "[a] ", "='a b c' ",
+             ":n't ", "not a "]
 )  # fmt: skip
 def test_no_text_takes_long(text: str) -> None:
     assert costs_less_than(0.1, lambda: normal_form("", text * (MAX_MESSAGE // len(text))))
+    assert costs_less_than(0.1, lambda: failure_of("tool", {}, None, "error: x " + text * (64_000 // len(text))))
