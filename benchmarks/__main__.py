@@ -30,7 +30,6 @@ NAMES = (
     "step",
     "backfill",
     "scale",
-    "redaction",
     "patterns",
     "formats",
 )

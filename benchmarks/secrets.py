@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-__all__ = ["WINDOW", "Planted", "filled", "planted_secrets"]
+__all__ = ["Planted", "filled", "planted_secrets"]
 
-WINDOW = 12
+_WINDOW = 12
 
 _ALPHABETS = {
     "a": string.ascii_letters + string.digits,
@@ -159,9 +159,9 @@ class Planted:
 
     def is_left_in(self, masked: str) -> bool:
         """Whether a part of the secret that somebody could use is still there: twelve characters in a row."""
-        if len(self.secret) <= WINDOW:
+        if len(self.secret) <= _WINDOW:
             return self.secret in masked
-        return any(self.secret[start : start + WINDOW] in masked for start in range(len(self.secret) - WINDOW + 1))
+        return any(self.secret[start : start + _WINDOW] in masked for start in range(len(self.secret) - _WINDOW + 1))
 
 
 def planted_secrets(rng: Random, each: int) -> Iterator[Planted]:

@@ -18,13 +18,13 @@ import orjson
 import typer
 
 from benchmarks.command import command_app
+from benchmarks.secrets import planted_secrets
 from benchmarks.security import corpora
 from benchmarks.security.atoms import ATOMS
 from benchmarks.security.erasing import erased_by_store
 from benchmarks.security.half_open import half_open
 from benchmarks.security.identities import HARMLESS, REGIONS, personal
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
-from benchmarks.security.signing import signing
 from benchmarks.security.times import READERS, WORKER_SECONDS, slowest_record, survey
 from benchmarks.security.voices import voices
 from fleetlore.advice.gate import clean
@@ -69,15 +69,14 @@ def measure(
     logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged sessions of customer service.")] = None,
 ) -> None:
     """Run all attacks and write docs/results/security.md."""
-    heard = [*_poisoning(), *voices()]
     lines = [
         *_secrets(),
         *_fences(),
         *_identities(logs),
-        *heard,
+        *_poisoning(),
+        *voices(),
         *asyncio.run(erased_by_store()),
         *half_open(),
-        *signing(),
         *times(),
     ]
     rows = [f"| {kind} | {what} | {tried} | {through} |" for kind, what, tried, through in lines]
@@ -88,6 +87,7 @@ def measure(
 
 def _secrets() -> Iterator[Line]:
     named = {
+        "tokens and named values of 77 kinds": planted_secrets,
         "forms of vendors": corpora.vendors,
         "forms of detect-secrets": corpora.forms_of_others,
         "named, in notations of others": corpora.named,
