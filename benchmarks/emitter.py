@@ -5,8 +5,8 @@ The figure counts acknowledged events, by the wall clock from the first event to
 of an event (user and system) has a separate row and says what a whole core would reach.
 
 *Peers* send the same bytes to the same broker, one record per event, each in a separate process: aiokafka by `send` and
-by `create_batch`. They get the bytes ready made. Only our emitter encodes and masks an event; the rows show the cost of
-each part. `python -m benchmarks.emitter WHO BROKER EVENTS` runs one sender; one that is full waits for the broker.
+by `create_batch`. They get the bytes ready made. Only our emitter encodes and masks an event.
+`python -m benchmarks.emitter WHO BROKER EVENTS` runs one sender; one that is full waits for the broker.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.report import Report, Row
 from benchmarks.traffic import PARTITIONS, TENANT, TOPIC, events_of, publish, sessions
 from fleetlore.kafka.emitter import Emitter
-from fleetlore.kafka.encode import encode, encode_event, mask, record
+from fleetlore.kafka.encode import encode_event
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 
 EVENTS = 200_000
 QUICK_EVENTS = 5_000
-PART_EVENTS = 50_000
 PASSES = 3
 BAR = 100_000.0
 UNIT = "events/s"
@@ -62,7 +61,7 @@ def run(quick: bool) -> Report:
         unit=UNIT,
         peers=rates,
         reference=REFERENCE,
-        rows=(*rows, *_parts(QUICK_EVENTS if quick else PART_EVENTS)),
+        rows=tuple(rows),
     )
 
 
@@ -75,35 +74,6 @@ def _measured(who: str, events: int, passes: int) -> dict[str, float]:
             said.append(peers.run("benchmarks.emitter", who, broker.address, events))
     fastest: dict[str, float] = min(said, key=lambda each: float(each["seconds"]))
     return fastest
-
-
-def _parts(count: int) -> list[Row]:
-    """The parts of the CPU time that only our emitter takes."""
-    source, runs = sessions()
-    events = list(islice(events_of(runs, seed=0), count))
-    batches = [events[start : start + 64] for start in range(0, count, 64)]
-    encoded = [[encode(event) for event in batch] for batch in batches]
-    size = sum(len(encode_event(event)) for event in events) / count
-    # 64 events at a time: the emitter's buffer is no longer when the broker keeps up.
-    parts: dict[str, Callable[[], object]] = {
-        "encode: a copy of the event": lambda: [len([encode(event) for event in batch]) for batch in batches],
-        "mask, 64 events at once": lambda: [len(mask(batch)) for batch in encoded],
-        "mask, one at a time": lambda: [len([mask([event]) for event in batch]) for batch in encoded],
-        "record of 64 events: ids, times, names": lambda: [len(record(batch)) for batch in encoded],
-    }
-    note = f"{size:.0f} bytes an event, {source}"
-    return [
-        Row(name=f"part: {name}", figure=_cpu_micros(part) / count, unit=CPU, note=note) for name, part in parts.items()
-    ]
-
-
-def _cpu_micros(work: Callable[[], object]) -> float:
-    taken = []
-    for _ in range(PASSES):
-        started = time.process_time()
-        work()
-        taken.append(time.process_time() - started)
-    return min(taken) * 1e6
 
 
 async def emitter(broker: str, events: list[Event]) -> int:

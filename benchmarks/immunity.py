@@ -45,7 +45,6 @@ JOURNAL, REFERENCE = "journal 0.1", "SQLite journal polled every 100 ms"
 PLAN = Plan(
     memory="fleet",
     where="",
-    run=0,
     agents=1_000,
     processes=2,
     calls_per_second=RATE,

@@ -38,7 +38,6 @@ class Plan:
     Attributes:
         memory: what it remembers with: a name in `benchmarks.immunity_memories`.
         where: what that memory needs to know: a broker's address, a folder.
-        run: number of the run; the failures of two runs on one memory must differ.
         calls_per_second: of all processes together.
         seconds: how long the agents work; new failures begin after `warm_up_seconds`.
         wait_seconds: how long after that an agent goes on asking.
@@ -48,7 +47,6 @@ class Plan:
 
     memory: str
     where: str
-    run: int
     agents: int
     processes: int
     calls_per_second: float
@@ -107,7 +105,6 @@ class Result:
     Attributes:
         met: when a new failure happened, by its number.
         learned: when another agent was first told of it.
-        sessions: that ended.
         sent, lost: events.
         cpu_seconds: of this process while the agents worked.
         late_seconds: by how much agents missed their timetable, 99 of 100 times less than this.
@@ -116,7 +113,6 @@ class Result:
 
     met: dict[int, float] = field(default_factory=dict)
     learned: dict[int, float] = field(default_factory=dict)
-    sessions: int = 0
     sent: int = 0
     lost: int = 0
     cpu_seconds: float = 0.0
@@ -138,20 +134,15 @@ def known_call(kind: int, rng: Random) -> Call:
     return Call(tool, arguments, result=f"{rng.randrange(10**6)} rows " + "of what was asked for " * 8)
 
 
-def new_call(run: int, number: int) -> Call:
-    """A call with a new argument, and its failure."""
-    name = marker(run, number)
+def new_call(number: int) -> Call:
+    """A call with a new argument, and its failure. No other event holds the argument's name."""
+    name = f"flaw_{number:05d}_"
     return Call(
         f"tool_{number % TOOLS}",
         {"target": "service-0", name: "on"},
         error_type="UnknownArgument",
         error=f"there is no argument '{name}' in this version",
     )
-
-
-def marker(run: int, number: int) -> str:
-    """Text that occurs in the events of one new failure and nowhere else."""
-    return f"flaw_{run}_{number:05d}_"
 
 
 class Host:
@@ -183,7 +174,7 @@ class Host:
         self.result.late_seconds = self._lateness[int(len(self._lateness) * 0.99)] if self._lateness else 0.0
 
     async def _agent(self, name: str, index: int, start: float, end: float) -> None:
-        plan, rng = self._plan, Random(f"{plan_key(self._plan)}/{name}")
+        plan, rng = self._plan, Random(f"{self._plan.number}/{name}")
         session_seconds = plan.agents * CALLS / plan.calls_per_second
         due = start + session_seconds * index / len(self._names)
         number = 0
@@ -193,14 +184,13 @@ class Host:
                 for place in range(CALLS):
                     await self._until(due + session_seconds * place / CALLS)
                     await self._call(worker, known_call(rng.randrange(KINDS), rng))
-            self.result.sessions += 1
             number += 1
             due += session_seconds
 
     async def _call(self, worker: Worker, call: Call) -> None:
         novelty = self._due.popleft() if self._due else None
         if novelty is not None:
-            call = new_call(self._plan.run, novelty)
+            call = new_call(novelty)
         began = time.perf_counter()
         worker.knows(call)
         self.result.ask_seconds += time.perf_counter() - began
@@ -229,14 +219,10 @@ class Host:
 
     async def _ask(self, novelty: int, since: float, until: float) -> None:
         """One agent that wants to make the call that has just failed elsewhere."""
-        call = new_call(self._plan.run, novelty)
+        call = new_call(novelty)
         async with self._memory.session(f"asker-{self._plan.number}", -1 - novelty) as worker:
             while (now := time.time()) < until:
                 if worker.knows(call):
                     self.result.learned[novelty] = time.time()
                     return
                 await asyncio.sleep(max(self._plan.ask_seconds, ASK_SHARE * (now - since)))
-
-
-def plan_key(plan: Plan) -> str:
-    return f"{plan.run}/{plan.number}"

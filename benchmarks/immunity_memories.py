@@ -38,17 +38,16 @@ FLUSH_SECONDS = 60.0
 def open_memory(plan: Plan) -> Memory:
     name, _, option = plan.memory.partition(" ")
     if name == "fleet":
-        return FleetMemory(plan.where, plan.run)
+        return FleetMemory(plan.where)
     return JournalMemory(Path(plan.where), float(option))
 
 
 class FleetMemory:
     """fleetlore: `where` is the broker."""
 
-    def __init__(self, where: str, run: int) -> None:
+    def __init__(self, where: str) -> None:
         # The value that an agent gets from the folder of the embedded stack.
         self._host = Fleet("host", broker=where, max_buffered_events=200_000, fetch_wait_ms=FETCH_WAIT_MS)
-        self._run = run
         self._members: dict[str, Fleet] = {}
 
     async def start(self) -> None:
@@ -62,7 +61,7 @@ class FleetMemory:
             # Agents of one process share its connections.
             member = self._members[agent] = Fleet(agent, broker=self._host.settings.broker)
             member.emitter, member.replica = self._host.emitter, self._host.replica
-        async with member.session(GOAL, task="builds", session_id=f"{self._run}/{agent}/{number}") as session:
+        async with member.session(GOAL, task="builds", session_id=f"{agent}/{number}") as session:
             yield FleetWorker(session)
             session.succeed()
 

@@ -3,8 +3,8 @@
 *A worker's own work.* Records of logged runs, with up to 64 events each, go through one process on one thread. It
 decodes, validates, redacts, recognises patterns, assembles sessions, encodes observations and trajectories, and judges.
 There is no broker, and the store is empty. The figure is events per second of CPU (user and system): the median of
-several passes, each in a new process. The rows show the same by the clock, the whole two stages, and `orjson.loads`
-over the same bytes, which is a lower bound for every reader of JSON.
+several passes, each in a new process. The rows show the same by the clock, and `orjson.loads` over the same bytes,
+which is a lower bound for every reader of JSON. `benchmarks.same_work` measures all stages.
 
 *The peer* is a bare aiokafka loop that only decodes the same records from a topic of the embedded broker. Our worker
 reads the same topic and does all its work, without Milvus. Each runs alone in a process; the broker has the other core.
@@ -38,22 +38,20 @@ PEER = "aiokafka + orjson"
 def run(quick: bool) -> Report:
     sent = traffic(QUICK_EVENTS if quick else EVENTS)
     own = _own_work(sent, 1 if quick else PASSES)
-    figure = _per_cpu_second(own["passes"])
-    whole = _per_cpu_second(own["whole_passes"])
+    figure = median(each["events"] / each["cpu_seconds"] for each in own)
+    loads = median(each["loads_seconds"] for each in own)
     floor = beside(sent, "with_aiokafka", TOPIC, sent.events)
     worker = beside(sent, "benchmarks.worker", sent.events, "sessions,judgments")
     rows = [
         Row(name="fleetlore: from bytes to verdicts", figure=figure, unit=UNIT, note=sent.describe()),
         Row(
             name="the same by the clock",
-            figure=median(each["events"] / each["seconds"] for each in own["passes"]),
+            figure=median(each["events"] / each["seconds"] for each in own),
             unit="events/s",
         ),
-        Row(name="fleetlore: to judgments, what they teach, and rows", figure=whole, unit=UNIT),
         *_rates("fleetlore's worker on the broker, all work, without Milvus", worker),
         *_rates(f"{PEER}, decode only", floor),
-        Row(name="physical limit: orjson.loads alone", figure=own["loads"] / sent.events * 1e6, unit=CPU_UNIT),
-        Row(name="all of it, rows included", figure=1e6 / whole, unit=CPU_UNIT),
+        Row(name="physical limit: orjson.loads alone", figure=loads / sent.events * 1e6, unit=CPU_UNIT),
     ]
     return Report(
         name="ingest",
@@ -67,21 +65,11 @@ def run(quick: bool) -> Report:
     )
 
 
-def _per_cpu_second(passes: list[dict[str, float]]) -> float:
-    return median(each["events"] / each["cpu_seconds"] for each in passes)
-
-
-def _own_work(sent: Traffic, passes: int) -> Any:
+def _own_work(sent: Traffic, passes: int) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "records"
         file.write_bytes(pickle.dumps(sent.records))
-
-        def one(mode: str) -> Any:
-            return peers.run("benchmarks.pipeline", file, mode)
-
-        verdicts, whole = ([one(mode) for _ in range(passes)] for mode in ("verdicts", "whole"))
-    loads = [each["loads_seconds"] for each in (*verdicts, *whole)]
-    return {"passes": verdicts, "whole_passes": whole, "loads": median(loads)}
+        return [peers.run("benchmarks.pipeline", file) for _ in range(passes)]
 
 
 def beside(sent: Traffic, script: str, *arguments: object) -> Any:

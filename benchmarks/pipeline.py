@@ -1,8 +1,7 @@
-"""Measure a worker's own work without broker and Milvus: `python -m benchmarks.pipeline FILE MODE`.
+"""Measure a worker's own work without broker and Milvus: `python -m benchmarks.pipeline FILE`.
 
-FILE is a pickled list of `Sent`. MODE is `verdicts` (from record bytes to verdicts) or `whole` (to judgments and what
-they teach). The output is one JSON line with the CPU and wall seconds of one pass. Each pass is a separate process: a
-second pass over the same texts would find them in the caches.
+FILE is a pickled list of `Sent`. The output is one JSON line with the CPU and wall seconds of one pass, from the bytes
+of records to verdicts. Each pass is a separate process, because a second pass would find the same texts in the caches.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Record, Values
 from streams.stages.s1_sessions.stage import SessionsStage
-from streams.stages.s3_judgments import JudgmentsStage
 
 # The batch of a worker with a backlog of full records.
 BATCH_RECORDS = 64
@@ -64,26 +62,18 @@ class EmptyStore:
 
 
 class Pipeline:
-    """The stages `sessions` and `judgments`, and between them values packed into records as the producer packs them.
+    """The stage `sessions` and the judges, and between them values packed into records as the producer packs them."""
 
-    Args:
-        whole: run the whole stage `judgments`; otherwise end with the verdict.
-    """
-
-    def __init__(self, whole: bool) -> None:
-        metrics, store = Metrics("worker"), EmptyStore()
-        self._whole = whole
-        self._sessions = SessionsStage(store, SystemClock(), metrics, SILENT_SECONDS)
+    def __init__(self) -> None:
+        self._sessions = SessionsStage(EmptyStore(), SystemClock(), Metrics("worker"), SILENT_SECONDS)
         self._trajectories: Values[Trajectory | Feedback] = Values(Trajectory | Feedback)
         self._judge = JudgeChain()
-        self._judgments = JudgmentsStage(store, self._judge, metrics)
-        self._offset = 0
         self.processed = 0
         self.judged = 0
         self.dead_letters = 0
 
     async def work(self, batch: Sequence[Record]) -> None:
-        """Records of `events` in; observations and trajectories out, and verdicts, or judgments and what they teach."""
+        """Records of `events` in; observations, trajectories and verdicts out."""
         effects = await self._sessions.process(batch)
         self.processed += effects.processed
         self.dead_letters += len(effects.dead_letters)
@@ -93,20 +83,11 @@ class Pipeline:
                 by_topic.setdefault(outgoing.topic, []).append(outgoing.value)
         packed = {name: list(json_arrays(values)) for name, values in by_topic.items()}
         name = topic(TENANT, "trajectories")
-        closed = [Record(name, 0, self._next(), None, value, {}) for value in packed.get("trajectories", ())]
-        if not self._whole:
-            for _, value in self._trajectories.read(closed, Effects()):
-                if isinstance(value, Trajectory):
-                    self._judge.judge(value)
-                    self.judged += 1
-        elif closed:
-            judged = await self._judgments.process(closed)
-            self.judged += judged.processed
-            list(json_arrays([each.value for each in judged.outgoing if each.value is not None]))
-
-    def _next(self) -> int:
-        self._offset += 1
-        return self._offset
+        closed = [Record(name, 0, 0, None, value, {}) for value in packed.get("trajectories", ())]
+        for _, value in self._trajectories.read(closed, Effects()):
+            if isinstance(value, Trajectory):
+                self._judge.judge(value)
+                self.judged += 1
 
 
 def batches(records: Sequence[Sent]) -> Iterator[list[Record]]:
@@ -120,9 +101,9 @@ def batches(records: Sequence[Sent]) -> Iterator[list[Record]]:
         yield batch
 
 
-async def run_once(records: Sequence[Sent], whole: bool) -> dict[str, float]:
+async def run_once(records: Sequence[Sent]) -> dict[str, float]:
     """Run one pass with a new worker's stages; batches are made before the clocks start."""
-    pipeline, made = Pipeline(whole), list(batches(records))
+    pipeline, made = Pipeline(), list(batches(records))
     gc.collect()
     gc.freeze()  # as the worker does
     cpu, wall = time.process_time(), time.perf_counter()
@@ -146,11 +127,11 @@ def decode_once(records: Sequence[Sent]) -> float:
     return time.process_time() - cpu
 
 
-def main(file: Path, mode: str) -> None:
+def main(file: Path) -> None:
     records: list[Sent] = pickle.loads(file.read_bytes())
-    said = asyncio.run(run_once(records, whole=mode != "verdicts"))
+    said = asyncio.run(run_once(records))
     print(orjson.dumps(said | {"loads_seconds": decode_once(records)}).decode())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`, or `python-log`, `bash-log`.
+"""Measure memories in a world of logs: `python -m benchmarks.evaluate sql-log --data DIR`, or `python-log`.
 
 Printed as JSON: `solved` {arm: {slice: {budget: {mean, low, high}}}}, `calls` {arm: {slice: …}} until solved, ten at
 the most, `failed` {arm: {slice: …}} of the first calls, `failed_safest` {arm: {slice: …}} where the first call is the
@@ -38,7 +38,7 @@ from fleetlore.cli.shared import Json, print_json, print_table
 from fleetlore.errors import ConfigError
 from fleetlore.recall.encoder import shared_encoder
 
-OWN = ("weights", "warnings", "text", "both", "placebo")
+OWN = ("weights", "text", "both", "placebo")
 RIVALS = ("log", "counts", "LR", "raw-episodes")
 ARMS = (NONE, *RIVALS, *OWN, "perfect")
 OURS = "both"

@@ -4,7 +4,6 @@ ask.
 One past serves all arms. They differ in the part of an `Advice` that an agent uses:
 
 * `weights`: the chance of failure that the followed call model gives for each proposal (`Advice.risk`);
-* `warnings`: the line before a call alone, as a language model reads it;
 * `text`: the lore without the call model: at the start, before each call, after each failure;
 * `both`: everything.
 
@@ -29,7 +28,7 @@ from fleetlore.transcripts.session import LoggedSession
 from models.calls.training import CallTraining
 from streams.offline.memory_pipeline import BATCH_SESSIONS, MemoryPipeline, events_of
 
-Hears = Literal["weights", "warnings", "text", "both"]
+Hears = Literal["weights", "text", "both"]
 
 
 class Fleet:
@@ -83,8 +82,6 @@ class Told(Memory):
         if self._hears == "weights":
             return Recall(risks=risks)
         notes = [told(tip, place) for place, each in enumerate(advice) for tip in each.tips]
-        if self._hears == "warnings":
-            return Recall(notes)
         return Recall(self.said(task, [*map(told, of_task.tips), *notes]), risks)
 
     def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:

@@ -8,7 +8,7 @@ of agents that the fleet has never seen, and the slices differ in what it knows 
 | --- | --- |
 | `known` | other agents' sessions at the task |
 | `new_tasks` | other tasks of the same groups |
-| `new_databases` (`new_file_systems`, `new_benchmarks`) | other groups |
+| `new_databases` (`new_benchmarks`) | other groups |
 | `after_5`, `after_20`, `after_60` | that, and so many sessions at other tasks of the group |
 
 Where other logs are measured, nothing is drawn (`stages_of_others`).

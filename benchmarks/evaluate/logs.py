@@ -3,11 +3,10 @@
 | world | calls that the log can answer | what solves | tasks of one |
 | --- | --- | --- | --- |
 | `sql-log` | all: queries only read, so no answer depends on what was asked before | its reward is 1 | database |
-| `bash-log` | those that opened a session, or had one answer in several sessions | its reward is 1 | file system |
 | `python-log` | those that opened a session, whose interpreter was fresh | most such sessions did | benchmark |
 
-SQL and Bash are InterCode's, which gives a reward for each call. Python is MINT's, which gives one for a session: so a
-choice there is how to begin, and what follows is the log's.
+SQL is InterCode's, which gives a reward for each call. Python is MINT's, which gives one for a session: so a choice is
+how to begin there, and what follows is the log's.
 """
 
 from __future__ import annotations
@@ -44,33 +43,6 @@ def sql_log(folder: Path) -> LoggedWorld:
             _propose(tasks[session.task], session.agent, " ".join(call.text.split()), call, reward)
     places = {each.task: each.place for each in sessions}
     return LoggedWorld(sessions, _answered(tasks, "SQL session with a reward for each call"), places, "databases")
-
-
-def bash_log(folder: Path) -> LoggedWorld:
-    """The Bash sessions below a folder.
-
-    Raises:
-        ConfigError: as for `sql_log`.
-    """
-    rewards = dict(_rewards(folder))
-    sessions = [each for each in _sessions(folder, "bash") if each.session in rewards]
-    answers: defaultdict[tuple[str, str], set[tuple[str, str, float]]] = defaultdict(set)
-    asked: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    calls = [
-        (session, place, call, reward)
-        for session in sessions
-        for place, (call, reward) in enumerate(zip(call_log(session).calls, rewards[session.session], strict=False))
-    ]
-    for session, _, call, reward in calls:
-        answers[session.task, call.text].add((call.said, str(call.kind), reward))
-        asked[session.task, call.text].add(session.session)
-    tasks = _tasks(sessions, "bash")
-    for session, place, call, reward in calls:
-        key = session.task, call.text
-        if len(answers[key]) == 1 and (place == 0 or len(asked[key]) > 1):
-            _propose(tasks[session.task], session.agent, call.text, call, reward)
-    groups = {each.task: each.task.rpartition("/")[0] for each in sessions}
-    return LoggedWorld(sessions, _answered(tasks, "Bash session with a reward for each call"), groups, "file_systems")
 
 
 def python_log(folder: Path) -> LoggedWorld:
@@ -143,8 +115,4 @@ def _rewards(folder: Path) -> Iterator[tuple[str, Sequence[float]]]:
                     yield trajectory["session"], found
 
 
-WORLDS: Mapping[str, Callable[[Path], LoggedWorld]] = {
-    "sql-log": sql_log,
-    "python-log": python_log,
-    "bash-log": bash_log,
-}
+WORLDS: Mapping[str, Callable[[Path], LoggedWorld]] = {"sql-log": sql_log, "python-log": python_log}

@@ -32,7 +32,7 @@ def test_records_are_filled_as_the_emitter_fills_them() -> None:
 
 async def test_a_worker_has_worked_in_all_of_it_when_the_clocks_stop() -> None:
     sent = traffic.traffic(500)
-    done = await pipeline.run_once(sent.records, whole=True)
+    done = await pipeline.run_once(sent.records)
     assert done["events"] == sent.events
     assert done["dead_letters"] == 0
     assert done["judged"] == sum(record.value.count(b"session.ended") for record in sent.records)

@@ -16,7 +16,7 @@ from benchmarks.evaluate.__main__ import app
 from benchmarks.evaluate.figures import interval
 from benchmarks.evaluate.fleet import Fleet, OtherPlace
 from benchmarks.evaluate.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
-from benchmarks.evaluate.logs import WORLDS, bash_log, python_log, sql_log
+from benchmarks.evaluate.logs import WORLDS, python_log, sql_log
 from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect
 from benchmarks.evaluate.play import BUDGET, RUNS, play
 from benchmarks.evaluate.recall import Note, Recall
@@ -187,22 +187,6 @@ def test_python_sessions_are_begun_again_and_solve_what_most_of_those_solved(tmp
     assert task.replies[bad[1]].call.failure is not None
     assert world.groups == {"sums/1": "sums"}
     assert {family(agent) for agent in task.made} == {"ada", "bob", "cyd"}
-
-
-def test_a_bash_command_is_answered_where_its_answer_cannot_depend_on_what_was_done_before(tmp_path: Path) -> None:
-    first, later, changing = ("bash", "ls", None, 0.5), ("bash", "cat a", None, 1.0), ("bash", "pwd", None, 0.0)
-    world = bash_log(
-        write(
-            tmp_path,
-            {
-                ("ada", "bash/fs1/1"): (1, [first, later, ("bash", "only once", None, 0.0), changing]),
-                ("bob", "bash/fs1/1"): (1, [later, ("bash", "pwd", None, 1.0)]),
-            },
-        )
-    )
-    assert world.tasks["bash/fs1/1"].proposals == ["ls", "cat a"]
-    assert world.tasks["bash/fs1/1"].solves().tolist() == [False, True]
-    assert world.groups == {"bash/fs1/1": "bash/fs1"}
 
 
 def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:
