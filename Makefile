@@ -110,7 +110,7 @@ bench: $(STAMP)  ## Measure every row of docs/results/performance.md against its
 docs: $(STAMP)  ## Write the pages and tables that are made from the code, and the dashboard
 	$(BIN)/python deploy/dashboard.py
 	$(BIN)/python deploy/kubernetes.py
-	$(BIN)/python -m benchmarks.docs.reference
+	$(BIN)/python deploy/reference.py
 	$(BIN)/python -m benchmarks.page
 
 site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails

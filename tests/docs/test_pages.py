@@ -1,15 +1,17 @@
 """Pages follow the code: generated tables, links, and the names of commands and targets."""
 
 import re
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import typer
 
-from benchmarks.docs import reference
 from fleetlore.cli.app import build_app
 from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
+reference = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "reference.py")))
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 

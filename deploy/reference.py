@@ -1,4 +1,4 @@
-"""Write the reference pages from the code: `python -m benchmarks.docs.reference`.
+"""Write the reference pages from the code: `python deploy/reference.py`.
 
 `settings.md`, `metrics.md`, `cli.md`, `openapi.json` and `asyncapi.json` are written whole. In `topics.md` only the
 table between `<!-- table: topics -->` and `<!-- end -->` is replaced. A test fails when a page is out of date.
@@ -22,7 +22,7 @@ from fleetlore.relay.schemas import asyncapi
 from fleetlore.wire.topics import TOPICS
 from sinks.metrics import CATALOGUE, LABELS
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
 SETTINGS_HEAD = """# Settings
 

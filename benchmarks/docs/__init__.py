@@ -1,1 +1,0 @@
-"""Write the generated pages of docs/reference."""
