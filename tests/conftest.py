@@ -61,8 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(profile)
 
 
-# Fixtures that start a process and wait for it: a worker needs seconds for its partitions, Milvus to listen.
-PROCESSES = {"broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
+# Fixtures that take seconds: a worker waits for its partitions, Milvus has to listen, and a base model needs PyTorch.
+LONG = {"base_folder", "broker_pipeline", "lone_pipeline", "milvus", "own_milvus", "prometheus", "start_worker"}
 # Tests of the benchmarks, which are no part of fleetlore.
 LABORATORY = Path(__file__).parent / "benchmarks"
 # Folders whose tests all have one mark.
@@ -82,7 +82,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if PROCESSES & set(getattr(item, "fixturenames", ())) or LABORATORY in item.path.parents:
+        if LONG & set(getattr(item, "fixturenames", ())) or LABORATORY in item.path.parents:
             item.add_marker(pytest.mark.long)
     folders = {folder: place for place, folder in enumerate(BEGIN_FIRST)}
     items.sort(key=lambda item: folders.get(item.path.relative_to(LABORATORY.parent).parts[0], len(folders)))

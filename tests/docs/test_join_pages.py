@@ -77,7 +77,14 @@ def example(page: Path) -> tuple[list[int], str]:
     return [int(line) for line in added.split()], code
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem in MODELS], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem == "litellm" else [])
+        for page in PAGES
+        if page.stem in MODELS
+    ],
+)
 async def test_the_example_runs(page: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETLORE_BROKER", address)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")

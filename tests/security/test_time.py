@@ -31,6 +31,7 @@ TRIES = 3
 _SLOW = 1.5
 
 
+@pytest.mark.long
 @for_each("reader", READERS)
 def test_time_is_linear_and_bounded(reader: Reader) -> None:
     for _ in range(TRIES):

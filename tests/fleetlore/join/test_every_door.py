@@ -41,8 +41,8 @@ AT_THE_MODEL: dict[str, Door] = {
     "typescript, vercel-ai": typescript_doors.example("vercel-ai"),
 }
 DOORS = AT_THE_CALL | AT_THE_MODEL
-# Their programs take ten seconds and two for their start and end.
-SLOW: dict[str, Any] = {"claude_code": pytest.mark.long, "mcp_over_stdio": pytest.mark.long}
+# Two programs take ten seconds and two for their start and end, and LiteLLM takes as long to import.
+SLOW: dict[str, Any] = dict.fromkeys(("claude_code", "mcp_over_stdio", "litellm"), pytest.mark.long)
 # A blocking client differs only in how an answer is read: whole, or as a stream of either SDK.
 BLOCKING = ("chat", "responses stored streamed", "messages streamed")
 SLOW |= {f"wrapped blocking client, {agent}": pytest.mark.long for agent in AGENTS if agent not in BLOCKING}

@@ -10,9 +10,8 @@ from tests.fleetlore.join.model_doors import by_litellm, called_back
 from tests.fleetlore.join.world import ERROR, RIGHT, WRONG, Scripted, World
 from tests.fleetlore.relay.provider import Provider
 
-# LiteLLM's own, of its types and of connections that it leaves to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore")
-
+# LiteLLM takes seconds to import. Its warnings are about its types, and connections that it leaves to the collector.
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 WAYS = [(False, False), (False, True), (True, False), (True, True)]
 # The other providers are called by the code of these two.

@@ -19,6 +19,9 @@ from fleetlore.lora.follow import LoraSlot
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
 from tests.lora import manifest_of
 
+# PyTorch takes seconds to import.
+pytestmark = pytest.mark.long
+
 WORDS = "SELECT label FROM "
 
 
@@ -173,7 +176,6 @@ def model_as_gguf(folder: Path, file: Path) -> None:
     writer.close()
 
 
-@pytest.mark.long
 def test_llama_cpp_itself_runs_the_version_that_it_is_switched_to(tmp_path: Path) -> None:
     llama = pytest.importorskip("xllamacpp", reason="llama.cpp comes with the package xllamacpp")
     folder = save_tiny_model(tmp_path / "base")
