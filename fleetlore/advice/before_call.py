@@ -25,7 +25,7 @@ from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall
 from fleetlore.calls.context import warning_id
-from fleetlore.calls.document import LookUp, Need
+from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
@@ -76,14 +76,6 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             if fits and names_beside(item) is None and not is_own(item, moment.met.key):
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
                 yield change_tip(item, "changed", call.arguments, fails)
-
-
-def needed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    if moment.asked.call is None or moment.known.model is None or moment.met.context is None:
-        return
-    need = moment.known.model.need(moment.asked.call.tool, moment.met.context.objects.marks(moment.asked.call.json))
-    if need is not None:
-        yield need_tip(need)
 
 
 def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -242,19 +234,6 @@ def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
     quote = Quote(text, agents, "error")
     is_of_text = pattern.error_class.islower() and all(part in text.lower() for part in pattern.error_class.split("_"))
     return (quote,) if is_of_text else (class_, ": ", quote)
-
-
-def need_tip(of: Need) -> Tip:
-    """Say which property of a named thing makes calls fail."""
-    id = pattern_id("need", of.tool, of.argument, of.field, of.value)
-    fails = (of.failed + 0.5) / (of.held + 1.0)
-    # The asker's own results hold all these words.
-    if not of.field:
-        text = f"{of.tool} fails with a `{of.argument}` that {of.value} has taken before."
-    else:
-        text = f"{of.tool} fails with a `{of.argument}` whose {of.field} is `{of.value}`."
-    parts = (text,)
-    return Tip(id, "needed", parts, key=id, kind=of.kind, chance=fails, sure=fails >= _SURE, agents=of.agents)
 
 
 def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, fails: float) -> Tip:

@@ -9,7 +9,7 @@ from functools import cached_property
 from fleetlore.advice.changes import holds, is_of_argument
 from fleetlore.advice.gate import Reader
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, is_closed
-from fleetlore.calls.context import ERROR_CHARACTERS, CallContext, Mark
+from fleetlore.calls.context import ERROR_CHARACTERS, CallContext
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
@@ -23,16 +23,13 @@ __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """A call that failed. `seen`: lower-case names in the session's results and calls so far. `marks`: of the things
-    that the arguments name.
-    """
+    """A call that failed. `seen`: lower-case names in the session's results and calls so far."""
 
     call: MadeCall
     error: str
     failure: Failure
     kind: FailureKind
     seen: Collection[str] = ()
-    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

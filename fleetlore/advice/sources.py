@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 from fleetlore.advice import before_call
-from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, need_tip, replacements
+from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, replacements
 from fleetlore.advice.changes import (
     change_tip,
     holds,
-    is_of_argument,
     is_of_place,
     is_of_tool,
     is_own,
-    is_sure,
     item_tip,
     names_beside,
 )
-from fleetlore.advice.gate import PROVEN, Part, Quote, Tip, all_of
+from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, values_of
 from fleetlore.calls.context import ERROR_CHARACTERS
 from fleetlore.calls.document import LookUp
-from fleetlore.calls.model import CallModel
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
 from fleetlore.fingerprint.names import missing_name, spelled
@@ -37,8 +33,7 @@ from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
 
 __all__ = [
-    "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "ToolFact", "facts_of_tools",
-    "persons", "proposed",
+    "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "persons", "proposed",
 ]  # fmt: skip
 
 _NAME = r"[`'\"‘“(\[]{0,2}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
@@ -133,7 +128,6 @@ def _is_met(after: str, failed: FailedCall) -> bool:
 
 
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
-_MOST_RECOVERIES = 2
 _MOST_NAMED = 3
 # Each is compared with all names of the place.
 _MOST_REJECTED = 6
@@ -153,16 +147,6 @@ def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         yield Tip("place:card", "card", (*_structure_parts(found), *look_up), key="place:card")
 
 
-def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    if moment.met.failed is not None:
-        return
-    found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
-    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, moment.met.key)]
-    found.sort(key=lambda item: (-item.standing(), item.id))
-    for item in found[:_MOST_RECOVERIES]:
-        yield change_tip(item, "recoveries")
-
-
 def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if not moment.met.task:
         return
@@ -174,13 +158,6 @@ def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "Here there are:") -> tuple[Part, ...]:
     return (f"{lead}\n", name_quote("\n".join(f"{owner}({', '.join(members)})" for owner, members in found)))
-
-
-def needs(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    if moment.met.failed is not None and moment.known.model is not None:
-        need = moment.known.model.need(moment.met.failed.call.tool, moment.met.failed.marks)
-        if need is not None:
-            yield need_tip(need)._replace(chance=None, sure=False)
 
 
 def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -306,11 +283,9 @@ class Source(NamedTuple):
 # The start shows all tips that fit. Other moments show only the first, and no other until the next failure.
 _ASKED = (
     Source("changed", "before", before_call.changed),
-    Source("needed", "before", before_call.needed),
     Source("sent again", "before", before_call.sent_again),
     Source("foreseen", "before", before_call.foreseen),
     Source("counted", "before", before_call.counted),
-    Source("needed", "after", needs),
     Source("worked instead", "after", worked_instead, repeats=True),
     Source("renamed", "after", renamed, repeats=True),
     Source("got past", "after", got_past),
@@ -320,7 +295,6 @@ _ASKED = (
     Source("forbidden", "after", forbidden, repeats=True),
     Source("way", "start", way),
     Source("card", "start", card),
-    Source("recoveries", "start", recoveries),
     Source("passing", "start", before_call.passing),
 )
 BEFORE_CALL, AFTER_FAILURE, AT_START = (
@@ -329,31 +303,3 @@ BEFORE_CALL, AFTER_FAILURE, AT_START = (
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
 # The first three are from `fleetlore.watch`.
 SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFact:
-    """A fact about a tool. `about`: `need` (a cause of failures) or `look-up` (a call that finds missing names).
-    `sessions`: a few of each agent.
-    """
-
-    tool: str
-    about: str
-    says: str
-    agents: int
-    sessions: int
-
-
-def facts_of_tools(model: CallModel) -> list[ToolFact]:
-    """Return a model's needs, then look-ups, each with the best backed first, for operators."""
-    needs = [ToolFact(of.tool, "need", all_of(need_tip(of).parts), of.agents, of.failed) for of in model.needs.values()]
-    look_ups = [
-        ToolFact(of.tool, "look-up", f"after {of.kind}: {all_of(look_up)}", of.agents, of.used)
-        for of in model.look_ups.values()
-        for look_up in [("Look up what there is: ", look_up_quote(of), ".")]
-    ]
-    return [
-        each
-        for some in (needs, look_ups)
-        for each in sorted(some, key=lambda each: (-each.agents, -each.sessions, each.tool, each.says))
-    ]

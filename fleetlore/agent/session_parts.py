@@ -195,9 +195,7 @@ class CallHistory:
             self.failures.add(failure.exact)
             kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
             self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN))
-            context = self.context
-            marks = tuple(context.objects.marks(call.json))
-            self.failed = FailedCall(call, said, failure, kind, context.seen | context.worked, marks)
+            self.failed = FailedCall(call, said, failure, kind, self.context.seen | self.context.worked)
             keep_newest(self.unchanged, (call.tool, call.json), self.failed, _KEPT_CALLS)
             return
         self.unchanged.clear()

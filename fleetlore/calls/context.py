@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -23,8 +23,8 @@ from fleetlore.wire.trajectory import MAX_TEXT, clip
 from fleetlore.words import NAME, TOKEN, names_of
 
 __all__ = [
-    "ERROR_CHARACTERS", "GOAL_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "Ids", "KnownObjects", "Mark", "hash_of",
-    "hashes_of", "keep_newest", "normal", "warning_id",
+    "ERROR_CHARACTERS", "GOAL_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "Ids", "hash_of", "hashes_of",
+    "keep_newest", "normal", "warning_id",
 ]  # fmt: skip
 
 _MAX_RESULT = 3_000
@@ -64,21 +64,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class Mark(NamedTuple):
-    """A known property of the thing that an argument names. `field` is empty if `value` is the tool of an earlier call
-    that took it.
-    """
-
-    argument: str
-    field: str
-    value: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.argument} {self.field}={self.value}" if self.field else f"{self.argument} after {self.value}"
-
-
-class KnownObjects:
+class _KnownObjects:
     __slots__ = ("_after", "_fields")
 
     def __init__(self) -> None:
@@ -94,16 +80,19 @@ class KnownObjects:
         for id, fields in _objects(result):
             keep_newest(self._fields, id, fields, _KEPT_OBJECTS)
 
-    def marks(self, arguments: str) -> list[Mark]:
+    def marks(self, arguments: str) -> list[str]:
+        """Return what is known of the things that the arguments name: `order_id status=pending`, and `order_id after
+        TOOL` for an earlier call that took the thing.
+        """
         if not self._fields and not self._after:
             return []
-        found: dict[Mark, None] = {}
+        found: dict[str, None] = {}
         for argument, value in _ids(arguments):
             for field, said in self._fields.get(value, {}).items():
                 if field != argument:
-                    found[Mark(argument, field, said)] = None
+                    found[f"{argument} {field}={said}"] = None
             for tool in self._after.get(value, {}):
-                found[Mark(argument, "", tool)] = None
+                found[f"{argument} after {tool}"] = None
         return list(found)[:_MAX_MARKS]
 
 
@@ -197,7 +186,7 @@ class CallContext:
         self.failures = 0
         self.run = 0
         self.place: str | None = None
-        self.objects = KnownObjects()
+        self.objects = _KnownObjects()
 
     @property
     def last_words(self) -> Ids:

@@ -17,7 +17,7 @@ from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.stats import cached_hash
 
 __all__ = [
-    "CALL_BITS", "KIND_BITS", "MAX_BYTES", "MAX_KINDS", "Document", "Kind", "LookUp", "Named", "Need", "OldValue",
+    "CALL_BITS", "KIND_BITS", "MAX_BYTES", "MAX_KINDS", "Document", "Kind", "LookUp", "Named", "OldValue",
     "Place", "Threshold", "old_value_key", "quantised",
 ]  # fmt: skip
 
@@ -99,22 +99,6 @@ class LookUp(msgspec.Struct, frozen=True, array_like=True):
     agents: int
 
 
-class Need(msgspec.Struct, frozen=True, array_like=True):
-    """A property of an argument for which calls of a tool failed (`Mark`). `failed`, `held`: sessions, a few of each
-    agent. `works`: always empty; earlier releases require it.
-    """
-
-    tool: str
-    argument: str
-    field: str
-    value: str
-    kind: str
-    failed: int
-    held: int
-    agents: int
-    works: tuple[str, ...] = ()
-
-
 class OldValue(msgspec.Struct, frozen=True, array_like=True):
     """An argument, or its name, that agents replaced after it had failed. `key`: `old_value_key`, so that no value is
     in a version. `replaced`: agents that did. `works`: agents whose calls worked with it after a quorum had replaced
@@ -145,7 +129,6 @@ class Document(msgspec.Struct, frozen=True):
     places: dict[str, Place] = {}
     thresholds: tuple[Threshold, ...] = ()
     look_ups: tuple[LookUp, ...] = ()
-    needs: tuple[Need, ...] = ()
     until: float = 0.0
     old_values: tuple[OldValue, ...] = ()
     features: int = _FEATURES

@@ -18,13 +18,12 @@ import numpy.typing as npt
 from msgspec.structs import astuple
 
 from fleetlore.calls.call import MadeCall
-from fleetlore.calls.context import CallContext, Ids, Mark, hash_of, hashes_of, normal
+from fleetlore.calls.context import CallContext, Ids, hash_of, hashes_of, normal
 from fleetlore.calls.document import (
     CALL_BITS,
     KIND_BITS,
     Document,
     Named,
-    Need,
     OldValue,
     Threshold,
     Weights,
@@ -86,7 +85,7 @@ def features(call: MadeCall, context: CallContext, known: PlaceNames | None = No
         (_overlap(call.names, context), 1.0),
         (_course(call, context), 1.5),
         (_ends(call), 1.5),
-        (hashes_of([mark.text for mark in context.objects.marks(call.json)]), 2.0),
+        (hashes_of(context.objects.marks(call.json)), 2.0),
     ]
     of_kind = sum(len(ids) for ids, _ in groups)
     groups += [
@@ -247,7 +246,6 @@ class CallModel:
     Attributes:
         until: broker time of the newest learned session, in Unix seconds.
         look_ups: by tool and kind of failure.
-        needs: by tool, and by argument, field and value of a mark.
     """
 
     def __init__(self, document: Document) -> None:
@@ -264,8 +262,6 @@ class CallModel:
             if named.names:
                 self._named[named.tool, named.names[0]].append(named)
         self.look_ups = {(each.tool, each.kind): each for each in document.look_ups}
-        needs = [each for each in document.needs if each.field != "="]  # earlier releases learned equal quantities
-        self.needs = {(each.tool, each.argument, each.field, each.value): each for each in needs}
         self._old_values = {each.key: each for each in document.old_values}
         self.places = Places({place: PlaceNames(*astuple(known)) for place, known in document.places.items()})
 
@@ -282,10 +278,6 @@ class CallModel:
         found = [self._old_values.get(old_value_key(tool, part)) for part in parts]
         known = [each for each in found if each is not None]
         return min(known, key=lambda each: each.works, default=None) if len(known) == len(found) else None
-
-    def need(self, tool: str, marks: Iterable[Mark]) -> Need | None:
-        found = [need for mark in marks if (need := self.needs.get((tool, *mark))) is not None]
-        return max(found, key=lambda need: (need.agents, need.failed, need.field), default=None)
 
     def outlook(self, call: MadeCall, context: CallContext, place: str | None = None) -> Outlook | None:
         if not self.knows(call.tool):

@@ -1,9 +1,8 @@
-"""Run `adapters list` and `show`, and `tools` and `places` of the call model."""
+"""Run `adapters list` and `show`, and `places` of the call model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +39,7 @@ def register(app: typer.Typer) -> None:
     adapters.command("list")(list_)
     adapters.command("show")(show)
     app.add_typer(adapters, name="adapters")
-    for each in (places, tools):
-        app.command()(each)
+    app.command()(places)
 
 
 @command
@@ -134,13 +132,6 @@ _COLUMNS: Columns = {
     "CREATED (UTC)": lambda of: moment(of.created),
     "~GATE": lambda of: _figures(of, _MOST_FIGURES),
 }
-_TOOL_COLUMNS: Columns = {
-    "TOOL": attrgetter("tool"),
-    "ABOUT": attrgetter("about"),
-    ">AGENTS": attrgetter("agents"),
-    ">SESSIONS": attrgetter("sessions"),
-    "~SAYS": attrgetter("says"),
-}
 _Row = dict[str, Any]
 _PLACE_COLUMNS: Columns = {
     "PLACE": itemgetter("place"),
@@ -156,36 +147,6 @@ def _read(reader: Reader, adapter: Adapter) -> AdapterListing:
 
     listing = ask(read_adapters(cluster, reader.tenant, timeout_seconds=reader.timeout))
     return listing.of(adapter) if adapter is not None else listing
-
-
-@command
-def tools(
-    reader: Reader,
-    tool: Annotated[str | None, typer.Argument(metavar="[TOOL]", help="Show what is known of this tool.")] = None,
-    limit: Limit = 50,
-) -> None:
-    """List what calls of tools need, and where it is looked up."""
-    from fleetlore.advice.sources import facts_of_tools
-    from fleetlore.calls.call import world_of
-
-    model = _read_call_model(reader)
-    known = facts_of_tools(model) if model is not None else []
-    facts = [each for each in known if tool in (None, each.tool)]
-    if tool is not None and not facts:
-        raise typer.BadParameter(f"nothing is known of the tool {tool!r}", param_hint="TOOL")
-    nothing = f"Agents of tenant {reader.tenant} run no version that says anything of tools yet."
-    nothing = nothing if model is not None else f"{nothing} {_FIRST_VERSION}"
-    listed = reader.settings.closed_tools
-    columns: Columns = {**_TOOL_COLUMNS, "WORLD": lambda each: world_of(each.tool, listed)}
-    print_list(
-        reader,
-        "facts",
-        facts,
-        columns,
-        nothing=nothing,
-        limit=limit,
-        as_json=lambda each: asdict(each) | {"world": world_of(each.tool, listed)},
-    )
 
 
 @command

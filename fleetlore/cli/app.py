@@ -19,7 +19,7 @@ GROUP = "fleetlore.commands"
 
 PANELS = {
     "Start": ("up",),
-    "Read": ("health", "patterns", "items", "places", "tools", "adapters", "dead-letters", "console"),
+    "Read": ("health", "patterns", "items", "places", "adapters", "dead-letters", "console"),
     "Join": ("install", "relay", "mcp", "mcp-proxy", "ingest", "import"),
     "Run": ("worker", "trainer", "topics", "backfill", "hints", "revoke", "distrust", "decisions", "erase", "export",
             "export sessions", "export lore", "import lore"),

@@ -15,7 +15,6 @@ from starlette.responses import Response, StreamingResponse
 
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.decide import Draft, Reviews, judged, proposed, write
-from fleetlore.advice.sources import facts_of_tools
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.http_server import PROBLEM
@@ -89,7 +88,7 @@ class Api:
 
     async def lore(self, caller: Caller, query: schemas.LoreQuery) -> schemas.LoreAnswer:
         fleet, text = self.fleet(caller), query.text.casefold()
-        index, model = fleet.replica.index, fleet.call_model
+        index = fleet.replica.index
 
         def wanted(what: str, tool: str, said: str) -> bool:
             return query.show in (None, what) and query.tool in (None, tool) and text in said.casefold()
@@ -104,12 +103,9 @@ class Api:
             for each in index.items.values()
             if query.kind in (None, each.kind) and wanted("items", each.tool, each.text)
         ]
-        tools = [each for each in facts_of_tools(model) if wanted("tools", each.tool, each.says)] if model else []
         patterns.sort(key=lambda each: (-each.failures, each.id))
         items.sort(key=lambda each: each.worth(), reverse=True)
-        return schemas.LoreAnswer(
-            tuple(patterns[: query.limit]), tuple(items[: query.limit]), tuple(tools[: query.limit])
-        )
+        return schemas.LoreAnswer(tuple(patterns[: query.limit]), tuple(items[: query.limit]))
 
     async def hints(self, caller: Caller) -> schemas.HintsAnswer:
         index = self.fleet(caller).replica.index

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from fleetlore.advice.decide import Judgment
-from fleetlore.advice.sources import ToolFact
 from fleetlore.wire import events
 from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern
@@ -229,7 +228,7 @@ class EndRequest(msgspec.Struct, kw_only=True):
 class LoreQuery(msgspec.Struct, kw_only=True):
     """Query of `/v1/lore`."""
 
-    show: Annotated[Literal["patterns", "items", "tools"] | None, Meta(description="Only these. Default: all.")] = None
+    show: Annotated[Literal["patterns", "items"] | None, Meta(description="Only these. Default: all.")] = None
     tool: Annotated[str | None, Meta(description="Only of this tool.")] = None
     level: Annotated[Level, Meta(description="Of patterns.")] = "class"
     kind: Annotated[ItemKind | None, Meta(description="Of items.")] = None
@@ -242,7 +241,6 @@ class LoreAnswer(msgspec.Struct):
 
     patterns: tuple[Pattern, ...]
     items: tuple[MemoryItem, ...]
-    tools: tuple[ToolFact, ...]
 
 
 class JudgeRequest(msgspec.Struct, kw_only=True):

@@ -24,7 +24,7 @@ from fleetlore.calls.model import Features, KindScores, call_cells, failure_chan
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import Evidence, Fleet, NeedRecords, OldValues, Who
+from models.calls.evidence import Evidence, Fleet, OldValues, Who
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, PlaceRecords, failures_met
 from models.cases import said_by
@@ -142,7 +142,6 @@ class CallTraining:
         self._named = _NamedFailures(self._fleet)
         self._places = PlaceRecords(self._fleet)
         self.look_ups = LookUps(self._fleet)
-        self._needs = NeedRecords(self._fleet)
         self._old_values = OldValues(self._fleet)
         self._replayed: deque[_Replay] = deque(maxlen=_REPLAYED)
         self._made_by: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -172,7 +171,6 @@ class CallTraining:
             self._learn(each, who, weights[each.step.tool])
         self._named.learn(who, [_named(each) for each in lasting])
         self.look_ups.learn(failures_met(session, kinds, place))
-        self._needs.learn(session, kinds)
         self._old_values.learn(who, [each.step for each in lasting])
         if place:
             told = told_of_place(session.calls, _identities(session), self._closed_tools)
@@ -217,7 +215,7 @@ class CallTraining:
         weights = self._balanced()
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
-        needs, old_values = self._needs.said(), self._old_values.version()
+        old_values = self._old_values.version()
         while True:
             document = Document(
                 calls=quantised(weights.weights, share),
@@ -230,7 +228,6 @@ class CallTraining:
                 places=self._places.said(most, at_places),
                 thresholds=thresholds(self._foreseen, self._trials),
                 look_ups=look_ups,
-                needs=needs,
                 old_values=old_values,
                 until=self._until,
             )

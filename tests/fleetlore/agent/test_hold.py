@@ -5,14 +5,11 @@ from typing import Any
 import pytest
 
 from fleetlore import Fleet
-from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Pattern
-from models.calls.training import train
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.models.calls.test_needs import ERROR, SESSIONS, session
 from tests.rows import for_each
 
 FAILING, WORKING = {"index": "products"}, {"index": "products-eu"}
@@ -46,18 +43,6 @@ async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) 
         (tip,) = asking.advise("search", FAILING).tips
         assert tip.chance == pytest.approx(20.5 / (21 + against))
         assert (asking.hold("search", FAILING) is not None) == (against < 9)
-
-
-async def test_what_an_earlier_failure_needs_holds_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = train([*SESSIONS, *[session(number, "delivered") for number in range(24, 60)]]).weights
-    monkeypatch.setattr(Fleet, "call_model", CallModel.from_bytes(weights))
-    order = {"order_id": "#W77"}
-    async with a_fleet().session("exchange it") as asking:
-        asking.record("get_order", order, result={"order_id": "#W77", "status": "pending"})
-        asking.record("exchange", order, error_text=ERROR)
-        assert asking.hold("look_up_policy", {"topic": "exchange"}) is None
-        assert [tip.source for tip in asking.advise().tips] == ["needed"]
-        assert asking.advise(unseen=False).tips[0].chance is None
 
 
 @for_each("hold, held", [("off", False), ("sure", True), ("always", True)])

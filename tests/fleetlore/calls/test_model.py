@@ -16,7 +16,6 @@ from fleetlore.calls.document import (
     Document,
     Kind,
     Named,
-    Need,
     Place,
     quantised,
     restored,
@@ -165,9 +164,3 @@ def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
 
 def test_a_version_without_kinds_names_none() -> None:
     assert CallModel.from_bytes(document().to_bytes()).expected(MadeCall("sql", "x"), CallContext("g")) == Expected("")
-
-
-def test_equal_quantities_of_an_earlier_release_are_left_out() -> None:
-    kept = Need("pay", "order_id", "status", "pending", "not paid", 3, 3, 2)
-    equal = Need("pay", "sum(parts.amount)", "=", "trip.price", "amounts differ", 3, 3, 2)
-    assert list(CallModel(document(needs=(kept, equal))).needs.values()) == [kept]

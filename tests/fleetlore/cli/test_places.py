@@ -1,4 +1,4 @@
-"""`tools` and `places`: what the call model tells agents."""
+"""`places`: what the call model knows of each."""
 
 import json
 from typing import Any
@@ -7,13 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetlore.adapters import listing
-from fleetlore.calls.document import LookUp, Need, Place
+from fleetlore.calls.document import Place
 from fleetlore.cli.app import build_app
 from tests.fleetlore.calls.test_model import document
 
-NEED = Need("exchange", "order_id", "status", "pending", "not delivered", 8, 9, 4)
-SEEN = Need("exchange", "order_id", "status", "lost", "not delivered", 5, 5, 2)
-FOUND = LookUp("find_by_email", "user not found", "find_by_name", "(name, zip)", 50, 60, 3)
 SHOP = Place(7, {"makers": (2, 0), "cars_data": (5, 1), "cars": (0, 9)})
 PLACES = document(places={"shop": SHOP, "ci\x1b[2J": Place(1, {"--fast": (1, 0)})}).to_bytes()
 
@@ -26,35 +23,8 @@ def run(monkeypatch: pytest.MonkeyPatch, weights: bytes | None, *arguments: str)
     return CliRunner().invoke(build_app(), [*arguments, "--broker", "localhost:1"])
 
 
-def test_what_agents_are_told_of_tools_is_listed_the_best_backed_needs_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = document(needs=(SEEN, NEED), look_ups=(FOUND,)).to_bytes()
-    found = json.loads(run(monkeypatch, weights, "tools", "--json").stdout)["facts"]
-    assert [(each["tool"], each["about"], each["agents"], each["sessions"]) for each in found] == [
-        ("exchange", "need", 4, 8),
-        ("exchange", "need", 2, 5),
-        ("find_by_email", "look-up", 3, 50),
-    ]
-    assert "find_by_name(name, zip)" in found[2]["says"]
-    one = run(monkeypatch, weights, "tools", "exchange", "--limit", "1").stdout
-    assert "`pending`" in one and "lost" not in one and "1 of 2" in one
-    refused = run(monkeypatch, weights, "tools", "none")
-    assert refused.exit_code == 2 and "nothing is known of the tool 'none'" in refused.stderr
-
-
-def test_each_tool_is_listed_with_whose_texts_may_teach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEETLORE_CLOSED_TOOLS", "find_*")
-    weights = document(needs=(NEED,), look_ups=(FOUND,)).to_bytes()
-    found = json.loads(run(monkeypatch, weights, "tools", "--json").stdout)["facts"]
-    assert [(each["tool"], each["world"]) for each in found] == [("exchange", "open"), ("find_by_email", "closed")]
-    assert "closed" in run(monkeypatch, weights, "tools", "find_by_email").stdout
-
-
-def test_before_the_first_version_nothing_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no version that says anything of tools yet" in run(monkeypatch, None, "tools").stdout
-
-
 def test_a_version_that_cannot_be_read_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = run(monkeypatch, b"x", "tools")
+    broken = run(monkeypatch, b"x", "places")
     assert broken.exit_code == 1 and broken.stderr.endswith("cannot be read: Input data was truncated\n")
 
 
