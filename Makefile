@@ -116,11 +116,12 @@ docs: $(STAMP)  ## Write the pages and tables that are made from the code, and t
 site: $(STAMP)  ## Build the documentation's site in build/site; a dead link or a warning fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-release: $(STAMP)  ## Build what a release consists of into dist/: wheels, image context, chart, client, checksums (KEY=release.pem signs them)
+release: $(STAMP)  ## Build what a release consists of into dist/: wheels, image context, chart, client, checksums, signed (KEY=release.pem where no OIDC identity is)
 	$(BIN)/python deploy/release.py $(KEY:%=--key %)
 
-verify-release: $(STAMP)  ## Check the checksums, signature, provenance and SBOM of dist/ (FINGERPRINT=… of the release key)
-	PYTHONPATH=. $(BIN)/python deploy/verify_release.py $(ARGS) --fingerprint $(FINGERPRINT)
+verify-release: $(STAMP)  ## Check checksums, signature, provenance and SBOM of dist/ (FINGERPRINT=… of the key, or IDENTITY=… ISSUER=…)
+	PYTHONPATH=. $(BIN)/python deploy/verify_release.py $(ARGS) $(FINGERPRINT:%=--fingerprint %) \
+		$(IDENTITY:%=--identity %) $(ISSUER:%=--issuer %)
 
 lock: $(STAMP)  ## Write deploy/requirements*.txt: what the images install, each file by its hash
 	$(BIN)/python deploy/lock.py

@@ -2,7 +2,9 @@
 
 Wheels and source distributions, the context that the image is built from, the chart, the npm package of the TypeScript
 client, a bill of materials, a provenance statement, and the SHA-256 of each. It builds what is committed, and nothing
-else: a changed file is an error. With `--key FILE` (an Ed25519 key, PEM) the checksums are signed. Nothing is uploaded.
+else: a changed file is an error. The checksums are signed by Sigstore where the environment has an OIDC identity, as in
+the CI of GitHub and GitLab, and else with `--key FILE` (an Ed25519 key, PEM). Sigstore's log gets their digest, and
+nothing else is uploaded.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-SUMS, SIGNATURE, PUBLIC_KEY = "SHA256SUMS", "SHA256SUMS.sig", "release.pub"
+SUMS, SIGNATURE, PUBLIC_KEY, BUNDLE = "SHA256SUMS", "SHA256SUMS.sig", "release.pub", "SHA256SUMS.sigstore.json"
 # The folder of each distribution, and whether it has a source distribution: the server's packages lie beside its
 # folder, which such an archive would not reach.
 PROJECTS = {".": True, "deploy/encoder": True, "deploy/server": False}
@@ -94,6 +96,27 @@ def sign(key: Path) -> str:
     return fingerprint(public)
 
 
+def sign_by_identity() -> str | None:
+    """Sign the checksums by Sigstore. Return who signed, or None if the environment has no OIDC identity."""
+    try:
+        from sigstore.models import ClientTrustConfig
+        from sigstore.oidc import IdentityError, IdentityToken, detect_credential
+        from sigstore.sign import SigningContext
+    except ModuleNotFoundError:
+        return None
+    try:
+        credential = detect_credential()
+    except IdentityError as error:  # a build service that does not let this job have its identity
+        print(f"no identity for Sigstore: {error}")
+        return None
+    if credential is None:
+        return None
+    token = IdentityToken(credential)
+    with SigningContext.from_trust_config(ClientTrustConfig.production()).signer(token) as signer:
+        (DIST / BUNDLE).write_text(signer.sign_artifact((DIST / SUMS).read_bytes()).to_json())
+    return f"IDENTITY={token.identity} ISSUER={token.federated_issuer}"
+
+
 def fingerprint(public: Ed25519PublicKey) -> str:
     """Return the SHA-256 of the key's 32 bytes in hex."""
     return hashlib.sha256(public.public_bytes_raw()).hexdigest()
@@ -133,11 +156,13 @@ def _run(*command: object, cwd: Path = ROOT) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Build a release into dist/.")
-    parser.add_argument("--key", type=Path, help="Ed25519 key (PEM) to sign the checksums with")
+    parser.add_argument("--key", type=Path, help="Ed25519 key (PEM) to sign with where no OIDC identity is")
     options = parser.parse_args()
     for file in release():
         print(f"{file.stat().st_size / 1e6:8.2f} MB  {file.relative_to(ROOT)}")
-    if options.key:
-        print(f"signed by the key with the fingerprint {sign(options.key)}")
+    if signer := sign_by_identity():
+        print(f"signed by Sigstore: {signer}")
+    elif options.key:
+        print(f"no OIDC identity here: signed by the key with the fingerprint {sign(options.key)}")
     else:
-        print("not signed: give --key FILE")
+        print("not signed: no OIDC identity here; give --key FILE")

@@ -17,6 +17,7 @@ import yaml
 
 from deploy.verify_release import verify
 from streams.embedded.broker import free_port
+from tests.deploy.test_verify_release import AMBIENT
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -30,10 +31,12 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = clone.parent / "release.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
     release = [sys.executable, "deploy/release.py", "--key", key]
-    done = subprocess.run(release, cwd=clone, capture_output=True, text=True)
+    environ = {name: value for name, value in os.environ.items() if name not in AMBIENT}
+    done = subprocess.run(release, cwd=clone, env=environ, capture_output=True, text=True)
     if done.returncode and "'npm'" in done.stderr:
         pytest.skip("what the TypeScript client is built with cannot be fetched")
     assert done.returncode == 0, done.stderr
+    assert "no OIDC identity here: signed by the key" in done.stdout
     (clone.parent / "fingerprint").write_text(done.stdout.split()[-1])
     return clone / "dist"
 
