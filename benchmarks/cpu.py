@@ -14,6 +14,7 @@ ROLES = {
     "fleetlore.cli.main trainer": "trainer",
     "embedded.milvus_server": "Milvus Lite",
     " broker --listener-url": "broker",
+    "by_hand.py": "by hand",
 }
 
 

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.report import Report, Row
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts.read import Form, read_files
+from fleetlore.transcripts.read import Form, read_files, read_sessions
 from fleetlore.transcripts.session import LoggedSession
+from fleetlore.wire import events as ev
 
 __all__ = ["DAMAGES", "FOLDER", "Count", "count_of", "run", "written_sessions"]
 
@@ -188,13 +189,34 @@ def run(quick: bool) -> Report:
             count = count_of(written, list(read_files(form, paths)))
             lost += count.lost
             rows.append(_row(name, count))
+    for path in sorted((FOLDER / "smoke").iterdir()):
+        steps = list(_steps(path))
+        found = read_sessions(path)
+        outcomes = sum(kind == "outcome" for each in found for kind, _ in each.events)
+        reasons = Counter({"call without a result": sum(each.unanswered for each in found)})
+        count = Count(len({each["session"] for each in steps}), len(steps), len(found), outcomes, +reasons)
+        failed = sum(ev.ERROR_MESSAGE in data for each in found for kind, data in each.events if kind == "outcome")
+        mislabelled = abs(failed - sum(each["error"] is not None for each in steps))
+        lost += count.lost + mislabelled
+        rows.append(_row(f"own form, {path.name}", count, mislabelled))
     return Report(
-        name="formats", figure=lost, bar=0, unit="sessions and calls lost", peers={}, higher_is_better=False,
-        rows=tuple(rows),
+        name="formats", figure=lost, bar=0, unit="sessions and calls lost or mislabelled", peers={},
+        higher_is_better=False, rows=tuple(rows),
     )  # fmt: skip
 
 
-def _row(name: str, count: Count) -> Row:
+def _steps(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("steps.jsonl*")):
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+            yield from (step for step in map(json.loads, lines) if step["role"] == "tool")
+
+
+def _row(name: str, count: Count, mislabelled: int = 0) -> Row:
     reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(count.reasons.items()))
     read = f"{count.read_sessions} of {count.sessions} sessions, {count.read_calls} of {count.calls} calls"
-    return Row(name=name, figure=count.lost, unit="lost", note=f"{read}; {reasons}" if reasons else read)
+    return Row(
+        name=name,
+        figure=count.lost + mislabelled,
+        unit="lost or mislabelled",
+        note=f"{read}; {reasons}" if reasons else read,
+    )

@@ -7,6 +7,9 @@ the rate.
 
 Each second the run reads the trainer's CPU and the end of the newest session that it has learned. The bars are .30 of a
 core in any 10 s and 20 s.
+
+In the same run, the same broker and Milvus Lite are fed the same way with `benchmarks/peers/by_hand.py` in the place of
+the worker. That script has no trainer beside it, and does less: its docstring says what it leaves out.
 """
 
 from __future__ import annotations
@@ -14,19 +17,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks import peers
 from benchmarks.cpu import cores, cpu_by_role
 from benchmarks.report import Report, Row, shown
-from benchmarks.traffic import TENANT
+from benchmarks.traffic import TENANT, TOPIC
+from fleetlore.config import Settings
+from fleetlore.errors import StackError
+from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from streams.embedded.stack import Stack
 from streams.offline.operator_word import wait_drained
 
@@ -36,6 +46,7 @@ DRAIN_SECONDS = 300.0
 BAR = 20_000.0
 UNIT = "events/s"
 FLEET_EVENTS = 10_000
+BY_HAND_GROUP = "by-hand"
 TRAINER_SECONDS = 10
 NEWEST = re.compile(rb"^fleetlore_trainer_newest_session_timestamp_seconds\{.*\} (\S+)$", re.MULTILINE)
 
@@ -122,34 +133,97 @@ class Sustained:
 
 def run(quick: bool) -> Report:
     seconds = QUICK_SECONDS if quick else SECONDS
-    ours, trainer = asyncio.run(_sustained(seconds))
+    ours, trainer = asyncio.run(_fleetlore(seconds))
+    theirs = asyncio.run(_by_hand(seconds))
     role, spent = max(ours.cpu.items(), key=lambda each: each[1])
     return Report(
         name="stack",
         figure=ours.rate,
         bar=BAR,
         unit=UNIT,
-        peers={},
-        rows=(*ours.rows("fleetlore: all roles"), *ours.of_the_machine(), *trainer.rows()),
+        peers={"by hand": theirs.rate},
+        reference="by hand",
+        rows=(
+            *ours.rows("fleetlore: all roles"),
+            *ours.of_the_machine(),
+            *trainer.rows(),
+            *theirs.rows("by hand: broker, Milvus Lite, one script"),
+        ),
         note=f"bound by the {role}: {shown(spent / ours.seconds)} of a core",
     )
 
 
-async def _sustained(seconds: float) -> tuple[Sustained, TrainerWatch]:
+async def _fleetlore(seconds: float) -> tuple[Sustained, TrainerWatch]:
+    async with _stack(workers=1, trainer=True) as stack:
+        # Wait for the trainer: its imports take seconds of CPU, and the figures are per event.
+        await answers(f"{stack.metrics['trainer']}/livez")
+        drained = partial(wait_drained, stack.settings, TENANT, DRAIN_SECONDS)
+        watch = TrainerWatch(stack.metrics["trainer"])
+        return await _sustain(stack.settings, stack.settings.group, seconds, drained, watch), watch
+
+
+async def _by_hand(seconds: float) -> Sustained:
+    async with _stack(workers=0, trainer=False) as stack:
+        settings = stack.settings
+        script = Path(peers.__file__).parent / "by_hand.py"
+        with tempfile.TemporaryFile() as log:
+            # Behind the guard, so that it does not outlive this process.
+            python = sys.executable
+            process = subprocess.Popen(
+                [python, "-m", "streams.embedded.supervisor", python, str(script), settings.broker, settings.milvus],
+                cwd=peers.ROOT,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                return await _sustain(
+                    settings, BY_HAND_GROUP, seconds, partial(_committed, settings.broker, BY_HAND_GROUP)
+                )
+            except (TimeoutError, StackError):
+                log.seek(0)
+                raise StackError(f"by_hand.py did not do it: {log.read()[-1000:].decode(errors='replace')}") from None
+            finally:
+                process.terminate()
+                process.wait()
+                if process.stdin is not None:
+                    process.stdin.close()
+
+
+@contextlib.asynccontextmanager
+async def _stack(workers: int, trainer: bool) -> AsyncIterator[Stack]:
     with tempfile.TemporaryDirectory(prefix="fleetlore-bench-") as folder:
-        async with Stack(folder, tenants=(TENANT,)) as stack:
-            # Wait for the trainer: its imports take seconds of CPU, and the figures are per event.
-            await answers(f"{stack.metrics['trainer']}/livez")
-            settings, trainer = stack.settings, TrainerWatch(stack.metrics["trainer"])
-            before = cpu_by_role()
-            watching = asyncio.create_task(trainer.run())
-            fed = await asyncio.to_thread(peers.run, "benchmarks.feeder", settings.broker, settings.group, seconds)
-            watching.cancel()
-            await wait_drained(settings, TENANT, DRAIN_SECONDS)
-            took = time.time() - fed["started"]
-            after = cpu_by_role()
-            cpu = {role: after[role] - before[role] for role in after} | {"emitter": fed["cpu_seconds"]}
-            return Sustained(fed["events"], took, cpu), trainer
+        async with Stack(folder, tenants=(TENANT,), workers=workers, trainer=trainer) as stack:
+            yield stack
+
+
+async def _sustain(
+    settings: Settings,
+    group: str,
+    seconds: float,
+    drained: Callable[[], Awaitable[None]],
+    trainer: TrainerWatch | None = None,
+) -> Sustained:
+    before = cpu_by_role()
+    watching = asyncio.create_task(trainer.run()) if trainer is not None else None
+    fed = await asyncio.to_thread(peers.run, "benchmarks.feeder", settings.broker, group, seconds)
+    if watching is not None:
+        watching.cancel()
+    await drained()
+    took = time.time() - fed["started"]
+    after = cpu_by_role()
+    cpu = {role: after[role] - before[role] for role in after} | {"emitter": fed["cpu_seconds"]}
+    return Sustained(fed["events"], took, cpu)
+
+
+async def _committed(broker: str, group: str) -> None:
+    """Wait until the group has committed all events."""
+    async with asyncio.timeout(DRAIN_SECONDS), observer(broker, group) as consumer:
+        while True:
+            ends = await end_offsets(consumer, await partitions_of(consumer, TOPIC))
+            if all([(await consumer.committed(partition) or 0) >= end for partition, end in ends.items()]):
+                return
+            await asyncio.sleep(0.1)
 
 
 async def answers(url: str) -> None:
