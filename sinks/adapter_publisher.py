@@ -151,10 +151,6 @@ class AdapterPublisher(Generic[Manifest]):
         await self._forget_old(known, manifest)
         return record
 
-    async def move(self, known: AdapterView[Manifest], version: str, reason: str) -> AdapterRecord[Manifest]:
-        """Point the channel to a known version. Raises ChannelMoved if a channel moved since `known` was read."""
-        return await self._move(known, version, reason, pinned=False)
-
     async def matching(self, tenant: str, version: str) -> list[str]:
         return [known for known in (await self._read_all(tenant)).versions if known.startswith(version)]
 
@@ -195,7 +191,7 @@ class AdapterPublisher(Generic[Manifest]):
             else:
                 return None
             with contextlib.suppress(ChannelMoved):
-                return await self._move(known, target, reason, pinned=False)
+                return await self.move(known, target, reason)
 
     async def revoke_key(self, tenant: str, key_id: str, reason: str = "revoked") -> None:
         """Revoke a signing key and everything that it signed.
@@ -260,11 +256,12 @@ class AdapterPublisher(Generic[Manifest]):
             known = await self._read_all(tenant)
             version, reason, pinned = decide(known)
             with contextlib.suppress(ChannelMoved):
-                return await self._move(known, version, reason, pinned=pinned)
+                return await self.move(known, version, reason, pinned=pinned)
 
-    async def _move(
-        self, known: AdapterView[Manifest], version: str, reason: str, *, pinned: bool
+    async def move(
+        self, known: AdapterView[Manifest], version: str, reason: str, *, pinned: bool = False
     ) -> AdapterRecord[Manifest]:
+        """Point the channel to a known version. Raises ChannelMoved if a channel moved since `known` was read."""
         old, epoch, now = known.releases.get(version), known.epoch + 1, self._clock.now()
         if old is None:
             raise ChannelMoved(f"version {version[:12]} of tenant {known.tenant} was deleted")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -22,7 +21,6 @@ from fleetlore.cli.shared import (
     print_table,
 )
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
@@ -43,25 +41,12 @@ def register(app: typer.Typer) -> None:
 
 
 @command
-def run(
-    stack: Stack,
-    name: Name,
-    from_time: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start at this time: ISO 8601, UTC.")
-    ] = None,
-    from_offset: Annotated[
-        int | None, typer.Option("--from-offset", min=0, help="Start at this offset of every partition.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def run(stack: Stack, name: Name, as_json: Json = False) -> None:
     """Fill a collection version up to the end of the log. Run it again to continue."""
-    if from_time is not None and from_offset is not None:
-        raise ConfigError("--from and --from-offset exclude each other")
-    time = None if from_time is None else _seconds(from_time)
     settings = stack.settings
     from streams.offline.backfill import run_backfill
 
-    report = ask(run_backfill(settings, name, time=time, offset=from_offset)).to_dict()
+    report = ask(run_backfill(settings, name)).to_dict()
     if as_json:
         print_json(report)
     else:
@@ -133,11 +118,3 @@ async def _on_milvus(settings: Settings, work: Callable[[MilvusClient], T]) -> T
 
     async with MilvusStore.from_settings(settings) as store:
         return await store.on_client(work)
-
-
-def _seconds(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not an ISO 8601 time like 2026-05-01T12:00") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

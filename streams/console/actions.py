@@ -26,7 +26,7 @@ from streams.console.sessions import SeenSession
 from streams.console.sources import Sources
 from streams.offline.operator_word import decide, reconsider
 
-__all__ = ["Actions", "HintPages"]
+__all__ = ["Actions"]
 
 log = logging.getLogger(__name__)
 

@@ -25,10 +25,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback
 
-__all__ = [
-    "LIVE", "ROWS_PER_PAGE", "TENANT_COOKIE", "Identity", "People", "Sorts", "Tenants", "access", "choice", "form",
-    "listed", "who",
-]  # fmt: skip
+__all__ = ["People", "Tenants"]
 
 ROWS_PER_PAGE = 100
 TENANT_COOKIE = "fleetlore_tenant"

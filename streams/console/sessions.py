@@ -29,7 +29,7 @@ from models.uplift import Trial
 from streams.stage.base import split
 from streams.stage.operators import Erased
 
-__all__ = ["HintNames", "SeenSession", "SeenSessions", "agents_of", "explained", "seen_sessions", "trials_of"]
+__all__ = ["HintNames", "explained", "seen_sessions", "trials_of"]
 
 _MOST_SESSIONS = 20_000
 # Bytes of all sessions: agents choose the names in them.

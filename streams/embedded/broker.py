@@ -26,7 +26,7 @@ from pathlib import Path
 
 from fleetlore.errors import StackError
 
-__all__ = ["DEFAULT_PORT", "KafkaMissing", "kafka_command"]
+__all__ = ["DEFAULT_PORT"]
 
 # Kafka's default port, which agents use without configuration.
 DEFAULT_PORT = 9092

@@ -41,7 +41,7 @@ from streams.stage.base import Record
 from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
 
-__all__ = ["Backfill", "run_backfill", "switch"]
+__all__ = ["run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
 _COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
@@ -65,18 +65,15 @@ class BackfillReport:
         return asdict(self) | {name: round(rate, 1) for name, rate in rates.items()}
 
 
-async def run_backfill(
-    settings: Settings, name: str, *, time: float | None = None, offset: int | None = None
-) -> BackfillReport:
-    """Fill collection version `name` up to the end of the events, from its last run's end, or from `time` or `offset`.
+async def run_backfill(settings: Settings, name: str) -> BackfillReport:
+    """Fill collection version `name` up to the end of the events, from its last run's end.
 
-    Raises ConfigError: the version is live, or has begun and a start is given. After StoreUnavailable or
-    BrokerUnavailable, run it again to continue.
+    Raises ConfigError: the version is live. After StoreUnavailable or BrokerUnavailable, run it again to continue.
     """
     async with Backfill(settings, name) as backfill:
         if await backfill.is_live():
             raise ConfigError(f"collection version {name!r} is live; its workers fill it")
-        await backfill.begin(time, offset)
+        await backfill.begin()
         report = await backfill.fill()
         await backfill.heed()  # a session may have been erased meanwhile
         return report
@@ -148,18 +145,16 @@ class Backfill:
     async def is_live(self) -> bool:
         return await self.store.on_client(lambda client: is_live(client, self.name))
 
-    async def begin(self, time: float | None = None, offset: int | None = None) -> None:
-        """Create missing collections and seek the committed offsets or a new start. Raises ConfigError."""
+    async def begin(self) -> None:
+        """Create missing collections, and seek the committed offsets or the beginning."""
         created = await self.store.open()
         self._reader.assign(self._partitions)
         commits = await self._committed()
         committed = {partition: at.offset for partition, at in commits.items()}
         # Commits of an earlier version of this name do not count.
         if created or all(each < 0 for each in committed.values()):
-            committed = dict(await self._start_offsets(time, offset))
+            committed = dict(await self._watcher.beginning_offsets(self._partitions))
             await self._commit(committed)
-        elif time is not None or offset is not None:
-            raise ConfigError(f"collection version {self.name!r} has begun already; drop it to begin elsewhere")
         for partition, at in committed.items():
             # A new partition has no commit and is read from its beginning.
             self._reader.seek(partition, max(0, at))
@@ -237,21 +232,6 @@ class Backfill:
             yield [Record.of(each) for each in records]
         if self._sessions.holds:
             yield []
-
-    async def _start_offsets(self, time: float | None, offset: int | None) -> _Offsets:
-        first: _Offsets = await self._watcher.beginning_offsets(self._partitions)
-        ends = await end_offsets(self._watcher, self._partitions)
-        if time is not None:
-            moment = int(time * 1000)
-            found = await self._watcher.offsets_for_times(dict.fromkeys(self._partitions, moment))
-            # Without so recent a record Kafka returns None, and tansu a timestamp of -1.
-            return {
-                each: at.offset if (at := found.get(each)) and at.timestamp >= 0 else ends[each]
-                for each in self._partitions
-            }
-        if offset is not None:
-            return {each: min(max(offset, first[each]), ends[each]) for each in self._partitions}
-        return first
 
     async def _committable(self) -> _Offsets:
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}

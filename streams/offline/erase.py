@@ -39,7 +39,7 @@ from streams.stage.base import ListedStore, Outgoing
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators
 from streams.stages.pipeline import pipeline
 
-__all__ = ["erase", "forget_erased"]
+__all__ = ["erase"]
 
 _HEARD_SECONDS = 2.0  # a worker reads an erasure within a fetch
 _READ_SECONDS = 10.0

@@ -23,7 +23,7 @@ from streams.stage.base import Effects, ListedStore, Record
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events
 
-__all__ = ["Found", "Means", "OnTopic", "Wanted"]
+__all__ = ["Wanted"]
 
 # Topics whose records name sessions, and the days that each record is kept.
 _BY_TIME = {

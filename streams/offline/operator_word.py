@@ -33,7 +33,7 @@ from streams.stages.pipeline import FLOW
 if TYPE_CHECKING:
     from sinks.milvus import MilvusStore
 
-__all__ = ["BEHIND", "Deliver", "decide", "is_known", "publish_again", "read_decisions", "reconsider", "wait_drained"]
+__all__ = ["decide", "is_known", "read_decisions", "reconsider", "wait_drained"]
 
 # The second finds states in flight during the first.
 _ROUNDS = 2

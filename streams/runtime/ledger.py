@@ -14,7 +14,7 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import LeaseLapsed
 from streams.stage.base import TopicPartition
 
-__all__ = ["SHARE", "Lease", "Ledger"]
+__all__ = ["Ledger"]
 
 
 class Ledger:

@@ -16,9 +16,9 @@ from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from models.judge import JudgeChain
 from sinks.metrics import Metrics
-from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage, dead_letter
+from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage
 from streams.stage.operators import Operators
-from streams.stages.s1_sessions.parse import bytes_of, clean_records, feedback_of, read_events
+from streams.stages.s1_sessions.parse import clean_records, feedback_of, letter_of, read_events
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments import JudgmentsStage
@@ -51,7 +51,7 @@ class FeedbackStage(Stage):
             for event in events:
                 if event.type != FEEDBACK:
                     error = InvalidEvent("unknown_type", f"{event.type} is no feedback")
-                    effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
+                    effects.dead_letters.append(letter_of(event, record, error))
                     effects.processed -= 1
                 elif (given := feedback_of(event, claimed=False)) is not None:
                     effects.outgoing.append(Outgoing(tenant, "trajectories", given.session, given.to_json()))

@@ -40,15 +40,15 @@ from streams.stage.base import (
     dead_letter,
     yielding,
 )
-from streams.stage.operators import Erased, Forget
+from streams.stage.operators import Erased
 
 if TYPE_CHECKING:
     from models.llm import LanguageModel
 
-__all__ = ["JudgmentsStage", "OpinionsStage"]
+__all__ = ["OpinionsStage"]
 
 _Value = Trajectory | Feedback | Opinion
-_VALUES: Values[_Value | Forget] = Values(_Value, Forget)
+_VALUES: Values[_Value] = Values(_Value)
 
 _PENDING = "pending"
 
@@ -91,9 +91,6 @@ class JudgmentsStage(Stage):
         records: dict[_Key, Record] = {}
         for record, value in _VALUES.read(batch, effects):
             tenant = tenant_of(record.topic)
-            if isinstance(value, Forget):  # older releases sent these on this topic
-                self._erased.add_sessions(tenant, value.sessions)
-                continue
             if self._erased.count and self._is_erased(tenant, value):
                 continue
             if isinstance(value, Feedback) and not value.claimed:

@@ -34,7 +34,7 @@ from streams.stage.base import split
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 
-__all__ = ["CpuBudget", "Decided", "WindowTrainer", "horizon_of", "judged_sessions", "train"]
+__all__ = ["judged_sessions"]
 
 # CPU seconds at once after a rest. A share of .25 then stays below .30 of a core in any 10 s.
 _BURST_SECONDS = 0.15

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetlore.advice.decide import Judgment, Reviews
     from fleetlore.recall.index import LoreIndex, Written
 
-__all__ = ["By", "Why", "author", "register", "whole"]
+__all__ = ["register"]
 
 _DAY_SECONDS = 86_400.0
 

@@ -38,9 +38,9 @@ from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
-from streams.stage.base import Effects, Record, dead_letter, split
+from streams.stage.base import DeadLetter, Effects, Record, dead_letter, split
 
-__all__ = ["bytes_of", "clean_records", "feedback_of", "read_events"]
+__all__ = ["read_events"]
 
 _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
@@ -85,7 +85,12 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
     return _read_carefully(record, tenant, principal, effects)
 
 
-def bytes_of(event: Incoming, record: Record) -> bytes:
+def letter_of(event: Incoming, record: Record, error: Exception) -> DeadLetter:
+    """Make the dead letter of one event of a record."""
+    return dead_letter(record, error, _bytes_of(event, record))
+
+
+def _bytes_of(event: Incoming, record: Record) -> bytes:
     for part, _ in _parts(record):
         try:
             found = _read_one(part)

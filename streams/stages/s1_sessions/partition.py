@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from fleetlore.errors import InvalidEvent
 from fleetlore.wire.decode import Incoming
-from streams.stage.base import DeadLetter
+from fleetlore.wire.topics import tenant_of
+from streams.stage.base import DeadLetter, Record
 from streams.stages.s1_sessions.open_session import OpenSession
+from streams.stages.s1_sessions.parse import letter_of
 
-__all__ = ["Key", "Partition", "Tail"]
+__all__ = ["Arrival", "Partition"]
 
 # Seconds until the store is asked about what holds a commit back; doubled each time.
 FIRST_CHECK_SECONDS = 5.0
@@ -22,6 +26,24 @@ LONGEST_CHECK_SECONDS = 60.0
 _REMEMBERED_SESSIONS = 2_000
 
 Key = tuple[str, str, int]  # principal, session, part
+
+
+class Arrival(NamedTuple):
+    """An event, the part of a session that it belongs to, and its record."""
+
+    event: Incoming
+    key: Key
+    record: Record
+
+    @property
+    def tenant(self) -> str:
+        return tenant_of(self.record.topic)
+
+    @property
+    def without_start(self) -> DeadLetter:
+        """Its dead letter if the first event of its session never comes."""
+        why = f"{self.event.sequence} came without the first event of its session"
+        return letter_of(self.event, self.record, InvalidEvent("missing_start", why))
 
 
 class _StoreCheck:
@@ -40,16 +62,21 @@ class _StoreCheck:
     def due(self, now: float) -> bool:
         return self._first_offset is not None and now >= self._next
 
-    def checked(self, now: float) -> None:
+    def begins(self, first_offset: int | None, now: float) -> bool:
+        """Return whether to ask now, with `first_offset` holding the commit back. The next check is later then."""
+        self.observe(first_offset, now)
+        if not self.due(now):
+            return False
         self._pause = min(2 * self._pause, LONGEST_CHECK_SECONDS)
         self._next = now + self._pause
+        return True
 
 
 @dataclass(slots=True)
 class Tail:
-    """Events whose session's first has not arrived, each with its dead letter for the case it never does.
+    """Events whose session's first has not arrived.
 
-    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes; a letter holds its whole record.
+    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes, those of the records included.
     """
 
     first_offset: int
@@ -57,15 +84,16 @@ class Tail:
     last_time: float = 0.0
     size: int = 0
     asked: bool = False
-    events: list[tuple[Incoming, DeadLetter]] = field(default_factory=list)
+    events: list[Arrival] = field(default_factory=list)
 
-    def add(self, event: Incoming, letter: DeadLetter) -> int:
+    def add(self, arrival: Arrival) -> int:
+        """Return by how many bytes it grows."""
         before = self.size
-        if not self.events or self.events[-1][1].record.offset != letter.record.offset:
-            self.size += len(letter.record.value or b"")
-        self.size += 3 * len(letter.value) + 1_000
-        self.events.append((event, letter))
-        self.last_time = max(self.last_time, event.time.timestamp())
+        if not self.events or self.events[-1].record.offset != arrival.record.offset:
+            self.size += len(arrival.record.value or b"")
+        self.size += 2 * len(arrival.without_start.value) + 1_000
+        self.events.append(arrival)
+        self.last_time = max(self.last_time, arrival.event.time.timestamp())
         return self.size - before
 
 
@@ -105,15 +133,21 @@ class Partition:
     def first_offset(self) -> int | None:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
-    def begin(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
+    def begin(self, key: Key, session: OpenSession) -> list[Arrival]:
+        """Add a session. Return the events that waited for it."""
         self.open[key] = session
         self.size += session.size
-        if key not in self.tails:
+        if (tail := self.tails.get(key)) is None:
             return []
-        tail = self.drop_tail(key)
         session.first_offset = min(session.first_offset, tail.first_offset)
         self._sort()
-        return sorted(tail.events, key=lambda each: each[0].sequence)
+        return self.drop_tail(key)
+
+    def wait(self, arrival: Arrival, now: float) -> None:
+        """Keep an event until its session's first one arrives."""
+        if (tail := self.tails.get(arrival.key)) is None:
+            tail = self.tails[arrival.key] = Tail(arrival.record.offset, now)
+        self.tail_size += tail.add(arrival)
 
     def reopen(self, key: Key, offset: int) -> None:
         session = self.closed.pop(key)
@@ -131,15 +165,17 @@ class Partition:
         while len(self.closed) > _REMEMBERED_SESSIONS:
             self.forget_closed()
 
-    def restore(self, key: Key, session: OpenSession) -> list[tuple[Incoming, DeadLetter]]:
+    def restore(self, key: Key, session: OpenSession) -> list[Arrival]:
+        """Add a stored session. Return the events that waited for it."""
         self.closed[key] = session
         self.size += session.size
-        return sorted(self.drop_tail(key).events, key=lambda each: each[0].sequence)
+        return self.drop_tail(key)
 
-    def drop_tail(self, key: Key) -> Tail:
+    def drop_tail(self, key: Key) -> list[Arrival]:
+        """Return its events, by sequence."""
         tail = self.tails.pop(key)
         self.tail_size -= tail.size
-        return tail
+        return sorted(tail.events, key=lambda each: each.event.sequence)
 
     def forget_closed(self) -> None:
         self.size -= self.closed.popitem(last=False)[1].size

@@ -24,11 +24,11 @@ from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
 from models.judge import SessionState
 from sinks.metrics import Metrics
-from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition, dead_letter
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition
 from streams.stage.operators import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end
-from streams.stages.s1_sessions.parse import bytes_of, clean_records, feedback_of, read_events
-from streams.stages.s1_sessions.partition import Key, Partition, Tail
+from streams.stages.s1_sessions.parse import clean_records, feedback_of, letter_of, read_events
+from streams.stages.s1_sessions.partition import Arrival, Key, Partition
 
 __all__ = ["SessionsStage"]
 
@@ -78,22 +78,23 @@ class SessionsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         self._drop_erased()
-        arrivals: list[tuple[Record, list[Incoming]]] = []
+        read: list[tuple[Record, list[Incoming]]] = []
         for record in batch:
             before = len(effects.dead_letters)
             events = read_events(record, effects, self.principals)
             self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
-            arrivals.append((record, events))
-        clean_records(arrivals, effects, self.principals)
-        for record, events in arrivals:
-            tenant = tenant_of(record.topic)
+            read.append((record, events))
+        clean_records(read, effects, self.principals)
+        for record, events in read:
             if (partition := self._partitions.get(record.tp)) is None:
                 partition = self._partitions[record.tp] = Partition()
             for event in events:
+                key = principal_of(event.agent), event.session, event.sequence // PART_EVENTS
+                arrival = Arrival(event, key, record)
                 try:
-                    self._take(event, tenant, record, partition, effects)
+                    self._take(arrival, partition, effects)
                 except Exception as error:
-                    effects.dead_letters.append(dead_letter(record, error, bytes_of(event, record)))
+                    effects.dead_letters.append(letter_of(event, record, error))
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
             self._bound(partition, effects)
@@ -118,27 +119,27 @@ class SessionsStage(Stage):
         first_offset = partition.first_offset if partition else None
         return next_offset if first_offset is None else min(first_offset, next_offset)
 
-    def _take(self, event: Incoming, tenant: str, record: Record, partition: Partition, effects: Effects) -> None:
-        if self._is_erased(event, tenant):
+    def _take(self, arrival: Arrival, partition: Partition, effects: Effects) -> None:
+        event, key, record = arrival
+        if self._is_erased(arrival):
             return
         if event.type == FEEDBACK:
-            self._take_feedback(event, tenant, effects)
+            if (feedback := feedback_of(event, claimed=True)) is not None:
+                effects.outgoing.append(Outgoing(arrival.tenant, "trajectories", event.session, feedback.to_json()))
             return
         _note_time(event.time.timestamp(), partition, effects)
-        key = principal_of(event.agent), event.session, event.sequence // PART_EVENTS
         if (session := partition.find(key)) is not None:
-            self._add(event, record, key, session, partition, effects)
+            self._add(arrival, session, partition, effects)
         elif event.sequence % PART_EVENTS:
-            self._let_wait(event, record, key, partition)
+            partition.wait(arrival, self._clock.monotonic())
         else:
-            session = OpenSession(tenant, event.session, event.agent, key[2], record.offset)
+            session = OpenSession(arrival.tenant, event.session, event.agent, key[2], record.offset)
             waiting = partition.begin(key, session)
-            self._add(event, record, key, session, partition, effects)
-            self._add_waiting(waiting, key, session, partition, effects)
+            self._add(arrival, session, partition, effects)
+            self._add_waiting(waiting, session, partition, effects)
 
-    def _add(
-        self, event: Incoming, record: Record, key: Key, session: OpenSession, partition: Partition, effects: Effects
-    ) -> None:
+    def _add(self, arrival: Arrival, session: OpenSession, partition: Partition, effects: Effects) -> None:
+        event, key, record = arrival
         sequence, time = event.sequence, event.time.timestamp()
         if self._is_known(session, sequence, time):
             return
@@ -151,7 +152,7 @@ class SessionsStage(Stage):
         if event.data.advice or event.data.withheld:
             self._count_advice(event.data)
         if not session.follows(sequence):
-            session.out_of_order[sequence] = dead_letter(record, after_end(), bytes_of(event, record))
+            session.out_of_order[sequence] = letter_of(event, record, after_end())
             session.size += len(record.value or b"")
         partition.size += session.size - before
         if session.has_new_failure or session.has_way_out:
@@ -165,25 +166,19 @@ class SessionsStage(Stage):
             partition.incomplete[key] = self._clock.monotonic()
 
     def _add_waiting(
-        self,
-        waiting: Sequence[tuple[Incoming, DeadLetter]],
-        key: Key,
-        session: OpenSession,
-        partition: Partition,
-        effects: Effects,
+        self, waiting: Sequence[Arrival], session: OpenSession, partition: Partition, effects: Effects
     ) -> None:
-        for event, letter in waiting:
-            if self._is_erased(event, session.tenant):
-                continue
+        for arrival in waiting:
             try:
-                self._add(event, letter.record, key, session, partition, effects)
+                if not self._is_erased(arrival):
+                    self._add(arrival, session, partition, effects)
             except Exception as error:
-                effects.dead_letters.append(dead_letter(letter.record, error, letter.value))
+                effects.dead_letters.append(letter_of(arrival.event, arrival.record, error))
 
-    def _is_erased(self, event: Incoming, tenant: str) -> bool:
+    def _is_erased(self, arrival: Arrival) -> bool:
         # Every event comes by, and most tenants have erased nothing.
-        erased = self._erased
-        return bool(erased.count) and erased.drops(tenant, event.session, event.agent, event.time.timestamp())
+        event, erased = arrival.event, self._erased
+        return bool(erased.count) and erased.drops(arrival.tenant, event.session, event.agent, event.time.timestamp())
 
     def _is_known(self, session: OpenSession, sequence: int, time: float) -> bool:
         if sequence in session.sequences:
@@ -194,12 +189,6 @@ class SessionsStage(Stage):
         self._metrics.duplicate_events().inc()
         return True
 
-    def _let_wait(self, event: Incoming, record: Record, key: Key, partition: Partition) -> None:
-        if (tail := partition.tails.get(key)) is None:
-            tail = partition.tails[key] = Tail(record.offset, self._clock.monotonic())
-        error = InvalidEvent("missing_start", f"{event.sequence} came without the first event of its session")
-        partition.tail_size += tail.add(event, dead_letter(record, error, bytes_of(event, record)))
-
     def _drop_erased(self) -> None:
         if self._erased_seen == self._erased.count:
             return
@@ -208,11 +197,6 @@ class SessionsStage(Stage):
             tenant = tenant_of(tp.topic)
             known = (*partition.open, *partition.tails, *partition.closed)
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
-
-    def _take_feedback(self, event: Incoming, tenant: str, effects: Effects) -> None:
-        feedback = feedback_of(event, claimed=True)
-        if feedback is not None:
-            effects.outgoing.append(Outgoing(tenant, "trajectories", event.session, feedback.to_json()))
 
     def _count_advice(self, data: Data) -> None:
         for of_call, advice in (("given", data.advice), ("withheld", data.withheld)):
@@ -243,10 +227,8 @@ class SessionsStage(Stage):
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
         """Close sessions that a stored judgment covers: merged into it, they change nothing."""
         now = self._clock.monotonic()
-        partition.redelivery.observe(partition.first_open, now)
-        if not partition.redelivery.due(now):
+        if not partition.redelivery.begins(partition.first_open, now):
             return
-        partition.redelivery.checked(now)
         oldest = list(islice(partition.open.items(), _MOST_CHECKED))
         persisted = await self._find_persisted([session for _, session in oldest])
         for (key, session), is_persisted in zip(oldest, persisted, strict=True):
@@ -257,16 +239,12 @@ class SessionsStage(Stage):
     async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
         """Let tails go on from stored sessions. Others wait as long as silence may last."""
         now = self._clock.monotonic()
-        partition.unknown.observe(partition.first_tail, now)
-        every = partition.unknown.due(now)
-        if every:
-            partition.unknown.checked(now)
+        every = partition.unknown.begins(partition.first_tail, now)
         asked = [(key, tail) for key, tail in partition.tails.items() if every or not tail.asked][:_MOST_CHECKED]
         if not asked:
             return
-        tenants = {key: tenant_of(tail.events[0][1].record.topic) for key, tail in asked}
         try:
-            known = await self._stored([(tenants[key], session_key(*key)) for key, _ in asked])
+            known = await self._stored([(tail.events[0].tenant, session_key(*key)) for key, tail in asked])
         except StoreUnavailable:
             return  # this can wait and events cannot
         oldest = partition.newest_time - self._silent_seconds
@@ -276,10 +254,10 @@ class SessionsStage(Stage):
             if known_one is not None:
                 session = OpenSession.restored(known_one, tail.first_offset)
                 # With a gap, the judgment of what came before may be on its way.
-                if waited or min(event.sequence for event, _ in tail.events) <= max(session.sequences) + 1:
-                    self._add_waiting(partition.restore(key, session), key, session, partition, effects)
+                if waited or min(each.event.sequence for each in tail.events) <= max(session.sequences) + 1:
+                    self._add_waiting(partition.restore(key, session), session, partition, effects)
             elif waited and tail.last_time < oldest:
-                effects.dead_letters += [letter for _, letter in partition.drop_tail(key).events]
+                effects.dead_letters += [each.without_start for each in partition.drop_tail(key)]
         partition.unknown.observe(partition.first_tail, now)
 
     async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
@@ -328,8 +306,8 @@ class SessionsStage(Stage):
                 break
         most = MAX_TAIL_BYTES // len(self._partitions)
         while partition.tail_size > most:
-            letters = partition.drop_tail(next(iter(partition.tails))).events
-            effects.dead_letters += [letter for _, letter in letters]
+            dropped = partition.drop_tail(next(iter(partition.tails)))
+            effects.dead_letters += [each.without_start for each in dropped]
 
 
 def _hand_on(trajectory: Trajectory, effects: Effects) -> None:
