@@ -1,94 +1,55 @@
-"""Run the commands: `python -m benchmarks.living sql`, `python -m benchmarks.living tools`."""
+"""Run the worlds: `python -m benchmarks.living sql --world DIR`, `python -m benchmarks.living tools`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from benchmarks.command import command_app
 from benchmarks.living.arms import ARMS
 from benchmarks.living.command import chosen, measure
 from benchmarks.living.llm.model import Answers, Model
 from benchmarks.living.sql.world import SqlWorld
 from benchmarks.living.tools.world import ToolsWorld
-from benchmarks.living.world import World
 from fleetlore.cli.shared import Json, print_json, print_table
-from fleetlore.errors import FleetloreError
+from fleetlore.errors import ConfigError
 
 EVERY = ",".join(ARMS)
 ANSWERS = Path.home() / ".cache" / "fleetlore" / "living" / "answers.db"
 _PERCENT = ("works", "same_call", "same_failure", "right", "copied", "look_up", "told", "solved")
 
-app = typer.Typer(pretty_exceptions_enable=False)
 
-Name = Annotated[str, typer.Option("--model", help="One that is fetched and runs here, or that of --url.")]
-Arms = Annotated[str, typer.Option(help=f"With commas between them, of: {EVERY}.")]
-States = Annotated[int, typer.Option(min=0, help="Held-out tasks of which one call is asked for in every arm.")]
-Sessions = Annotated[int, typer.Option(min=0, help="Held-out tasks that are played in every arm.")]
-Seed = Annotated[int, typer.Option(help="Of the split and of all draws.")]
-Url = Annotated[str | None, typer.Option(help="A llama.cpp server, or an OpenAI-compatible endpoint to /v1.")]
-Kept = Annotated[Path, typer.Option("--answers", help="File of SQLite with the answers of models.")]
-Keep = Annotated[Path | None, typer.Option(help="Folder for the transcripts.")]
-
-
-@app.callback()
-def living() -> None:
-    """Real language models in live worlds."""
-
-
-@app.command()
-def sql(
-    world: Annotated[Path, typer.Option(help="Folder of *.db and questions.json.")],
-    model: Name = "qwen2.5-coder-1.5b",
-    arms: Arms = EVERY,
-    states: States = 40,
-    sessions: Sessions = 8,
-    seed: Seed = 0,
-    url: Url = None,
-    answers: Kept = ANSWERS,
-    keep: Keep = None,
+def living(
+    which: Annotated[
+        Literal["sql", "tools"],
+        typer.Argument(help="sql: databases whose schema is not given. tools: pandas 3 and numpy 2."),
+    ],
+    world: Annotated[Path | None, typer.Option(help="For sql: folder of *.db and questions.json.")] = None,
+    name: Annotated[
+        str, typer.Option("--model", help="One that is fetched and runs here, or that of --url.")
+    ] = "qwen2.5-coder-1.5b",
+    arms: Annotated[str, typer.Option(help=f"With commas between them, of: {EVERY}.")] = EVERY,
+    states: Annotated[
+        int, typer.Option(min=0, help="Held-out tasks of which one call is asked for in every arm.")
+    ] = 24,
+    sessions: Annotated[int, typer.Option(min=0, help="Held-out tasks that are played in every arm.")] = 12,
+    seed: Annotated[int, typer.Option(help="Of the split and of all draws.")] = 0,
+    url: Annotated[
+        str | None, typer.Option(help="A llama.cpp server, or an OpenAI-compatible endpoint to /v1.")
+    ] = None,
+    answers: Annotated[Path, typer.Option(help="File of SQLite with the answers of models.")] = ANSWERS,
+    keep: Annotated[Path | None, typer.Option(help="Folder for the transcripts.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Answer questions about databases whose schema is not given."""
-    _run(lambda: SqlWorld(world), model, arms, states, sessions, seed, url, answers, keep, as_json)
-
-
-@app.command()
-def tools(
-    model: Name = "qwen2.5-coder-1.5b",
-    arms: Arms = EVERY,
-    states: States = 24,
-    sessions: Sessions = 24,
-    seed: Seed = 0,
-    url: Url = None,
-    answers: Kept = ANSWERS,
-    keep: Keep = None,
-    as_json: Json = False,
-) -> None:
-    """Solve tasks with pandas 3 and numpy 2, which lack what models learned of them."""
-    _run(ToolsWorld, model, arms, states, sessions, seed, url, answers, keep, as_json)
-
-
-def _run(
-    make: Callable[[], World],
-    name: str,
-    arms: str,
-    states: int,
-    sessions: int,
-    seed: int,
-    url: str | None,
-    answers: Path,
-    keep: Path | None,
-    as_json: bool,
-) -> None:
-    try:
-        with Model(name, Answers(answers), url) as model:
-            report = measure(make(), model, chosen(arms), states=states, sessions=sessions, seed=seed, keep=keep)
-    except FleetloreError as error:
-        typer.echo(f"benchmarks: {error}", err=True)
-        raise typer.Exit(1) from error
+    """Real language models in a live world."""
+    if (which == "sql") != (world is not None):
+        raise ConfigError("--world is the folder of the world sql, and only of that one")
+    place = SqlWorld(world) if world else ToolsWorld()
+    with Model(name, Answers(answers), url) as model:
+        report = measure(place, model, chosen(arms), states=states, sessions=sessions, seed=seed, keep=keep)
     if as_json:
         print_json(report)
         return
@@ -117,4 +78,4 @@ def _difference(row: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    app()
+    command_app(living)()
