@@ -104,7 +104,7 @@ check: lint types test  ## lint, types and test
 wheels: $(STAMP)  ## Build both distributions, and try each in an empty environment
 	$(BIN)/python deploy/check_wheels.py
 
-bench: $(STAMP)  ## Measure every row of docs/results/performance.md against its peers (ARGS="ingest --json" for one)
+bench: $(STAMP)  ## Measure every row of docs/results/performance.md against its peers (ARGS=ingest for one)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(STAMP)  ## Write the pages and tables that are made from the code, and the dashboard

@@ -1,6 +1,6 @@
-"""Run benchmarks, `python -m benchmarks [NAME | all]`: a table, `benchmarks/results/NAME.csv`, one JSON line.
+"""Run benchmarks, `python -m benchmarks [NAME | all]`: a table and `benchmarks/results/NAME.csv`.
 
-`heard` and `gateway` take other options. `gateway` prints figures for docs/results/joining.md.
+`heard` takes other options.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import platform
 import sys
 from typing import Annotated
 
-import orjson
 import typer
 from rich.console import Console
 
@@ -37,14 +36,12 @@ NAMES = (
 
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(NAMES)}; all of them if left out.")] = "all",
-    json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds only; figures mean nothing, no CSV is written.")
     ] = False,
 ) -> None:
     """Measure what docs/results/performance.md says."""
     console = Console(width=None if Console().is_terminal else 160)
-    results = {}
     try:
         for each in _chosen(name):
             load = os.getloadavg()[0]
@@ -56,12 +53,8 @@ def main(
             if not quick:
                 report.write_csv(page.RESULTS, _machine(load))
                 page.write(NAMES)
-            results[each] = report.to_dict()
     except FleetloreError as error:
         raise SystemExit(f"benchmarks: {error}") from None
-    if json:
-        # rich would break the line at the terminal's width.
-        typer.echo(orjson.dumps(next(iter(results.values())) if len(results) == 1 else results).decode())
 
 
 def _chosen(name: str) -> tuple[str, ...]:
@@ -83,11 +76,4 @@ if __name__ == "__main__":
         from benchmarks import heard
 
         heard.app(sys.argv[2:], prog_name="python -m benchmarks heard")
-    if sys.argv[1:2] == ["gateway"]:
-        import asyncio
-
-        from benchmarks import gateway
-
-        asyncio.run(gateway.main(*map(int, sys.argv[2:3])))
-        sys.exit()
     typer.run(main)

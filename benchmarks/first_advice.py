@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
 from benchmarks.command import command_app
@@ -34,7 +33,6 @@ STACK_FILE = "stack.json"
 
 def first_advice(
     pip_flags: Annotated[str, typer.Option(help="For pip, e.g. the index of PyTorch's CPU builds.")] = "",
-    json: Annotated[bool, typer.Option("--json", help="End with one JSON line.")] = False,
 ) -> None:
     """Print the seconds of each step."""
     with tempfile.TemporaryDirectory(prefix="newcomer-") as folder:
@@ -47,8 +45,6 @@ def first_advice(
     for step, each in seconds.items():
         typer.echo(f"{each:7.1f} s  {step}")
     typer.echo(f"{total:7.1f} s  in all, bar {BAR_SECONDS:.0f}: {'met' if total <= BAR_SECONDS else 'MISSED'}")
-    if json:
-        typer.echo(orjson.dumps({"seconds": seconds, "total": total}).decode())
 
 
 def _steps(clone: Path, pip_flags: str) -> Iterator[tuple[str, float]]:

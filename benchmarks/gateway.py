@@ -1,4 +1,4 @@
-"""Measure what the relay's gateway adds to a request for a model: `python -m benchmarks gateway [ROUNDS]`.
+"""Measure what the relay's gateway adds to a request for a model: `python -m benchmarks.gateway [ROUNDS]`.
 
 A local server answers as OpenAI's does, at once. The same request goes to it directly and through `fleetlore relay`, a
 separate process, in turns. So both meet the same load, which is printed with the figures. The same requests are read in
@@ -11,11 +11,11 @@ import asyncio
 import os
 import sys
 import time
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 import httpx2
+import psutil
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -112,8 +112,7 @@ async def main(rounds: int = ROUNDS) -> None:
 
 def cpu_seconds(pid: int) -> float:
     """CPU seconds of a process so far."""
-    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 
 if __name__ == "__main__":

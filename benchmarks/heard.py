@@ -36,7 +36,7 @@ import typer
 
 from benchmarks.command import command_app
 from fleetlore.calls.call import KEYWORDS
-from fleetlore.cli.shared import Json, print_json, print_table
+from fleetlore.cli.shared import print_json
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.stats import stable_hash
@@ -181,7 +181,6 @@ def main(
     one_name: Annotated[
         bool, typer.Option("--one-name", help="Give all agents that are learned from one name; beside it eight.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Count what advice shows in held-out sessions, by its source and by log, and how often it is right."""
     began = time.process_time()
@@ -196,7 +195,7 @@ def main(
     if golden is not None:
         golden.write_text("".join(sorted(lines(heard[first]))))
     found["cpu_seconds"] = round(time.process_time() - began, 1)
-    print_json(found) if as_json else _print(found)
+    print_json(found)
 
 
 def renamed(past: Sequence[LoggedSession], names: int) -> list[LoggedSession]:
@@ -284,44 +283,6 @@ def _failures_shown(found: dict[str, Any]) -> dict[str, float | None]:
 
 def _ratio(of: float, number: int) -> float | None:
     return round(of / number, 4) if number else None
-
-
-def _print(found: dict[str, Any]) -> None:
-    logs = found["logs"]
-    print_table(
-        ["source", ">per 1,000", ">right", ">kind right", ">of failures", ">characters", *(f">{log}" for log in logs)],
-        [
-            (source, *_cells(figures), *(_shown_in(logs[log], source) for log in logs))
-            for source, figures in found["sources"].items()
-        ],
-    )
-    for name, shares in found.get("failures_shown", {}).items():
-        said = ", ".join(f"{log} {_share(share)}" for log, share in shares.items())
-        typer.echo(f"failing calls with something shown, {name}: {said}")
-    counted = ", ".join(f"{log} {logs[log]['sessions']:,} ({logs[log]['failed']:,} failing calls)" for log in logs)
-    typer.echo(f"{found['sessions']:,} held-out sessions: {counted}")
-    typer.echo(f"{found['shown_at_pseudo_calls']:,} things more were shown at calls that no agent makes")
-    typer.echo(f"{found['learned_from']:,} sessions learned from; {found['cpu_seconds']:.0f} s of CPU")
-
-
-def _cells(figures: dict[str, Any]) -> tuple[str, ...]:
-    right = f"{_share(figures['right'])} of {figures['right_of']:,}" if figures["right_of"] else "-"
-    return (
-        f"{figures['shown_per_1000']:.0f}",
-        right,
-        _share(figures["kind_right"]),
-        _share(figures["failures_shown"]),
-        f"{figures['characters_per_session']:.0f}",
-    )
-
-
-def _shown_in(log: dict[str, Any], source: str) -> str:
-    figures = log["sources"].get(source)
-    return f"{figures['shown_per_1000']:.0f}" if figures and figures["shown"] else "-"
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.2f}"
 
 
 app = command_app(main)

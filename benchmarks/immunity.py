@@ -20,10 +20,11 @@ import sys
 import tempfile
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
+import msgspec
+from msgspec.structs import replace
 
 from benchmarks.cpu import cpu_by_role
 from benchmarks.immunity_load import Plan, Result
@@ -195,7 +196,7 @@ async def _run(plan: Plan) -> Run:
     hosts = []
     try:
         for number in range(plan.processes):
-            said = orjson.dumps(asdict(replace(plan, number=number))).decode()
+            said = msgspec.json.encode(replace(plan, number=number)).decode()
             hosts.append(
                 await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "benchmarks.immunity_memories", said),
@@ -219,21 +220,13 @@ async def _run(plan: Plan) -> Run:
             line = await host.stdout.readline()
             if not line:
                 raise StackError(f"a process of agents ended with exit code {await host.wait()}")
-            results.append(_result(line))
+            results.append(msgspec.json.decode(line, type=Result))
             await host.wait()
     finally:
         for host in hosts:
             if host.returncode is None:
                 host.kill()
     return Run(plan, results)
-
-
-def _result(line: bytes) -> Result:
-    """JSON has texts for keys."""
-    said = orjson.loads(line)
-    for name in ("met", "learned"):
-        said[name] = {int(number): at for number, at in said[name].items()}
-    return Result(**said)
 
 
 def percentile(values: list[float], share: float) -> float:

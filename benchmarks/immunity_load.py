@@ -15,12 +15,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from fleetlore.fingerprint.fingerprint import Failure, failure_of
+
+if TYPE_CHECKING:
+    from benchmarks.immunity_memories import Memory, Worker
 
 CALLS = 4  # of a session
 KINDS = 200
@@ -31,8 +35,7 @@ FAILING_KINDS = 20
 ASK_SHARE = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The work of the fleet.
 
     Attributes:
@@ -77,29 +80,7 @@ class Call:
         return failure_of(self.tool, self.arguments, self.error_type, self.error)
 
 
-class Worker(Protocol):
-    """One agent's session with its memory."""
-
-    def knows(self, call: Call) -> bool:
-        """Ask before a call: does the memory hold the failure that this call meets?"""
-
-    async def perform(self, call: Call) -> None:
-        """Make the call and let the memory take note of it."""
-
-
-class Memory(Protocol):
-    """The memory of the agents of one process."""
-
-    async def start(self) -> None: ...
-
-    def session(self, agent: str, number: int) -> AbstractAsyncContextManager[Worker]: ...
-
-    async def stop(self) -> tuple[int, int]:
-        """Deliver what is left. Returns how many events arrived and how many were lost."""
-
-
-@dataclass(slots=True)
-class Result:
+class Result(msgspec.Struct):
     """The result of one process; times are seconds since the Unix epoch.
 
     Attributes:
@@ -111,8 +92,8 @@ class Result:
         asks: questions asked before a call; ask_seconds: what they took together.
     """
 
-    met: dict[int, float] = field(default_factory=dict)
-    learned: dict[int, float] = field(default_factory=dict)
+    met: dict[int, float] = {}
+    learned: dict[int, float] = {}
     sent: int = 0
     lost: int = 0
     cpu_seconds: float = 0.0

@@ -20,12 +20,12 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import orjson
 
-from benchmarks.immunity_load import Call, Host, Memory, Plan
+from benchmarks.immunity_load import Call, Host, Plan
 from fleetlore.agent.fleet import Fleet, Session
 from fleetlore.fingerprint.fingerprint import call_id
 
@@ -33,13 +33,6 @@ JOURNAL_LINGER_SECONDS = 0.025
 FETCH_WAIT_MS = 50
 GOAL = "keep the builds of this branch green and say what is wrong with those that are not"
 FLUSH_SECONDS = 60.0
-
-
-def open_memory(plan: Plan) -> Memory:
-    name, _, option = plan.memory.partition(" ")
-    if name == "fleet":
-        return FleetMemory(plan.where)
-    return JournalMemory(Path(plan.where), float(option))
 
 
 class FleetMemory:
@@ -66,6 +59,7 @@ class FleetMemory:
             session.succeed()
 
     async def stop(self) -> tuple[int, int]:
+        """Deliver what is left. Returns how many events arrived and how many were lost."""
         await self._host.flush(FLUSH_SECONDS)
         await self._host.close()
         return self._host.sent, self._host.dropped
@@ -76,6 +70,7 @@ class FleetWorker:
         self._session = session
 
     def knows(self, call: Call) -> bool:
+        """Ask before a call: does the memory hold the failure that this call meets?"""
         advice = self._session.advise(call.tool, call.arguments, unseen=False)
         return bool(call.error) and call.failure.exact in advice.ids
 
@@ -172,6 +167,17 @@ class JournalWorker:
         self._memory.rows.append((self._agent, self._session, kind, call.error or None, ended))
 
 
+Worker = FleetWorker | JournalWorker
+Memory = FleetMemory | JournalMemory
+
+
+def open_memory(plan: Plan) -> Memory:
+    name, _, option = plan.memory.partition(" ")
+    if name == "fleet":
+        return FleetMemory(plan.where)
+    return JournalMemory(Path(plan.where), float(option))
+
+
 async def main(plan: Plan) -> None:
     memory = open_memory(plan)
     await memory.start()
@@ -180,8 +186,8 @@ async def main(plan: Plan) -> None:
     print("ready", flush=True)
     start = float(await asyncio.to_thread(sys.stdin.readline))
     await host.work(start)
-    print(orjson.dumps(asdict(host.result), option=orjson.OPT_NON_STR_KEYS).decode(), flush=True)
+    print(msgspec.json.encode(host.result).decode(), flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Plan(**orjson.loads(sys.argv[1]))))
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Plan)))

@@ -83,20 +83,6 @@ def drain3(texts: list[Labelled]) -> list[str]:
     return found
 
 
-def mistakes(texts: list[Labelled], clusters: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return (texts wrongly joined, texts wrongly apart), an example for each pair of labels."""
-    joined, apart = {}, {}
-    for place, one in enumerate(texts):
-        for other_place in range(place):
-            other = texts[other_place]
-            same = (one.tool, one.label) == (other.tool, other.label)
-            if clusters[place] == clusters[other_place] and not same:
-                joined[one.tool, one.label, other.tool, other.label] = one.text, other.text
-            elif same and clusters[place] != clusters[other_place]:
-                apart[one.tool, one.label] = one.text, other.text
-    return list(joined.values()), list(apart.values())
-
-
 def run(quick: bool) -> Report:
     """`quick` changes nothing: it takes a second."""
     written, logged = read_texts(), read_logged()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -62,21 +61,6 @@ class Report:
     def all(self) -> tuple[Report, ...]:
         """This one and those it brings along."""
         return (self, *self.also)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields of the JSON line; a further bar is under its name."""
-        return {
-            "name": self.name,
-            "figure": round(self.figure, 4),
-            "unit": self.unit,
-            "bar": self.bar,
-            "met": self.met,
-            "ratio": round(self.ratio, 4),
-            "reference": self.reference or "bar",
-            "peers": {name: round(figure, 4) for name, figure in self.peers.items()},
-            **({"note": self.note} if self.note else {}),
-            **{other.name: other.to_dict() for other in self.also},
-        }
 
     def headline(self) -> str:
         """The figure, its bar and its ratio in a line."""

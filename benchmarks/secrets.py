@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import string
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -162,6 +162,10 @@ class Planted:
         if len(self.secret) <= _WINDOW:
             return self.secret in masked
         return any(self.secret[start : start + _WINDOW] in masked for start in range(len(self.secret) - _WINDOW + 1))
+
+    def is_found(self, values: Sequence[str]) -> bool:
+        """Whether one of the values is the secret, a part of it that somebody could use, or more than it."""
+        return any(self.secret in value or (len(value) >= _WINDOW and value in self.secret) for value in values)
 
 
 def planted_secrets(rng: Random, each: int) -> Iterator[Planted]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import time
 from statistics import median
 
@@ -79,11 +78,11 @@ async def _steps(
         # Objects made for the measurement are no garbage of the agent.
         gc.collect()
         gc.freeze()
-        started = _cpu_seconds()
+        started = time.process_time()
         await asyncio.gather(*(_agent(fleet, calls[n::agents], pause_seconds, own) for n in range(agents)))
         if not await fleet.flush(60) or fleet.dropped:
             raise BrokerUnavailable(f"{fleet.dropped} events dropped, {fleet.emitter.waiting} not taken in time")
-        used = _cpu_seconds() - started
+        used = time.process_time() - started
     gc.unfreeze()
     return used / len(calls) * 1e6, own
 
@@ -92,9 +91,9 @@ async def _rest(broker: str, seconds: float) -> float:
     """Microseconds of CPU that a process with a fleet takes in a second in which it does nothing."""
     async with Fleet("agent", broker=broker, tenant=TENANT) as fleet:
         await fleet.ready(10)
-        started = _cpu_seconds()
+        started = time.process_time()
         await asyncio.sleep(seconds)
-        return (_cpu_seconds() - started) / seconds * 1e6
+        return (time.process_time() - started) / seconds * 1e6
 
 
 async def _agent(fleet: Fleet, calls: list[Call], pause_seconds: float, own: list[float]) -> None:
@@ -113,8 +112,3 @@ async def _step(session: Session, tool: str, arguments: object) -> float:
     async with session.action(tool, arguments) as action:
         action.result = "42 rows"
     return (clock() - started - (started - first)) / 1000
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime

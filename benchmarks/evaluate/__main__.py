@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -34,7 +34,7 @@ from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect, RawEpi
 from benchmarks.evaluate.play import Played, play
 from benchmarks.evaluate.reading import rule_hash
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld
-from fleetlore.cli.shared import Json, print_json, print_table
+from fleetlore.cli.shared import print_json
 from fleetlore.errors import ConfigError
 from fleetlore.recall.encoder import shared_encoder
 
@@ -71,7 +71,6 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, max=100, help="What is held out.")] = 5,
     orders: Annotated[int, typer.Option(min=1, max=100, help="Orders of the past, of each seed.")] = 3,
     tasks: Annotated[int, typer.Option(min=0, help="Play in so many tasks of the logs; 0: in all.")] = 0,
-    as_json: Json = False,
 ) -> None:
     """Measure how many tasks agents that were logged would have solved with each memory, within 1 to 10 calls."""
     plan = Plan(_chosen(arms or ",".join(ARMS if test is None else TEST_ARMS)), seeds, orders)
@@ -86,7 +85,7 @@ def main(
     if test is not None:
         found["points"] = _points(found["paired"].get(OURS, {}))
     found["cpu_seconds"] = round(time.process_time() - began, 1)
-    print_json(found) if as_json else _print(found)
+    print_json(found)
 
 
 def _held_out(world: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
@@ -164,24 +163,6 @@ def _chosen(arms: str) -> tuple[str, ...]:
         wrong = f"{', '.join(unknown)} is no arm" if unknown else f"{NONE} is left out, to which all are compared"
         raise ConfigError(f"--arms: {wrong}; the arms are {', '.join(ARMS)}")
     return names
-
-
-def _print(found: dict[str, Any]) -> None:
-    slices = list(found["sessions"])
-    print_table(
-        ["arm", *(f">{name}" for name in slices)],
-        [(arm, *(_cell(found, arm, name) for name in slices)) for arm in found["solved"]],
-    )
-    typer.echo(f"share solved within five calls; against {NONE}, pp; {found['cpu_seconds']:.0f} s of CPU")
-    typer.echo(f"reading rule {found['reading_rule'][:12]}")
-
-
-def _cell(found: dict[str, Any], arm: str, name: str) -> str:
-    share = f"{found['solved'][arm][name]['5']['mean']:.3f}"
-    if arm == NONE:
-        return share
-    gain = found["paired"][arm][NONE][name]
-    return f"{share} {100 * gain['mean']:+.1f} ({100 * gain['low']:.1f} to {100 * gain['high']:.1f})"
 
 
 def _progress(done: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,12 +13,11 @@ from benchmarks.living.command import chosen, measure
 from benchmarks.living.llm.model import Answers, Model
 from benchmarks.living.sql.world import SqlWorld
 from benchmarks.living.tools.world import ToolsWorld
-from fleetlore.cli.shared import Json, print_json, print_table
+from fleetlore.cli.shared import print_json
 from fleetlore.errors import ConfigError
 
 EVERY = ",".join(ARMS)
 ANSWERS = Path.home() / ".cache" / "fleetlore" / "living" / "answers.db"
-_PERCENT = ("works", "same_call", "same_failure", "right", "copied", "look_up", "told", "solved")
 
 
 def living(
@@ -42,7 +40,6 @@ def living(
     ] = None,
     answers: Annotated[Path, typer.Option(help="File of SQLite with the answers of models.")] = ANSWERS,
     keep: Annotated[Path | None, typer.Option(help="Folder for the transcripts.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Real language models in a live world."""
     if (which == "sql") != (world is not None):
@@ -50,31 +47,7 @@ def living(
     place = SqlWorld(world) if world else ToolsWorld()
     with Model(name, Answers(answers), url) as model:
         report = measure(place, model, chosen(arms), states=states, sessions=sessions, seed=seed, keep=keep)
-    if as_json:
-        print_json(report)
-        return
-    for part in ("first_call", "after_failure", "sessions"):
-        if report[part]:
-            typer.echo(part)
-            _table(report[part])
-
-
-def _table(by_arm: Mapping[str, Mapping[str, Any]]) -> None:
-    names = [name for name, value in next(iter(by_arm.values())).items() if not isinstance(value, dict)]
-    print_table(
-        ("arm", *(f">{name}" for name in names), ">- none"),
-        [(arm, *(_cell(name, row[name]) for name in names), _difference(row)) for arm, row in by_arm.items()],
-    )
-
-
-def _cell(name: str, value: float) -> str:
-    return f"{value:.0%}" if name in _PERCENT else f"{value:.4g}"
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    of = row.get("minus_none", {})
-    of = of.get("failed_calls", of)
-    return f"{of['mean']:+.2f} ({of['low']:+.2f}, {of['high']:+.2f})" if of else ""
+    print_json(report)
 
 
 if __name__ == "__main__":

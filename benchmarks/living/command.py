@@ -8,14 +8,14 @@ failure.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import typer
 
 from benchmarks.living.agent import Played, play
@@ -72,10 +72,10 @@ def measure(
     known = Past(world, past)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        _write(keep / "past.jsonl", [_transcript("none", each) for each in past])
-        _write(keep / "first_call.jsonl", [_kept(each) for each in first])
-        _write(keep / "after_failure.jsonl", [_kept(each) for each in after])
-        _write(keep / "sessions.jsonl", [_transcript(arm, each) for arm, some in played.items() for each in some])
+        kept: dict[str, Sequence[State | Played]] = {"past": past, "first_call": first, "after_failure": after}
+        for name, some in (kept | {f"sessions.{arm}": each for arm, each in played.items()}).items():
+            rows = [msgspec.json.encode(each._asdict()) for each in some]
+            (keep / f"{name}.jsonl").write_bytes(b"".join(row + b"\n" for row in rows))
     return {
         "model": model.name,
         "seed": seed,
@@ -100,35 +100,3 @@ def _sessions(world: World, model: Model, makes: Makes, most: int, seed: int, dr
         return {}
     with ThreadPoolExecutor(len(makes)) as pool:
         return dict(zip(makes, pool.map(of_arm, makes), strict=True))
-
-
-def _kept(state: State) -> dict[str, Any]:
-    return {
-        "task": state.task.id,
-        "arm": state.arm,
-        "asked": state.task.asked,
-        "told": state.told,
-        "before": str(state.before),
-        "call": str(state.call),
-        "said": state.ran.said,
-        "error": state.ran.error,
-    }
-
-
-def _transcript(arm: str, played: Played) -> dict[str, Any]:
-    return {
-        "task": played.task.id,
-        "arm": arm,
-        "asked": played.task.asked,
-        "start": played.start,
-        "steps": [
-            {"before": each.before, "call": str(each.call), "error": each.ran.error, "said": each.ran.said}
-            | {"after": each.after}
-            for each in played.steps
-        ],
-        "solved": played.solved,
-    }
-
-
-def _write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    file.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))

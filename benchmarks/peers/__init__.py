@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 600.0
 
 # drain3 pins cachetools.
-OWN_ENVIRONMENTS = {"drain3": ("drain3==0.9.11",)}
+OWN_ENVIRONMENTS = {"drain3": ("drain3==0.9.11",), "detect-secrets": ("detect-secrets==1.5.0",)}
 
 
 def run(script: str, *arguments: object, peer: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS) -> Any:

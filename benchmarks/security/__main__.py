@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from random import Random
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 from unicodedata import normalize
 
 import orjson
 import typer
 
+from benchmarks import peers
 from benchmarks.command import command_app
 from benchmarks.secrets import planted_secrets
 from benchmarks.security import corpora
@@ -27,6 +29,7 @@ from benchmarks.security.identities import HARMLESS, REGIONS, personal
 from benchmarks.security.poisoned_text import LIARS, VOLUME, poisoned
 from benchmarks.security.times import READERS, WORKER_SECONDS, slowest_record, survey
 from benchmarks.security.voices import voices
+from benchmarks.traffic import sessions
 from fleetlore.advice.gate import clean
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
@@ -36,6 +39,7 @@ from streams.offline.memory_pipeline import run_logs
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "security.md"
 EACH = 10
+LOGGED = 20_000
 PAIRS, RECORD_PAIRS = 2_000, 500
 Line = tuple[str, str, str, str]
 
@@ -71,6 +75,7 @@ def measure(
     """Run all attacks and write docs/results/security.md."""
     lines = [
         *_secrets(),
+        *_beside_detect_secrets(),
         *_fences(),
         *_identities(logs),
         *_poisoning(),
@@ -109,6 +114,23 @@ def _secrets() -> Iterator[Line]:
     yield "personal data", "harmless texts, wrongly masked", f"{len(texts):,}", f"{changed:,}"
     changed = sum(masks.masked_text(text) != text for text in HARMLESS)
     yield "personal data", "versions and numbers of orders, wrongly masked", f"{len(HARMLESS)}", f"{changed} (bar 2)"
+
+
+def _beside_detect_secrets() -> Iterator[Line]:
+    """Texts of logged runs, and the planted secrets, read by the rival too with its default plug-ins and filters."""
+    data = [(run.goal, *(value for _, data in run.events for value in data.values())) for run in sessions()[1]]
+    logged = sorted({value for values in data for value in values if isinstance(value, str)})
+    logged = Random(7).sample(logged, min(LOGGED, len(logged)))
+    planted = list(planted_secrets(Random(5), EACH))
+    with NamedTemporaryFile(suffix=".json") as file:
+        Path(file.name).write_bytes(orjson.dumps([each.text for each in planted] + logged))
+        found = peers.run("with_detect_secrets", file.name, peer="detect-secrets")
+    left = sum(not each.is_found(values) for values, each in zip(found, planted, strict=False))
+    what = "the tokens and named values again; rival, detect-secrets"
+    yield "secrets", what, f"{len(planted):,}", f"{left:,} ({left / len(planted):.1%})"
+    changed, reported = sum(redact(text) != text for text in logged), sum(map(bool, found[len(planted) :]))
+    rates = f"{changed:,} ({changed / len(logged):.2%}, bar .5%); {reported:,} ({reported / len(logged):.2%})"
+    yield "secrets", "texts of logged runs, masked; rival, detect-secrets", f"{len(logged):,}", rates
 
 
 def _fences() -> Iterator[Line]:

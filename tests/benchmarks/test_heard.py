@@ -94,7 +94,7 @@ def test_one_command_counts_and_writes_the_same_file_again(tmp_path: Path) -> No
     found = []
     for number in range(2):
         golden = tmp_path / f"{number}.tsv"
-        options = ["--data", str(tmp_path / "logs"), "--golden", str(golden), "--one-name", "--json"]
+        options = ["--data", str(tmp_path / "logs"), "--golden", str(golden), "--one-name"]
         ran = CliRunner().invoke(app, options)
         assert ran.exit_code == 0, ran.output
         found.append((golden.read_text(), json.loads(ran.stdout)))

@@ -1,7 +1,8 @@
 """How late the agents know of a new failure is counted right, and what a store sustains."""
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from benchmarks.immunity import PLAN, Run, percentile
 from benchmarks.immunity_load import Result

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.labelled import HELD_OUT, LOGS, Labelled, read_logged, read_texts
-from benchmarks.patterns import BAR, mistakes, ours, score
+from benchmarks.patterns import BAR, ours, score
 
 
 def measured(texts: list[Labelled]) -> tuple[float, float]:
@@ -13,7 +13,7 @@ def test_the_texts_of_common_tools_reach_the_bar() -> None:
     assert len(texts) >= 300
     assert len({each.part for each in texts}) == 5
     precision, recall = measured(texts)
-    assert precision >= BAR and recall >= BAR, mistakes(texts, ours(texts))
+    assert precision >= BAR and recall >= BAR
 
 
 @pytest.mark.real_data

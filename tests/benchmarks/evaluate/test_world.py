@@ -197,7 +197,7 @@ def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:
 
 
 def test_one_command_measures_all_arms(folder: Path) -> None:
-    options = ["sql-log", "--data", str(folder), "--seeds", "1", "--orders", "1", "--json"]
+    options = ["sql-log", "--data", str(folder), "--seeds", "1", "--orders", "1"]
     ran = CliRunner().invoke(app, options)
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
@@ -228,7 +228,7 @@ def test_one_command_measures_python_as_it_does_sql(tmp_path: Path) -> None:
         code = f"print({task})" if solving else f"prin({task})"
         error = None if solving else "NameError: name 'prin' is not defined"
         sessions[agent, f"{kind}/{task}"] = int(solving), [("python", code, error, 0.0)]
-    options = ["python-log", "--data", str(write(tmp_path, sessions)), "--seeds", "2", "--orders", "1", "--json"]
+    options = ["python-log", "--data", str(write(tmp_path, sessions)), "--seeds", "2", "--orders", "1"]
     ran = CliRunner().invoke(app, [*options, "--arms", "none,counts,LR,weights,perfect"])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
@@ -258,7 +258,7 @@ def test_agents_and_tasks_of_other_logs_are_measured_and_none_that_the_past_has(
     tasks = sorted({each.task for each in sql_log(SMOKE).sessions})
     old = set(tasks[::2])
     data = part_of(SMOKE, lambda row: row["task"] in old and not row["agent"].startswith("vicuna"), tmp_path / "data")
-    ran = CliRunner().invoke(app, ["sql-log", "--data", str(data), "--test", str(SMOKE), "--seeds", "1", "--json"])
+    ran = CliRunner().invoke(app, ["sql-log", "--data", str(data), "--test", str(SMOKE), "--seeds", "1"])
     assert ran.exit_code == 0, ran.output
     found = json.loads(ran.stdout)
     assert set(found["solved"]) == {"none", "both", "raw-episodes", "LR"}
