@@ -31,7 +31,7 @@ from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
 from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.stats import wilson
 
 # Lower bound of the rate: one failure of one call is enough (0.21).
@@ -72,7 +72,7 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             if not is_open and is_argument and outlook is not None and model is not None:
                 old = model.old_value(call.tool, item.was)
                 is_open = outlook.fails >= _LIKELIER or (old is not None and old.works < moment.known.quorum)
-            fits = is_sure(item) and holds(call.arguments, item.was) and is_open and (is_argument or is_rename(item))
+            fits = is_sure(item) and _is_unmended(item, call) and is_open and (is_argument or is_rename(item))
             if fits and names_beside(item) is None and not is_own(item, moment.met.key):
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
                 yield change_tip(item, "changed", call.arguments, fails)
@@ -298,7 +298,12 @@ def _kind_quote(*kinds: Expected) -> Quote:
 def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:
     """Whether it is the other half of these calls that fails."""
     changes = [item for item in index.recoveries(failure) if item.was and item.now and is_sure(item)]
-    return bool(changes) and not any(holds(call.arguments, item.was) for item in changes)
+    return bool(changes) and not any(_is_unmended(item, call) for item in changes)
+
+
+def _is_unmended(item: MemoryItem, call: MadeCall) -> bool:
+    """Whether a call holds the failing part alone: the name of a field may also be a word of a path."""
+    return holds(call.arguments, item.was) and not holds(call.arguments, item.now)
 
 
 class _Counted(NamedTuple):

@@ -20,7 +20,7 @@ __all__ = [
 # P(the call fails) by Jeffreys' estimate of one failure, from which a call may be held.
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
-_QUOTES = "'\""
+_MARKS = "'\"-."
 _QUOTED = re.compile(r"`([^`]+)`")
 # Errors about names of a language, a library or a program, which are the same at every place.
 _OF_LANGUAGE = re.compile(
@@ -74,13 +74,15 @@ def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
             yield from ((word, False) for word in _WORD.findall(value[:CALL_CHARACTERS]))
 
 
-def _fields(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _fields(arguments: object) -> Iterator[tuple[str, Any]]:
     waiting = [arguments]
     while waiting:
-        for name, value in waiting.pop().items():
-            yield name, value
-            if isinstance(value, Mapping):
-                waiting.append(value)
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield from value.items()
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
@@ -104,9 +106,9 @@ def is_of_argument(item: MemoryItem) -> bool:
 
 
 def is_rename(item: MemoryItem) -> bool:
-    rejected = {part for word in _WORD.findall(item.when.lower()) for part in (word, word.strip("."), *word.split("."))}
-    words = all(_WORD.fullmatch(part.strip(_QUOTES)) for part in item.now)
-    return words and bool(item.was and item.now) and all(part.strip(_QUOTES).lower() in rejected for part in item.was)
+    rejected = {part for word in _WORD.findall(item.when.lower()) for part in (word.strip(_MARKS), *word.split("."))}
+    words = all(_WORD.fullmatch(part.strip(_MARKS)) for part in item.now)
+    return words and bool(item.was and item.now) and all(part.strip(_MARKS).lower() in rejected for part in item.was)
 
 
 def is_of_tool(item: MemoryItem) -> bool:
@@ -145,19 +147,23 @@ def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
     """Return the arguments with each rejected part replaced, or None if none is found."""
     changed = arguments
     for old, new in swaps.items():
-        changed = _substituted(changed, old, new)
+        is_field = any(name == old for name, _ in _fields(arguments))
+        changed = _substituted(changed, old, new, is_field=is_field)
     return changed if changed != arguments else None
 
 
-def _substituted(value: Any, old: str, new: str) -> Any:
+def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
     if isinstance(value, str):
-        return _whole(old).sub(lambda _: new, value)
+        # The name of a field may also be a word of its value or of a URL's path.
+        within = rf"(?<![\w./-]){re.escape(old)}(?=\\?[\"']?[:=])"
+        found, count = re.subn(within, lambda _: new, value)
+        return value if is_field else found if count else _whole(old).sub(lambda _: new, value)
     if isinstance(value, Mapping):
         name, is_value, was = old.partition("=")
         if is_value and name in value and arguments_text(value[name]) == was:
             return {**value, name: new.partition("=")[2]}
-        return {new if key == old else key: _substituted(each, old, new) for key, each in value.items()}
-    return [_substituted(each, old, new) for each in value] if isinstance(value, list) else value
+        return {new if k == old else k: _substituted(each, old, new, is_field=is_field) for k, each in value.items()}
+    return [_substituted(each, old, new, is_field=is_field) for each in value] if isinstance(value, list) else value
 
 
 def _whole(part: str) -> re.Pattern[str]:

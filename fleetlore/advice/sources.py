@@ -36,13 +36,14 @@ __all__ = [
     "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "persons", "proposed",
 ]  # fmt: skip
 
-_NAME = r"[`'\"‘“(\[]{0,2}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
-_AS_WHAT = r"(?: (?:to )?(?:use|reference|call|run))?(?: (?:the )?(?:attribute|column|command|function|option|table))?"
+_NAME = r"[`'\"‘“(\[\\]{0,3}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
+_WHAT = r"(?: (?:the )?(?:argument|attribute|column|command|field|function|key|option|parameter|property|table))?"
+_AS_WHAT = rf"(?: (?:to )?(?:use|reference|call|run))?{_WHAT}"
 _PROPOSALS = re.compile(
     rf"(?:did you mean|(?:perhaps|maybe|probably|might have) (?:you )?meant?){_AS_WHAT}[:\s]{{1,4}}{_NAME}"
     rf"|(?:most similar|closest) (?:command|match|name|option|choice)s?(?: is| are)?[:\s]{{1,4}}{_NAME}"
-    rf"|\buse {_NAME}[`'\"’”)\]]{{0,2}}(?:\(\))?,? instead|\binstead,? use {_NAME}(?=[`'\"’”(.]|$)"
-    rf"|\b(?:renamed to|replaced (?:by|with)|in favou?r of) {_NAME}",
+    rf"|\buse{_WHAT} {_NAME}[`'\"’”)\]\\]{{0,3}}(?:\(\))?{_WHAT},? instead|\binstead,? use {_NAME}(?=[`'\"’”(.]|$)"
+    rf"|\b(?:renamed(?: to)?|replaced (?:by|with)|in favou?r of){_WHAT} {_NAME}",
     re.IGNORECASE,
 )
 _NO_NAMES = frozenset("a an another any it one something that the this to your".split())  # noqa: SIM905
@@ -184,7 +185,7 @@ def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         beside = names_beside(item)
         # An error without a table's name is the same at every table.
         if beside is not None and held.issuperset(beside) and not is_own(item, moment.met.key):
-            yield change_tip(item, "worked instead")
+            yield change_tip(item, "worked instead", failed.call.arguments)
 
 
 def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -233,7 +234,7 @@ def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if is_free_text(failed.failure.shape):
         others = [item for item in others if is_of_tool(item) and is_of_place(item, moment.known_place)]
     for item in others:
-        yield change_tip(item, "got past")
+        yield change_tip(item, "got past", failed.call.arguments)
 
 
 def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:

@@ -28,6 +28,7 @@ _MAX_RUNS = 3
 _MAX_SAID = 200
 _MAX_VALUE = 48
 _MAX_ROUTE = 80
+_TELLING = 3
 
 # A flag, a decimal and an operator are one token each.
 _TOKEN = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*|\d+\.\d+|\w+|[-+*/%<>=!]=|\*\*|//|->|[^\w\s]")
@@ -44,6 +45,8 @@ _NUMERIC = re.compile(r"\d+(?:\.\d+)?")
 _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deployment)s?$")
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
+# A field's name within a text: of JSON, a query of a URL, a form or a keyword argument.
+_FIELD_WITHIN = re.compile(r"(?<![\w./-])([A-Za-z_][\w-]*)(?=\\?[\"']?\s?[:=](?![=/]))")
 # A masked literal, alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
 # A masked literal within a longer name, such as `shop.<id>`. A program's quoted texts and slices are none.
@@ -111,7 +114,7 @@ def distance(failed: str, worked: str) -> int | None:
     if old_values is not None and new_values is not None:
         return _object_distance(old_values, new_values)
     old, new = _parsed(failed), _parsed(worked)
-    if _overlap(old, new) < _RELATED or _masked(failed) == _masked(worked):
+    if (_overlap(old, new) < _RELATED and not _renamed_within(failed, worked)) or _masked(failed) == _masked(worked):
         return None
     return _edited(old, new)
 
@@ -146,19 +149,23 @@ def masked_difference(
     """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
-        return _difference(_text_edits(failed, worked, known, named))
+        edits = _text_edits(failed, worked, known, named)
+        return _difference(edits) or _difference(_renamed_within(failed, worked))
     changed = _changed(old, new)
     if is_of_one_value(failed, worked):
-        return _value_difference(changed[0], old, new)
+        key = changed[0]
+        return _value_difference(key, old, new) or _difference(_renamed_within(old[key], new[key]))
     renamed = _renamed(old, new, changed)
     edits: list[_Edit] = [(_name(was), _name(now)) for was, now in renamed.items()]
     for key in changed:
         if key in renamed or key in renamed.values():
             continue
-        if _are_code(key, old, new):
+        name = _name(key)
+        if key in old and key in new and (within := _renamed_within(old[key], new[key])):
+            found = within
+        elif _are_code(key, old, new):
             found = _text_edits(old[key], new[key], known, named)
         else:
-            name = _name(key)
             was, now = (f"{name}={_text(masked_value(name, of[key], known))}" if key in of else "" for of in (old, new))
             found = [(was, now)] if was != now else []
         if not found:
@@ -205,6 +212,15 @@ def _renamed(old: Mapping[str, Any], new: Mapping[str, Any], changed: Sequence[s
         if now is not None:
             found[was] = now
     return found
+
+
+def _renamed_within(failed: Any, worked: Any) -> list[_Edit]:
+    """Return the fields of a text or list that another name replaced, if all else is equal."""
+    old, new = (_FIELD_WITHIN.split(_text(value)) for value in (failed, worked))
+    if len(old) < 3 or old[::2] != new[::2]:
+        return []
+    edits = [pair for pair in dict.fromkeys(zip(old[1::2], new[1::2], strict=True)) if pair[0] != pair[1]]
+    return edits if all(_is_field(name) for pair in edits for name in pair) else []
 
 
 def _is_field(key: str) -> bool:
@@ -301,7 +317,8 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
     if not changed:
         return 0  # the same JSON, spelled otherwise
     shared = old.keys() & new.keys()
-    renamed = len(_renamed(old, new, changed)) if shared else 0
+    # Without another argument only a telling value shows that both calls are about one thing.
+    renamed = sum(bool(shared) or _tells(old[was]) for was in _renamed(old, new, changed))
     alike = renamed + sum(_value_overlap(old[key], new[key]) for key in shared)
     keys = len(old.keys() | new.keys()) - renamed
     if keys > 1 and alike / keys < _RELATED:
@@ -309,6 +326,10 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
     if all(key in shared and _is_other_thing(key, old, new) for key in changed):
         return None
     return sum(_edited(_parsed(_text(old.get(key, ""))), _parsed(_text(new.get(key, "")))) for key in changed)
+
+
+def _tells(value: Any) -> bool:
+    return value not in (None, True, False) and len(_text(value)) >= _TELLING
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

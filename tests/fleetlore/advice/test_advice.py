@@ -127,7 +127,7 @@ def test_after_a_failure_the_same_is_said_once() -> None:
     put(index, "r")
     put(index, "weaker", agents=2, support=2, now=("table=car_data",))
     first = ask(index, None, failed=FAILED)
-    assert first.ids == ("r",) and first.call is None
+    assert first.ids == ("r",) and first.call == {"table": "cars_data", "limit": 5}
     assert ask(index, None, failed=FAILED, shown={"r"}).ids == ("weaker",)
     assert ask(index, None, failed=FAILED, led_out=True).ids == ()
     assert ask(index, None, failed=FAILED, key="me", shown={"weaker"}).ids == ("r",)

@@ -25,6 +25,12 @@ def shown(tool: str, call: str, error: str) -> str:
         ("sql", "SELECT STRLEN(a) FROM t", "unknown function strlen; did you mean `length`?", "length"),
         ("bash", "git chekout dev", "git: 'chekout' is not a git command.\n\n" + SIMILAR, "checkout"),
         ("bash", "ls --colour", "error: unexpected argument '--colour' found; did you mean '--color'?", "--color"),
+        ("api", "customer=ann", "unknown field `customer`, did you mean `customer_id`?", "customer_id"),
+        ("api", "customer=ann", '{"error": "unknown field \\"customer\\", did you mean \\"client\\"?"}', "client"),
+        ("api", "customer=ann", "422: did you mean the field 'client'?", "client"),
+        ("api", "customer=ann", "Please use the parameter `client` instead of `customer`.", "client"),
+        ("api", "customer=ann", "use `client` field instead", "client"),
+        ("api", "customer=ann", "customer was renamed to the property client", "client"),
         ("bash", "npm isntall", 'Unknown command: "isntall"\n\nDid you mean "install"?', "install"),
     ])  # fmt: skip
 def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -61,18 +62,29 @@ async def test_a_route_that_works_is_told_in_place_of_one_that_is_gone(
         ("422 Unprocessable Entity", "qty", "quantity"),
     ],
 )
-@pytest.mark.parametrize("nested", [False, True])
-async def test_a_field_with_another_name_is_told_without_its_value(
-    error: str, was: str, now: str, nested: bool
-) -> None:
-    def call(field: str) -> dict[str, Any]:
-        body = {field: 4711, "sku": "A"}
-        return {"method": "POST", "path": "/v2/orders", **({"body": body} if nested else body)}
-
-    told = await after(error, call(was), call(now))
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{"method": "POST", "path": "/v2/orders", "FIELD": 4711, "sku": "A"}',
+        '{"method": "POST", "path": "/v2/SAME", "body": {"FIELD": 4711, "note": "the SAME"}}',
+        '{"FIELD": "ann"}',
+        '{"body": {"FIELD": 4711}}',
+        '{"lines": [{"FIELD": 4711, "sku": "A"}, {"FIELD": 2, "sku": "B"}]}',
+        '{"url": "https://api.example.com/v2/SAME/orders?FIELD=4711&limit=5"}',
+        '{"path": "/v2/orders?limit=5&FIELD=4711"}',
+        '{"url": "https://api.example.com/orders", "data": "{\\"FIELD\\": 4711, \\"sku\\": \\"A\\"}"}',
+        '{"body": "FIELD=4711&sku=A"}',
+        """{"command": "curl https://api.example.com/orders -d '{\\"FIELD\\": \\"4711\\"}'"}""",
+        """{"code": "requests.post('https://api.example.com/orders', json={'FIELD': '4711'})"}""",
+        """{"code": "client.orders.list(FIELD='4711', limit=5)"}""",
+    ],
+)
+async def test_a_field_with_another_name_is_told_without_its_value(error: str, was: str, now: str, call: str) -> None:
+    wrong, right = (json.loads(call.replace("FIELD", name).replace("SAME", was)) for name in (was, now))
+    told = await after(error, wrong, right)
     assert any(f"Use `{now}` instead of `{was}`" in text for text, _ in told), told
     assert "4711" not in "".join(text for text, _ in told)
-    assert call(now) in [made for _, made in told]
+    assert right in [made for _, made in told]
 
 
 @pytest.mark.parametrize(
