@@ -149,8 +149,8 @@ def masked_difference(
     """
     old, new = _values(failed), _values(worked)
     if old is None or new is None:
-        edits = _text_edits(failed, worked, known, named)
-        return _difference(edits) or _difference(_renamed_within(failed, worked))
+        changed_text = _difference(_text_edits(failed, worked, known, named))
+        return changed_text or _difference(_renamed_within(failed, worked))
     changed = _changed(old, new)
     if is_of_one_value(failed, worked):
         key = changed[0]
