@@ -17,7 +17,7 @@ from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, WAYS_OUT, Source, persons
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, PERSON, WAYS_OUT, Source, persons
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.wire.lore import MemoryItem
@@ -97,7 +97,7 @@ def advise(
     max_chars: int = MAX_CHARS,
 ) -> Advice:
     """Return the fleet's advice. `cautions`: warnings that follow from the session itself. `most`: number of tips,
-    withheld ones included. `max_chars`: of the text, except for the first tip.
+    withheld ones included. `max_chars`: of their text, except for the first. Persons' hints are shown beside these.
     """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:
@@ -121,7 +121,7 @@ def advise(
 def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
     """Return only the warnings of the call that is asked about."""
     written = [tip for tip in _told(persons(index, moment), index, moment) if tip.sure]
-    return _of([*written, *_first(BEFORE_CALL, index, moment)], moment, holdout_share, len(written) + 1)
+    return _of([*written, *_first(BEFORE_CALL, index, moment)], moment, holdout_share, 1)
 
 
 def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout_share: float, most: int) -> Advice:
@@ -131,13 +131,14 @@ def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout
 
 def _of(found: Iterable[Tip], moment: Situation, holdout_share: float, most: int, max_chars: float = inf) -> Advice:
     tips: dict[str, Tip] = {}
-    length = 0
+    learned = length = 0
     for tip in found:
         if tip.id in tips:
             continue
-        length += len(tip.text)
-        if len(tips) == most or (length > max_chars and tips):
-            break
+        if tip.source != PERSON:
+            learned, length = learned + 1, length + len(tip.text)
+            if learned > most or (length > max_chars and learned > 1):
+                break
         tips[tip.id] = tip
     kept_back = {id for id, tip in tips.items() if tip.tried and withheld(moment.met.session, id, holdout_share)}
     return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), withheld=tuple(sorted(kept_back)))

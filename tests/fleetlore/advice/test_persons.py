@@ -79,6 +79,17 @@ def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint() -> None:
         assert (advice.ids, advice.withheld) == (((), (made.id,)) if kept_back else ((made.id,), ()))
 
 
+def test_long_hints_take_no_place_of_what_the_fleet_learned() -> None:
+    index = LoreIndex()
+    for word in "xyz":
+        hint(index, word * 400, start=True)
+    way = strategy_id("shop", "count orders")
+    index.put_item(memory_item(way, kind="strategy", task="shop", content="sql: SELECT 1", agents=3, support=3))
+    asked = situation(task="shop", goal="Count orders", now=NOW)
+    for limits in ({}, {"most": 1}, {"max_chars": 1}):
+        assert [tip.source for tip in advise(index, asked, **limits).tips] == ["person", "person", "way"], limits
+
+
 def item(**fields: Any) -> Any:
     values = {"tool": "sql", "pattern": FAILED.failure.class_, "was": ("id",), "now": ("oid",), "when": "id oid"}
     return memory_item("item1", **{"support": 9, "agents": 9, "goals": 9} | values | fields)
