@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.topics import topic
 
-__all__ = ["LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
+__all__ = ["LENGTH_BYTES", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
 
 # Topics that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")
@@ -36,7 +36,9 @@ _STORE_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
 # The server closes idle connections after 5 s.
 _IDLE_SECONDS = 4.0
+_FOLLOW = "/v1/native/follow"
 _TOO_LARGE = (400, 413)
+LENGTH_BYTES = 4
 
 
 class RelayedRecord(NamedTuple):
@@ -50,12 +52,18 @@ class RelayedRecord(NamedTuple):
 
 
 class Following(msgspec.Struct):
+    """Asks for the ends of topics, or with `wait` seconds for their records from `positions` on: for an answer at once
+    and for one after each change, until that time is over.
+    """
+
     topics: tuple[str, ...]
     positions: dict[str, dict[int, int]]
     wait: Annotated[float, Meta(ge=0)]
 
 
 class Followed(msgspec.Struct):
+    """One answer. A stream has the length of each before it, in `LENGTH_BYTES` bytes."""
+
     ends: dict[str, dict[int, int]]
     records: list[RelayedRecord]
 
@@ -98,6 +106,28 @@ class _RelayClient:
             answer = await self._http.post(path, content=content, params=query, timeout=seconds + _ANSWER_SECONDS)
         except httpx2.HTTPError as error:
             raise ConnectionError(f"the relay at {self._relay} does not answer: {error!r}") from None
+        return self._accepted(answer)
+
+    async def stream(self, path: str, content: bytes, seconds: float) -> AsyncIterator[bytes]:
+        """Yield each answer to one request as it comes."""
+        import httpx2
+
+        try:
+            asked = self._http.stream("POST", path, content=content, timeout=seconds + _ANSWER_SECONDS)
+            async with asked as answer:
+                if answer.status_code >= 300:
+                    await answer.aread()
+                    self._accepted(answer)
+                came = bytearray()
+                async for chunk in answer.aiter_raw():
+                    came += chunk
+                    while len(came) >= (end := LENGTH_BYTES + int.from_bytes(came[:LENGTH_BYTES])):
+                        yield bytes(came[LENGTH_BYTES:end])
+                        del came[:end]
+        except httpx2.HTTPError as error:
+            raise ConnectionError(f"the relay at {self._relay} does not answer: {error!r}") from None
+
+    def _accepted(self, answer: Any) -> bytes:
         body: bytes = answer.content
         if answer.status_code >= 300:
             raise _Refused(answer.status_code, f"the relay at {self._relay} refuses: {_detail(body)}")
@@ -166,7 +196,9 @@ class RelayConsumer(_RelayClient):
         self._ends: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._came: deque[RelayedRecord] = deque()
-        self._asking: asyncio.Task[Followed] | None = None
+        # One answer at a time, so that a slow agent slows the relay down.
+        self._answers = asyncio.Queue[list[RelayedRecord] | Exception](1)
+        self._reading: asyncio.Task[None] | None = None
         self._heard = 0.0
 
     async def start(self) -> None:
@@ -174,9 +206,9 @@ class RelayConsumer(_RelayClient):
         await self.end_offsets(())
 
     async def stop(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait([self._asking])
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
         await super().stop()
 
     def assignment(self) -> set[TopicPartition]:
@@ -194,46 +226,61 @@ class RelayConsumer(_RelayClient):
     def seek(self, part: TopicPartition, offset: int) -> None:
         self._positions[part] = offset
         self._came.clear()
-        if self._asking is not None:
-            self._asking.cancel()
-            self._asking = None
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading, self._answers = None, asyncio.Queue(1)
 
     async def end_offsets(self, parts: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        await self._follow(0.0)
+        self._read(await self.ask(_FOLLOW, self._asked(0.0)))
         return dict(self._ends)
 
     async def getmany(
         self, *parts: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> Mapping[TopicPartition, list[RelayedRecord]]:
         if not self._came:
-            if self._asking is None:
-                self._asking = asyncio.create_task(self._follow(_WAIT_SECONDS), name="fleetlore-relay-follow")
-            if not (await asyncio.wait([self._asking], timeout=timeout_ms / 1000))[0]:
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read_all(self._answers), name="fleetlore-relay-follow")
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    answer = await self._answers.get()
+            except TimeoutError:
                 return {}
-            asked, self._asking = self._asking, None
-            answer = asked.result()
-            if any(self._positions.get(part, 0) > end for part, end in self._ends.items()):
-                raise BrokerUnavailable("its log is shorter than before")
-            self._came.extend(answer.records)
+            if isinstance(answer, Exception):
+                raise answer
+            self._came.extend(answer)
         found: dict[TopicPartition, list[RelayedRecord]] = {}
         for _ in range(len(self._came) if max_records is None else min(max_records, len(self._came))):
             record = self._came.popleft()
-            part = self._part(record.topic, record.partition)
-            self._positions[part] = record.offset + 1
-            found.setdefault(part, []).append(record)
+            found.setdefault(self._part(record.topic, record.partition), []).append(record)
         return found
 
-    async def _follow(self, wait: float) -> Followed:
+    async def _read_all(self, answers: asyncio.Queue[list[RelayedRecord] | Exception]) -> None:
+        try:
+            while True:
+                async for body in self.stream(_FOLLOW, self._asked(_WAIT_SECONDS), _WAIT_SECONDS):
+                    records = self._read(body)
+                    if any(self._positions.get(part, 0) > end for part, end in self._ends.items()):
+                        raise BrokerUnavailable("its log is shorter than before")
+                    if records:
+                        await answers.put(records)
+        except Exception as error:
+            await answers.put(error)
+
+    def _asked(self, wait: float) -> bytes:
         positions: dict[str, dict[int, int]] = {}
         for part, offset in self._positions.items():
             positions.setdefault(self._names[part.topic], {})[part.partition] = offset
-        asked = msgspec.msgpack.encode(Following(tuple(self._names.values()), positions, wait))
-        answer = msgpack_reader(Followed)(await self.ask("/v1/native/follow", asked, wait))
+        return msgspec.msgpack.encode(Following(tuple(self._names.values()), positions, wait))
+
+    def _read(self, body: bytes) -> list[RelayedRecord]:
+        answer = msgpack_reader(Followed)(body)
         self._heard = time.time()
         self._ends = {
             self._part(name, partition): end for name, each in answer.ends.items() for partition, end in each.items()
         }
-        return answer
+        for each in answer.records:
+            self._positions[self._part(each.topic, each.partition)] = each.offset + 1
+        return answer.records
 
     def _part(self, name: str, partition: int) -> TopicPartition:
         return TopicPartition(topic(self._relay.tenant, name), partition)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
 from fleetlore.wire.principals import principal_of
-from fleetlore.wire.stats import newcombe, stable_hash
+from fleetlore.wire.stats import cached_hash, newcombe
 
 __all__ = ["Hints", "LoreIndex", "Written", "is_recalled", "when_of", "worth_showing"]
 
@@ -57,7 +57,7 @@ class Hints:
         standing, by_tool = dict[str, Written](), dict[str, list[Written]]()
         for each in sorted(self.decisions.values(), key=lambda each: (-each.time, each.id)):
             hint = each.hint
-            if hint is not None and not each.on and stable_hash(principal_of(hint.author)) not in self._distrusted:
+            if hint is not None and not each.on and cached_hash(principal_of(hint.author)) not in self._distrusted:
                 standing[each.id] = written = Written(hint, each)
                 by_tool.setdefault(hint.tool, []).append(written)
         self.standing, self._by_tool = standing, by_tool

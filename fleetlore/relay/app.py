@@ -14,7 +14,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetlore.agent.doors import NamedSessions
@@ -97,7 +97,10 @@ def relay_app(
             found = await api.native.follow(fleet, await body_of(request))
         except asyncio.CancelledError:  # the server stops
             raise HTTPException(503, "this relay ends") from None
-        return Response(found, media_type="application/msgpack")
+        if isinstance(found, bytes):
+            return Response(found, media_type="application/msgpack")
+        # A proxy must not gather the answers of a stream.
+        return StreamingResponse(found, headers={"x-accel-buffering": "no"}, media_type="application/octet-stream")
 
     async def record(request: Request) -> Response:
         caller, about = caller_of(request, tokens), request.path_params

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.kafka.by_relay import LORE, Followed, Following, RelayedRecord
+from fleetlore.kafka.by_relay import LENGTH_BYTES, LORE, Followed, Following, RelayedRecord
 from fleetlore.kafka.client import ANSWER_SECONDS, STOP_SECONDS, connected, make_producer
 from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.limits import Shares
@@ -54,20 +54,15 @@ class Native:
     async def close(self) -> None:
         await asyncio.gather(*(each.close() for each in self._mirrors.values()))
 
-    async def follow(self, fleet: Fleet, body: bytes) -> bytes:
+    async def follow(self, fleet: Fleet, body: bytes) -> bytes | AsyncIterator[bytes]:
         asked = msgpack_reader(Following)(body)
         if asked.topics not in (LORE, ADAPTER_TOPICS):
             raise HTTPException(400, f"an agent follows {LORE} or {ADAPTER_TOPICS}, not {asked.topics}")
         key = fleet.tenant, asked.topics
         mirror = self._mirrors.get(key) or self._mirrors.setdefault(key, _Mirror(fleet, asked.topics))
-        records = None
-        if asked.wait:
-            records = await mirror.since(asked.positions, min(asked.wait, _LONGEST_WAIT_SECONDS))
-        elif await mirror.is_up_to_date():
-            records = []
-        if records is None:
+        if not (mirror.connected if asked.wait else await mirror.is_up_to_date()):
             raise HTTPException(503, "no broker answers this relay")
-        return msgspec.msgpack.encode(Followed(mirror.ends(), records))
+        return mirror.stream(asked.positions, min(asked.wait, _LONGEST_WAIT_SECONDS)) if asked.wait else mirror.answer()
 
     def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
         """Send an event that its agent has numbered. Return False for a duplicate."""
@@ -149,16 +144,29 @@ class _Mirror:
                 self._answered = last
             return self._up_to_date
 
-    def ends(self) -> dict[str, dict[int, int]]:
-        return {name: {partition: part.end for partition, part in parts.items()} for name, parts in self._parts.items()}
+    @property
+    def connected(self) -> bool:
+        return self._follower.connected
 
-    async def since(self, positions: Mapping[str, Mapping[int, int]], wait: float) -> list[RelayedRecord] | None:
-        while not (found := self._read(positions)):
-            try:
-                await asyncio.wait_for(self._changed.wait(), wait)
-            except TimeoutError:
-                return [] if self._follower.connected else None
-        return found
+    def answer(self, records: Sequence[RelayedRecord] = ()) -> bytes:
+        ends = {name: {number: part.end for number, part in parts.items()} for name, parts in self._parts.items()}
+        return msgspec.msgpack.encode(Followed(ends, list(records)))
+
+    async def stream(self, positions: dict[str, dict[int, int]], wait: float) -> AsyncIterator[bytes]:
+        """Yield the records from `positions` on as they come. It ends after `wait` seconds."""
+        clock, found = asyncio.get_running_loop(), self._read(positions)
+        end = clock.time() + wait
+        while clock.time() < end:
+            for each in found:
+                positions.setdefault(each.topic, {})[each.partition] = each.offset + 1
+            answer = self.answer(found)
+            yield len(answer).to_bytes(LENGTH_BYTES) + answer
+            while not (found := self._read(positions)):
+                try:
+                    async with asyncio.timeout_at(end):
+                        await self._changed.wait()
+                except TimeoutError:
+                    return
 
     def _read(self, positions: Mapping[str, Mapping[int, int]]) -> list[RelayedRecord]:
         found, size = [], 0

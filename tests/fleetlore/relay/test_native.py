@@ -25,6 +25,7 @@ from fleetlore.cli.relay import _unix_socket
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller, Tokens
+from fleetlore.relay.native import Native
 from fleetlore.wire import events as names
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
@@ -136,6 +137,29 @@ async def test_it_begins_with_the_newest_lore_and_reads_the_older_behind_it(
             assert await fleet.ready(SECONDS) and len(fleet.replica.index.items) == 20
             await producer.send_and_wait(topic(tenant, "items"), None, key=b"3")
             await until(lambda: len(fleet.replica.index.items) == 19, "it shows what is gone")
+
+
+async def test_what_changes_comes_as_the_answer_to_one_request(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
+    follow, asked = Native.follow, list[bytes]()
+
+    async def counted(native: Native, fleet: Fleet, body: bytes) -> Any:
+        asked.append(body)
+        return await follow(native, fleet, body)
+
+    monkeypatch.setattr(Native, "follow", counted)
+    async with (
+        AIOKafkaProducer(bootstrap_servers=broker.address) as producer,
+        joined(broker.address, path, tenant, SECONDS) as (_, fleet),
+    ):
+        for id in map(str, range(6)):
+            await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
+            await until(lambda id=id: id in fleet.replica.index.items, f"{id} is here")
+            if id == "0":
+                asked.clear()
+        assert not [each for each in asked if b"items" in each], "each change would cost every agent a request"
 
 
 @pytest.mark.long
