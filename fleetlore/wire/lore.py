@@ -260,6 +260,11 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.kind}/{self.id}"
 
     @property
+    def moment(self) -> str:
+        """Return its key in the history."""
+        return f"{self.key}@{self.time}"
+
+    @property
     def records(self) -> tuple[tuple[str, str], ...]:
-        """Its topics in write order, each with its key."""
-        return (HISTORY, f"{self.key}@{self.time}"), (DECISIONS, self.key)
+        """Return its topics in write order, each with its key."""
+        return (HISTORY, self.moment), (DECISIONS, self.key)

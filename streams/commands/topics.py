@@ -12,6 +12,7 @@ import typer
 from fleetlore.cli.shared import Broker, Data, Json, ask, command, connection, group, print_json, print_table
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.wire.lore import HISTORY
 from fleetlore.wire.topics import ADAPTER_TOPICS, PREFIX, TOPICS, topic
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ _TRAINER = {
 }
 # Runs the commands: topics, backfill, decisions, erase, redrive, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
+_OPERATOR["Delete"] = (HISTORY,)  # an erasure replaces its records
 
 
 def register(app: typer.Typer) -> None:

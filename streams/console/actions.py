@@ -94,7 +94,7 @@ class Actions:
             log.warning(
                 "console: %s decides on %s of tenant %s: %s", decided.by, decided.key, self._tenant, decided.why
             )
-            await decide(self._settings, self._tenant, decided)
+        await decide(self._settings, self._tenant, *decisions)
 
     async def close(self) -> None:
         for task in self._under_way.values():

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, InvalidEvent, StoreUnavailable
+from fleetlore.errors import BrokerUnavailable, StoreUnavailable
 from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
@@ -32,8 +32,7 @@ from fleetlore.wire.principals import Principals, principal_of
 from fleetlore.wire.topics import topic
 from models.judge import SessionState
 from streams.console.sessions import SeenSession, SeenSessions
-from streams.stage.base import split
-from streams.stage.operators import Erased
+from streams.stage.operators import Erased, put_in_history
 
 __all__ = ["Sources"]
 
@@ -238,7 +237,7 @@ class Sources:
         self._dead_letters = self._follower("dead-letters", self._take_letters, newest=_LETTERS_KEPT)
         self._decisions: dict[str, Decision] = {}
         self._decided = self._follower(DECISIONS, self._take_decisions)
-        self._history: deque[Decision] = deque(maxlen=_HISTORY_KEPT)
+        self._history: dict[str, Decision] = {}
         self._recorded = self._follower(HISTORY, self._take_history, newest=_HISTORY_KEPT)
         self._sessions = SeenSessions()
         self._judgments = self._follower("judgments", self._take_judgments, newest=_JUDGMENTS_READ)
@@ -281,7 +280,7 @@ class Sources:
             self._replica.left_out,
             Principals.of(self._settings.principal_key) is None,
             self._settings.quorum,
-            tuple(reversed(self._history)),
+            tuple(reversed(self._history.values())),
         )
 
     async def session(self, id: str) -> SessionState | None:
@@ -329,10 +328,9 @@ class Sources:
 
     async def _take_history(self, fetched: Fetched) -> None:
         for record in _records(fetched):
-            with contextlib.suppress(InvalidEvent):
-                for part in split(record.value or b""):
-                    with contextlib.suppress(ValueError):
-                        self._history.append(Decision.from_json(part))
+            put_in_history(self._history, record.value or b"")
+        for oldest in list(self._history)[: max(0, len(self._history) - _HISTORY_KEPT)]:
+            del self._history[oldest]
 
     async def _watch_adapters(self) -> None:
         while True:

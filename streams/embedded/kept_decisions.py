@@ -10,11 +10,11 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.files import write_whole
 from fleetlore.kafka.read import Fetched, Follower
-from fleetlore.wire.lore import DECISIONS, HISTORY
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.topics import tenant_of, topic
 from sinks.producer import BatchProducer
-from streams.stage.base import Outgoing, split
-from streams.stage.operators import ERASURES
+from streams.stage.base import Outgoing
+from streams.stage.operators import ERASURES, put_in_history
 
 _NAMES = (ERASURES, DECISIONS, HISTORY)
 
@@ -47,9 +47,10 @@ class KeptDecisions:
         before = orjson.dumps(self._known)
         for record in (each for records in fetched.values() for each in records):
             known, value = self._known.setdefault(record.topic, {}), record.value
-            if value and record.topic.endswith(HISTORY):  # it has no keys
-                texts = [part.decode("utf-8", "replace") for part in split(value)]
-                known.update(zip(texts, texts, strict=True))
+            if value and record.topic.endswith(HISTORY):  # its records have no keys
+                history = {key: Decision.from_json(text.encode()) for key, text in known.items()}
+                put_in_history(history, value)
+                known.update({key: each.to_json().decode() for key, each in history.items()})
             elif value:
                 known[(record.key or b"").decode("utf-8", "replace")] = value.decode("utf-8", "replace")
             else:

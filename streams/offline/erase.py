@@ -3,22 +3,33 @@
 (1) The topic `erasures` makes every stage drop the erased events. (2) The owners of states forget the sessions. (3)
 Rows are deleted, and Milvus compacts. (4) The same is done in other collection versions. (5) Adapter versions that have
 learned of it are revoked and deleted. To continue a stopped run, repeat the command.
+
+A person's name and words leave the decisions. That something was decided, and when, stays.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+from aiokafka.errors import KafkaError
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError, StackError
+from fleetlore.errors import ConfigError, InvalidEvent, StackError
+from fleetlore.kafka.client import connected, make_admin
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, records_of
 from fleetlore.lora.adapter import unpack
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
-from fleetlore.wire.lore import DECISIONS, HISTORY
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
+from fleetlore.wire.topics import topic
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics
@@ -35,14 +46,14 @@ from streams.offline.operator_word import (
     states_that,
     wait_drained,
 )
-from streams.stage.base import ListedStore, Outgoing
-from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators
+from streams.stage.base import ListedStore, Outgoing, split
+from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators, put_in_history, without
 from streams.stages.pipeline import pipeline
 
 __all__ = ["erase"]
 
+_READ_SECONDS = 30.0
 _HEARD_SECONDS = 2.0  # a worker reads an erasure within a fetch
-_READ_SECONDS = 10.0
 _ROUNDS = 5  # later rounds find what was in flight at the first
 
 
@@ -51,8 +62,8 @@ class Erasing:
     """The result of an erasure, or the forecast of a dry run.
 
     `records`: those in the log that name an erased session, by topic; stages ignore them. `until`: Unix time when the
-    last of these has left the log. `rows`: of Milvus by collection; and `hints` under the agent's name. `remains`:
-    bytes without a known date of deletion: where they are, and for how long.
+    last of these has left the log. `rows`: of Milvus by collection. `decisions`: those that held a person's name or
+    words, by topic. `remains`: bytes without a known date of deletion: where they are, and for how long.
     """
 
     scope: str
@@ -63,6 +74,7 @@ class Erasing:
     records: Mapping[str, int]
     until: Mapping[str, float]
     rows: Mapping[str, int]
+    decisions: Mapping[str, int]
     versions: Sequence[str]
     remains: Mapping[str, str]
     schema: int = SCHEMA
@@ -72,10 +84,11 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
     """The workers must be running."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
+        persons = _Persons({})
+        if not (wanted.session or wanted.user):
+            persons = await erase_persons(settings, tenant, wanted.means_person, producer.deliver, dry_run=dry_run)
         found = await find(settings, store, wanted)
         first = await _knowing(store, tenant, found)
-        decisions = await read_decisions(settings, tenant, _READ_SECONDS) if wanted.agent and not wanted.session else []
-        hints = [each for each in decisions if each.hint is not None and each.hint.author == wanted.agent]
         if dry_run:
             versions = await learned_versions(settings, tenant, found, erase=False)
         elif found.by_session or wanted.agent:
@@ -84,7 +97,6 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
                 # Also drop events not read yet.
                 erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
-            await producer.deliver([Outgoing(tenant, DECISIONS, each.key, None) for each in hints])
             await asyncio.sleep(_HEARD_SECONDS)
             # Later versions have not learned of it.
             versions = await learned_versions(settings, tenant, found, erase=True)
@@ -96,8 +108,6 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         if not dry_run:
             other = await _forget_in_other_versions(settings, store, wanted, found)
     rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
-    if hints:
-        rows["hints"] = len(hints)
     return Erasing(
         scope=wanted.scope,
         tenant=tenant,
@@ -107,9 +117,65 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         records={name: on.records for name, on in found.topics.items()},
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,
+        decisions=persons.decisions,
         versions=versions,
-        remains=remaining(settings, compacting=compacting and any(rows.values()), other=other, hints=len(hints)),
+        remains=remaining(settings, compacting=compacting and any(rows.values()), other=other, persons=persons),
     )
+
+
+class _Persons(NamedTuple):
+    """`decisions`: number by topic that held a name or words. `refused`: why the broker still has these records."""
+
+    decisions: dict[str, int]
+    refused: str = ""
+
+
+def rewritten(records: Iterable[bytes], means: Callable[[str], bool]) -> tuple[list[bytes], int]:
+    """Return the values of all records of the history, and how many of them held the person's name or words."""
+    known, foreign, held = dict[str, Decision](), dict[bytes, None](), 0
+    for record in records:
+        with suppress(InvalidEvent):  # what is no JSON goes: it would spoil the array that it is sent in
+            for value in split(record if record.startswith(b"[") else b"[%b]" % record):
+                try:
+                    decided = Decision.from_json(value)
+                except ValueError:  # another release's format stays as it is
+                    foreign[value] = None
+                    continue
+                held += without(decided, means) != decided
+                put_in_history(known, value)
+    return [*foreign, *(without(each, means).to_json() for each in known.values())], held
+
+
+async def erase_persons(
+    settings: Settings, tenant: str, means: Callable[[str], bool], deliver: Deliver, *, dry_run: bool
+) -> _Persons:
+    """Erase the persons that `means` names.
+
+    A record of the history cannot be replaced. So the broker gets all of it once more without them, which readers
+    prefer, and is asked to delete what was before. Raises BrokerUnavailable: run it again.
+    """
+    made: list[Outgoing] = []
+    for each in await read_decisions(settings, tenant, _READ_SECONDS):
+        if (kept := without(each, means)) != each:
+            gone = each.hint is not None and kept.hint is None
+            made.append(Outgoing(tenant, DECISIONS, each.key, None if gone else kept.to_json()))
+    name, refused = topic(tenant, HISTORY), ""
+    async with observer(settings.cluster) as consumer:
+        ends = await end_offsets(consumer, await partitions_of(consumer, name))
+    records = [each async for each in records_of(settings.cluster, name)]
+    before = [each.value or b"" for each in records if each.offset < ends[TopicPartition(name, each.partition)]]
+    values, held = rewritten(before, means)
+    if not dry_run:
+        await deliver(made)
+        if held:
+            await deliver([Outgoing(tenant, HISTORY, "", each) for each in values])
+            try:
+                async with connected(make_admin(settings.cluster)) as admin:
+                    await admin.delete_records({part: RecordsToDelete(end) for part, end in ends.items()})
+            except KafkaError as error:  # the right is missing, or the embedded broker cannot
+                refused = repr(error)
+    found = {DECISIONS: len(made), HISTORY: held}
+    return _Persons({name: count for name, count in found.items() if count}, refused)
 
 
 async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wanted: Wanted, found: Found) -> list[str]:
@@ -181,10 +247,12 @@ async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
     return await states_that(lambda state: hashes & state.sessions, store, tenant)
 
 
-def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = (), hints: int = 0) -> dict[str, str]:
+def remaining(
+    settings: Settings, *, compacting: bool, other: Sequence[str] = (), persons: _Persons | None = None
+) -> dict[str, str]:
     """Return where bytes remain and until when.
 
-    `compacting`: a cluster holds deleted rows. `other`: versions of another release. `hints`: of the erased person.
+    `compacting`: a cluster holds deleted rows. `other`: versions of another release. `persons`: their words.
     """
     left = {
         "topics patterns, items": "a value before: within a day (max.compaction.lag.ms) of the next write to its "
@@ -194,8 +262,17 @@ def remaining(settings: Settings, *, compacting: bool, other: Sequence[str] = ()
         left["files of the Milvus cluster"] = (
             "until it has compacted, and then its settings common.retentionDuration and dataCoord.gc.dropTolerance"
         )
-    if hints:
-        left[f"topic {HISTORY}"] = f"the {hints} hints that it wrote, for an audit, until the topic's retention ends"
+    decisions, refused = persons or _Persons({})
+    if DECISIONS in decisions:
+        left[f"topic {DECISIONS}"] = "a decision before: within a day (max.compaction.lag.ms) of the next one"
+    if HISTORY in decisions:
+        left[f"topic {HISTORY}"] = (
+            f"readers skip the records before, which the broker did not delete ({refused}): until the topic's "
+            "retention ends; give the operator the right Delete (`fleetlore topics acls`) and erase again"
+            if refused
+            else "no reader gets the records before; they leave the broker's files with the first decision after "
+            "segment.ms, by default a week"
+        )
     for version in other:
         left[f"collection version {version}, which another release made"] = f"until `fleetlore backfill drop {version}`"
     if settings.llm_answers:

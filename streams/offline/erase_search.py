@@ -73,6 +73,9 @@ class Wanted:
             return bool(user) and user == user_hash(self.user)
         return self.everything or agent == self.agent
 
+    def means_person(self, name: str) -> bool:
+        return self.everything or name == self.agent
+
     @property
     def scope(self) -> str:
         names = {"session": self.session, "agent": self.agent, "user": self.user}

@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +50,7 @@ from sinks.collections import MAX_FIELD_BYTES
 from sinks.milvus import MilvusStore
 from streams.offline.operator_word import BEHIND, Deliver, beside_workers, wait_drained
 from streams.stage.base import ListedStore, Outgoing, Store
-from streams.stage.operators import ERASURES, Adopt, Erasure
+from streams.stage.operators import ERASURES, Adopt, Erased, Erasure, without
 
 __all__ = ["LoreFile", "export_lore", "import_lore", "known_of", "skills_of", "write_skills"]
 
@@ -283,24 +284,32 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
 
     Raises StoreUnavailable, BrokerUnavailable, StackError (time-out): run it again, and nothing is merged twice.
     """
-    known = {(kind, record.key): record.time for kind, record in await _records(settings, tenant)}
+    erased, known = Erased(), dict[tuple[str, str], float]()
+    for kind, record in await _records(settings, tenant):
+        known[kind, record.key] = record.time
+        if isinstance(record, Erasure):
+            erased.take(tenant, record.to_json())
     async with beside_workers(settings, tenant, timeout_seconds) as (_, producer):
-        await deliver(file, known, producer.deliver)
+        await deliver(file, known, producer.deliver, erased)
         await wait_drained(settings, tenant, timeout_seconds, BEHIND)
 
 
-async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver) -> None:
-    """Send a file's values, without decisions that are not newer than those known (by kind and key)."""
+async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver, erased: Erased) -> None:
+    """Send a file's values, without decisions that are not newer than those known (by kind and key), and without the
+    names and words of persons erased since.
+    """
     chunk: list[Outgoing] = []
     for value in file.values():
         kind = KINDS.get(value.topic)
         record = kind and json_reader(kind)(value.value or b"")
         if record is not None and record.time <= known.get((value.topic, value.key), 0.0):
             continue
-        chunk.append(value)
         if isinstance(record, Decision):
-            history = [place for place in record.records if place[0] != value.topic]
-            chunk += [Outgoing(value.tenant, name, key, value.value) for name, key in history]
+            kept = without(record, partial(erased.drops, value.tenant, "", time=record.time))
+            if kept.hint is not None or record.hint is None:
+                chunk += [Outgoing(value.tenant, name, key, kept.to_json()) for name, key in kept.records]
+        else:
+            chunk.append(value)
         if len(chunk) >= _CHUNK:
             await send(chunk)
             chunk = []

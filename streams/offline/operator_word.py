@@ -27,7 +27,7 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.producer import BatchProducer
 from streams.stage.base import ListedStore, Outgoing, split
-from streams.stage.operators import Forget, Reconsider
+from streams.stage.operators import Forget, Reconsider, put_in_history
 from streams.stages.pipeline import FLOW
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ def _id(row: str) -> str:
     return row.partition("/")[2]
 
 
-async def decide(settings: Settings, tenant: str, decided: Decision) -> None:
+async def decide(settings: Settings, tenant: str, *decided: Decision) -> None:
     async with BatchProducer(settings.cluster) as producer:
-        for name, key in decided.records:
-            await producer.deliver([Outgoing(tenant, name, key, decided.to_json())])
+        for name in (HISTORY, DECISIONS):
+            await producer.deliver([Outgoing(tenant, name, each.key, each.to_json()) for each in decided])
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
@@ -163,16 +163,16 @@ async def read_decisions(
     settings: Settings, tenant: str, timeout_seconds: float, name: str = DECISIONS
 ) -> list[Decision]:
     """Return each thing's newest decision, or all of `HISTORY`, oldest first. Raises BrokerUnavailable."""
-    newest: dict[bytes, Decision] = {}
-    for number, record in enumerate(await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds)):
-        with suppress(InvalidEvent):
-            for place, part in enumerate(split(record.value or b"")):
-                key = b"%d/%d" % (number, place) if name == HISTORY else record.key or b""
-                with suppress(ValueError):  # another release's format
-                    newest[key] = Decision.from_json(part)
-        if not record.value:
+    newest, history = dict[bytes, Decision](), dict[str, Decision]()
+    for record in await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds):
+        if name == HISTORY:
+            put_in_history(history, record.value or b"")
+        elif record.value:
+            with suppress(ValueError):  # another release's format
+                newest[record.key or b""] = Decision.from_json(record.value)
+        else:
             newest.pop(record.key or b"", None)
-    return list(newest.values())
+    return list((history or newest).values())
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:

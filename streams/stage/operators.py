@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
+from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.limits import refused
 from fleetlore.wire.decode import json_reader
@@ -22,11 +26,34 @@ from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import JsonStruct
+from streams.stage.base import split
 
-__all__ = ["ERASURES", "Adopt", "Erased", "Erasure", "Forget", "Operators", "Reconsider"]
+__all__ = ["ERASURES", "Adopt", "Erased", "Erasure", "Forget", "Operators", "Reconsider", "put_in_history", "without"]
 
 ERASURES = "erasures"
 _READ_SECONDS = 30.0
+
+
+_ERASED = "(erased)"
+
+
+def without(decided: Decision, means: Callable[[str], bool]) -> Decision:
+    """Return a decision without the reason of an erased decider and without the hint of an erased author."""
+    if means(decided.by):
+        decided = replace(decided, by=_ERASED, why="")
+    return replace(decided, hint=None) if decided.hint is not None and means(decided.hint.author) else decided
+
+
+def put_in_history(known: dict[str, Decision], value: bytes) -> None:
+    """Add the decisions of a record, by their moments. A copy that an erasure made replaces its original."""
+    with suppress(InvalidEvent):
+        for part in split(value):
+            with suppress(ValueError):  # another release's format
+                decided = Decision.from_json(part)
+                old = known.get(decided.moment, decided)
+                author = old.hint.author if old.hint is not None else old.by
+                copies = [without(old, each.__contains__) for each in ((), (old.by,), (author,), (old.by, author))]
+                known[decided.moment if decided in copies else f"{decided.moment} {len(known)}"] = decided
 
 
 class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):

@@ -38,6 +38,7 @@ from tests.streams.log_pipeline import Call, Story
 TENANTS = ("a", "ab", "b")
 OPERATIONS = {"Read": "READ", "Write": "WRITE", "Create": "CREATE", "Alter": "ALTER", "Describe": "DESCRIBE"} | {
     "AlterConfigs": "ALTER_CONFIGS",
+    "Delete": "DELETE",
     "DescribeConfigs": "DESCRIBE_CONFIGS",
 }
 

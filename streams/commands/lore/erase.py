@@ -63,6 +63,7 @@ def erase(
     verb = "Erased" if report.done else "Would erase"
     typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {report.sessions} sessions.")
     stores = [(f"Milvus {collection}", f"{count} rows", "") for collection, count in report.rows.items()]
+    stores += [(f"topic {name}", f"{count} decisions", "") for name, count in report.decisions.items()]
     stores += [
         (f"adapter {version[:18]}", "revoked and deleted" if report.done else "has learned of it", "")
         for version in report.versions

@@ -224,8 +224,7 @@ def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Deci
     settings, index = reader.settings, read_lore(reader)
     by = author(settings, by)
     made = [each(index, by) for each in decisions]  # all or none
-    for decided in made:
-        ask(decide(settings, reader.tenant, decided))
+    ask(decide(settings, reader.tenant, *made))
     if reader.json:
         print_json([msgspec.to_builtins(each) for each in made])
         return

@@ -107,7 +107,9 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
     assert "`oid`" in fleet.shown().text
 
 
-async def test_lessons_are_approved_and_rejected_together_or_not_at_all(fleet: Fleet) -> None:
+async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tenant, broker = fleet.there[3], fleet.there[1]
     waiting = [memory_item(f"item{n}", tool="sql", was=("a",), now=(f"b{n}",), proposed=True) for n in range(3)]
     async with BatchProducer(broker) as producer:
@@ -116,7 +118,16 @@ async def test_lessons_are_approved_and_rejected_together_or_not_at_all(fleet: F
     assert sorted(ids) == ["item0", "item1", "item2"]
     assert "no hint or memory item begins with 'gone'" in await fleet.refused("hints", "approve", "item1", "gone", *WHY)
     assert len((await fleet.done("hints", "list", "--proposed"))["hints"]) == 3
-    await fleet.done("hints", "approve", "item1", "item2", *WHY)
+    with monkeypatch.context() as patch:
+        start, started = BatchProducer.start, list[BatchProducer]()
+
+        async def counted(producer: BatchProducer) -> None:
+            started.append(producer)
+            await start(producer)
+
+        patch.setattr(BatchProducer, "start", counted)
+        await fleet.done("hints", "approve", "item1", "item2", *WHY)
+        assert len(started) == 1, "a hundred lessons would open a hundred connections"
     await fleet.done("hints", "reject", "item0", *WHY)
     assert not (await fleet.done("hints", "list", "--proposed"))["hints"]
     assert fleet.replica.index.vouched(waiting[1]) is True and "item0" not in fleet.replica.index.items

@@ -16,14 +16,14 @@ from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.operator_word import decide, read_decisions
 
 
-def decision(kind: str, id: str, on: bool) -> Decision:
-    return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=1.0)  # type: ignore[arg-type]
+def decision(kind: str, id: str, on: bool, time: float = 1.0) -> Decision:
+    return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=time)  # type: ignore[arg-type]
 
 
 @pytest.mark.long
 async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None:
     path, tenants = tmp_path / "orders.json", ("one", "two")
-    made = [decision("item", "i", True), decision("item", "i", False), decision("agent", "a1", True)]
+    made = [decision("item", "i", True), decision("item", "i", False, 2.0), decision("agent", "a1", True)]
     with EmbeddedBroker() as broker:
         settings = Settings(broker=broker.address, tenants=tenants)
         await ensure_topics(settings)

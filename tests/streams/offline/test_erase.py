@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 import typer
+from msgspec.structs import replace
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -19,6 +20,7 @@ from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, Hint
 from fleetlore.wire.stats import user_hash
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -26,6 +28,7 @@ from streams.commands.lore.erase import register
 from streams.offline.backfill import run_backfill, switch
 from streams.offline.erase import Erasing, erase, remaining
 from streams.offline.erase_search import Wanted
+from streams.offline.operator_word import decide, read_decisions
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import in_order
 
@@ -87,11 +90,18 @@ async def test_what_an_agent_left_is_gone_from_every_store_and_from_replicas_tha
     record = {"id": f"{pipeline.tenant}|0|rules-2|bash", "tenant": pipeline.tenant, "label": "judge", "body": ""}
     async with MilvusStore.from_settings(pipeline.settings) as store:
         await store.upsert("judgments", [record])  # an earlier release kept hashes of sessions there
+    hint = Hint(text=f"Ask {MARK}.", author="a1", written=1.0, start=True)
+    written = Decision(kind="hint", id="h1", on=False, by="a1", why="I know it", time=1.0, hint=hint)
+    await decide(pipeline.settings, pipeline.tenant, written)
     looked = await erased(pipeline, dry_run=True, agent="a1")
     assert looked.sessions == 2 and not looked.done and looked.rows["patterns"] and looked.records["events"]
     assert await pipeline.knowledge() == before
     report = await erased(pipeline, agent="a1")
     assert report.done and report.rows == looked.rows
+    assert report.decisions == looked.decisions == {DECISIONS: 1, HISTORY: 1} and f"topic {HISTORY}" in report.remains
+    assert await read_decisions(pipeline.settings, pipeline.tenant, 120) == []
+    (decided,) = await read_decisions(pipeline.settings, pipeline.tenant, 120, HISTORY)
+    assert decided == replace(written, by="(erased)", why="", hint=None)
     assert set(report.until) == set(report.records) >= {"events", "feedback", "trajectories", "judgments"}
     assert min(report.until.values()) > report.time + 6 * 86_400
     never = await reference(pipeline.tenant, flat([each for each in fleet if each[0].agent != "a1"]))

@@ -21,7 +21,7 @@ from fleetlore.wire.stats import stable_hash
 from sinks.collections import COLLECTIONS
 from streams.offline.lore_file import LoreFile, deliver, known_in, rows_of, written
 from streams.offline.operator_word import known_to
-from streams.stage.operators import ERASURES, Erasure
+from streams.stage.operators import ERASURES, Erased, Erasure
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story
 
 LORE = [each for each in COLLECTIONS if each.name != "judgments"]
@@ -55,7 +55,7 @@ async def exported(pipeline: LogPipeline, path: Path, records: Any = (), key: An
 
 
 async def imported(pipeline: LogPipeline, path: Path) -> LogPipeline:
-    await deliver(LoreFile(path, pipeline.tenant, None), {}, pipeline.producer.deliver)
+    await deliver(LoreFile(path, pipeline.tenant, None), {}, pipeline.producer.deliver, Erased())
     await pipeline.drain()
     assert await pipeline.dead_letters() == []
     return pipeline
@@ -124,10 +124,14 @@ async def test_decisions_go_along_and_an_older_one_does_not_come_back(tmp_path: 
     file = await exported(source, tmp_path / "lore.jsonl", [(DECISIONS, decision), (ERASURES, erasure)])
     target = LogPipeline(TENANT)
     read = LoreFile(file, TENANT, None)
-    await deliver(read, {(DECISIONS, decision.key): 11.0}, target.producer.deliver)
+    send, erased = target.producer.deliver, Erased()
+    await deliver(read, {(DECISIONS, decision.key): 11.0}, send, erased)
     assert target.log.read_all(f"fleetlore.{TENANT}.{DECISIONS}") == []
     assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{ERASURES}")] == [erasure.to_json()]
-    await deliver(read, {(DECISIONS, decision.key): 9.0}, target.producer.deliver)
+    erased.take(TENANT, Erasure(time=11.0, agent=stable_hash("kim"), before=11.0).to_json())
+    await deliver(read, {}, send, erased)
+    assert target.log.read_all(f"fleetlore.{TENANT}.{DECISIONS}") == [], "its author was erased"
+    await deliver(read, {(DECISIONS, decision.key): 9.0}, send, Erased())
     for name, value in ((DECISIONS, decision.to_json()), (HISTORY, b"[%b]" % decision.to_json())):
         assert [each.value for each in target.log.read_all(f"fleetlore.{TENANT}.{name}")] == [value]
 
