@@ -23,7 +23,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, InvalidEvent, StackError
 from fleetlore.kafka.client import connected, make_admin
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, records_of
+from fleetlore.kafka.read import records_of
 from fleetlore.lora.adapter import unpack
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
@@ -134,7 +134,7 @@ def rewritten(records: Iterable[bytes], means: Callable[[str], bool]) -> tuple[l
     """Return the values of all records of the history, and how many of them held the person's name or words."""
     known, foreign, held = dict[str, Decision](), dict[bytes, None](), 0
     for record in records:
-        with suppress(InvalidEvent):  # what is no JSON goes: it would spoil the array that it is sent in
+        with suppress(InvalidEvent):  # a value that is no JSON would spoil the array that it is sent in, so it goes
             for value in split(record if record.startswith(b"[") else b"[%b]" % record):
                 try:
                     decided = Decision.from_json(value)
@@ -151,8 +151,8 @@ async def erase_persons(
 ) -> _Persons:
     """Erase the persons that `means` names.
 
-    A record of the history cannot be replaced. So the broker gets all of it once more without them, which readers
-    prefer, and is asked to delete what was before. Raises BrokerUnavailable: run it again.
+    A record of the history cannot be replaced. The command writes the whole history again without the persons, and asks
+    the broker to delete the records before. Readers prefer the copies. Raises BrokerUnavailable: run it again.
     """
     made: list[Outgoing] = []
     for each in await read_decisions(settings, tenant, _READ_SECONDS):
@@ -160,18 +160,16 @@ async def erase_persons(
             gone = each.hint is not None and kept.hint is None
             made.append(Outgoing(tenant, DECISIONS, each.key, None if gone else kept.to_json()))
     name, refused = topic(tenant, HISTORY), ""
-    async with observer(settings.cluster) as consumer:
-        ends = await end_offsets(consumer, await partitions_of(consumer, name))
     records = [each async for each in records_of(settings.cluster, name)]
-    before = [each.value or b"" for each in records if each.offset < ends[TopicPartition(name, each.partition)]]
-    values, held = rewritten(before, means)
+    values, held = rewritten([each.value or b"" for each in records], means)
     if not dry_run:
         await deliver(made)
         if held:
             await deliver([Outgoing(tenant, HISTORY, "", each) for each in values])
+            old = {TopicPartition(name, each.partition): RecordsToDelete(each.offset + 1) for each in records}
             try:
                 async with connected(make_admin(settings.cluster)) as admin:
-                    await admin.delete_records({part: RecordsToDelete(end) for part, end in ends.items()})
+                    await admin.delete_records(old)
             except KafkaError as error:  # the right is missing, or the embedded broker cannot
                 refused = repr(error)
     found = {DECISIONS: len(made), HISTORY: held}
