@@ -25,7 +25,16 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.topics import topic
 
-__all__ = ["LENGTH_BYTES", "LORE", "Followed", "Following", "RelayConsumer", "RelayProducer", "RelayedRecord"]
+__all__ = [
+    "LENGTH_BYTES",
+    "LORE",
+    "MSGPACK",
+    "Followed",
+    "Following",
+    "RelayConsumer",
+    "RelayProducer",
+    "RelayedRecord",
+]
 
 # Topics that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")
@@ -38,7 +47,7 @@ _ANSWER_SECONDS = 10.0
 _IDLE_SECONDS = 4.0
 _FOLLOW = "/v1/native/follow"
 _TOO_LARGE = (400, 413)
-LENGTH_BYTES = 4
+LENGTH_BYTES, MSGPACK = 4, "application/msgpack"
 
 
 class RelayedRecord(NamedTuple):
@@ -52,17 +61,20 @@ class RelayedRecord(NamedTuple):
 
 
 class Following(msgspec.Struct):
-    """Asks for the ends of topics, or with `wait` seconds for their records from `positions` on: for an answer at once
-    and for one after each change, until that time is over.
+    """Asks for the ends of topics, or with `wait` seconds for their records from `positions` on.
+
+    An agent of an earlier version waits for one answer. With `stream` there is one at once, and one after each change
+    until that time is over. A relay of an earlier version knows no `stream`.
     """
 
     topics: tuple[str, ...]
     positions: dict[str, dict[int, int]]
     wait: Annotated[float, Meta(ge=0)]
+    stream: bool = False
 
 
 class Followed(msgspec.Struct):
-    """One answer. A stream has the length of each before it, in `LENGTH_BYTES` bytes."""
+    """One answer, as msgpack. In a stream its length stands before it, in `LENGTH_BYTES` bytes."""
 
     ends: dict[str, dict[int, int]]
     records: list[RelayedRecord]
@@ -115,9 +127,10 @@ class _RelayClient:
         try:
             asked = self._http.stream("POST", path, content=content, timeout=seconds + _ANSWER_SECONDS)
             async with asked as answer:
-                if answer.status_code >= 300:
+                if answer.status_code >= 300 or answer.headers.get("content-type") == MSGPACK:
                     await answer.aread()
-                    self._accepted(answer)
+                    yield self._accepted(answer)
+                    return
                 came = bytearray()
                 async for chunk in answer.aiter_raw():
                     came += chunk
@@ -270,7 +283,7 @@ class RelayConsumer(_RelayClient):
         positions: dict[str, dict[int, int]] = {}
         for part, offset in self._positions.items():
             positions.setdefault(self._names[part.topic], {})[part.partition] = offset
-        return msgspec.msgpack.encode(Following(tuple(self._names.values()), positions, wait))
+        return msgspec.msgpack.encode(Following(tuple(self._names.values()), positions, wait, stream=wait > 0))
 
     def _read(self, body: bytes) -> list[RelayedRecord]:
         answer = msgpack_reader(Followed)(body)

@@ -23,6 +23,7 @@ from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
+from fleetlore.kafka.by_relay import MSGPACK
 from fleetlore.limits import Shares, refusals
 from fleetlore.relay import schemas
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Api, Operation, answer, body_of, problem
@@ -98,7 +99,7 @@ def relay_app(
         except asyncio.CancelledError:  # the server stops
             raise HTTPException(503, "this relay ends") from None
         if isinstance(found, bytes):
-            return Response(found, media_type="application/msgpack")
+            return Response(found, media_type=MSGPACK)
         # A proxy must not gather the answers of a stream.
         return StreamingResponse(found, headers={"x-accel-buffering": "no"}, media_type="application/octet-stream")
 

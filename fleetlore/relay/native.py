@@ -9,6 +9,7 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -62,7 +63,10 @@ class Native:
         mirror = self._mirrors.get(key) or self._mirrors.setdefault(key, _Mirror(fleet, asked.topics))
         if not (mirror.connected if asked.wait else await mirror.is_up_to_date()):
             raise HTTPException(503, "no broker answers this relay")
-        return mirror.stream(asked.positions, min(asked.wait, _LONGEST_WAIT_SECONDS)) if asked.wait else mirror.answer()
+        wait = min(asked.wait, _LONGEST_WAIT_SECONDS)
+        if asked.stream:
+            return mirror.stream(asked.positions, wait)
+        return mirror.answer(await mirror.since(asked.positions, wait) if wait else ())
 
     def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
         """Send an event that its agent has numbered. Return False for a duplicate."""
@@ -156,17 +160,21 @@ class _Mirror:
         """Yield the records from `positions` on as they come. It ends after `wait` seconds."""
         clock, found = asyncio.get_running_loop(), self._read(positions)
         end = clock.time() + wait
-        while clock.time() < end:
+        while True:
             for each in found:
                 positions.setdefault(each.topic, {})[each.partition] = each.offset + 1
             answer = self.answer(found)
             yield len(answer).to_bytes(LENGTH_BYTES) + answer
-            while not (found := self._read(positions)):
-                try:
-                    async with asyncio.timeout_at(end):
-                        await self._changed.wait()
-                except TimeoutError:
-                    return
+            if not (found := await self.since(positions, end - clock.time())):
+                return
+
+    async def since(self, positions: Mapping[str, Mapping[int, int]], wait: float) -> list[RelayedRecord]:
+        """Wait for records from `positions` on, at most `wait` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while not (found := self._read(positions)):
+                    await self._changed.wait()
+        return found
 
     def _read(self, positions: Mapping[str, Mapping[int, int]]) -> list[RelayedRecord]:
         found, size = [], 0

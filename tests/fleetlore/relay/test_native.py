@@ -16,12 +16,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import ConfigError, Fleet
 from fleetlore.cli.relay import _unix_socket
+from fleetlore.kafka.by_relay import RelayConsumer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller, Tokens
@@ -160,6 +162,26 @@ async def test_what_changes_comes_as_the_answer_to_one_request(
             if id == "0":
                 asked.clear()
         assert not [each for each in asked if b"items" in each], "each change would cost every agent a request"
+
+
+async def test_an_agent_and_a_relay_of_which_one_knows_no_stream_follow_each_other(
+    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent asks as an earlier version does, so the relay answers as an earlier version does."""
+    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
+    asked = RelayConsumer._asked
+
+    def without_stream(consumer: RelayConsumer, wait: float) -> bytes:
+        return msgspec.msgpack.encode(msgspec.msgpack.decode(asked(consumer, wait)) | {"stream": False})
+
+    monkeypatch.setattr(RelayConsumer, "_asked", without_stream)
+    async with (
+        AIOKafkaProducer(bootstrap_servers=broker.address) as producer,
+        joined(broker.address, path, tenant, SECONDS) as (_, fleet),
+    ):
+        for id in map(str, range(3)):
+            await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
+            await until(lambda id=id: id in fleet.replica.index.items, f"{id} is here")
 
 
 @pytest.mark.long
