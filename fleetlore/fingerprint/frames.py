@@ -75,26 +75,42 @@ FRAMES = tuple(
          "<returncode>127</returncode>\nboom"),
         ("cause", r"And got this output:$", "I ran this command:\njq .\nAnd got this output:\nboom"),
         # Boxes, bullets and rules.
-        ("strip", r"[│║|┃╭╰├└×✖✘✗❌⨯▶»]+[─>━═▶]*(?: |$)|x (?=[A-Z])|`-> ", "│ boom"),
+        ("strip", r"[•│║|┃╭╰├└×✖✘✗❌⨯▶»]+[─>━═▶]*(?: |$)|x (?=[A-Z])|`-> ", "│ boom"),
         ("drop", r"[\W_]+$", "=====\nboom"),
         # Loggers and build tools put these in front of a line.
-        ("strip", r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?: -)? ",
+        ("strip", r"\[?\d{4}[-/.]\d\d[-/.]\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z| ?[+-]\d\d:?\d\d"
+         r"| UTC)?(?:: [A-Z]+/\w+)?\]?:?"
+         r"(?:\s*[-|]?\s*(?:\[\d+\]|\[(?:ERROR|FATAL|CRITICAL|WARNING)\]|(?:ERROR|FATAL|CRITICAL"
+         r"|WARNING)(?=:? [\w.:]+(?:: | - )| +[|-])"
+         r"|[\w.]+(?:::\w+)*(?::\w+)?(?::\d+)?(?= - )|\w+(?:(?:\.|::)\w+)+:)){0,4}(?:\s+[-|](?=\s))?\s+",
          "2026-01-02T03:04:05Z boom"),
+        ("strip", r"[EWF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+:\d+\] ", "E0304 10:11:12.345678 31 main.go:98] boom"),
+        ("strip", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?: ", "Mar  4 10:11:12 a b[3]: boom"),
+        ("strip", r"time=\S+ level=\w+ (?:\w+=\S+ ){0,4}(?:msg|error)=\"", 'time=10:11 level=error msg="boom"'),
+        ("strip", r"[a-z][\w.-]*-\d+ +\| ", "worker-1  | boom"),
+        ("strip", r"=+> ", "====> boom"),
         ("strip", r"#\d+ (?:\d+\.\d+ |(?=ERROR))", "#12 0.345 boom"),
         ("strip", r"\[(?:ERROR|FATAL|error)\]\s+|##\[error\]\s*", "[ERROR] boom"),
-        ("strip", r"(?:\w+\.)?(?:ERROR|FAILED|FATAL|CRITICAL)(?: \[[\w.]+\] |(?<=\.ERROR): |(?<=FAILED): )",
+        ("strip", r"(?:\w+\.)?(?:ERROR|FAILED|FATAL|CRITICAL)(?: \[[\w.]+\] |(?<=\.ERROR): |(?<=FAILED): "
+         r"|\t(?:Fatal error\t)?)",
          "FAILED: boom"),
-        ("strip", r"\[(?=\w*Error(?: \[\w+\])?: )", "[Error: boom] {\n  errno: -2\n}"),
+        ("strip", r"(?:\{ )?\[(?=\w*Error(?: \[\w+\])?: )|\{ (?=\w*Error: )"
+         r"|\*\* (?=\([\w.]+Error\) )", "[Error: boom] {\n  errno: -2\n}"),
         ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
         ("strip", r"(?:ERROR: )?(?:target \S+: )?failed to solve: |docker: (?=Error)", "docker: Error: no such image"),
         ("strip", r"\d\d:\d\d:\d\d +", "12:00:01  boom"),
         ("strip", r"\S+:\d+:in [`'][^`']*': ", "/w/a.rb:1:in `require': cannot load such file -- nokogiri"),
         ("strip", r"notarget (?=[A-Z])|e: (?=\S+:)|! (?!\[)|[\d. :kMG-]{20,}(?=curl: )",
          "! Undefined control sequence."),
+        ("strip", r"\* (?!What went|Try|Get more|Where|Exception is)|what\(\): +|details = \"|<b>|\(node:\d+\) ",
+         "what():  boom"),
+        ("drop", r"404 Not Found - (?:GET|PUT) |(?:[\w.]+: )?<\w+ of RPC that terminated|terminate called "
+         r"|For more information |status = StatusCode", "terminate called after it\nboom"),
         ("strip", r"Exception in thread \"[^\"]*\" ", 'Exception in thread "main" java.lang.StackOverflowError'),
         # Tracebacks of Python.
         ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
         # Stacks of other languages.
+        ("drop", r"goroutine \d+ \[|[a-z]\w+\.\w+\(|\w+Warning: ", "DeprecationWarning: old\nError: boom"),
         ("drop", r"at (?:(?:.*\s)?+[^\s:(]*+[:(]\S*\d\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
         ("drop", r"(?:node:|file:/|/|[A-Z]:\\)[^\s:]*:\d+(?::\d+)?$", "node:internal/loader:1148\nboom"),
         ("drop", r"throw \w+;?$", "throw err;\nboom"),
@@ -103,10 +119,11 @@ FRAMES = tuple(
          "Compiling app v0.1.0\nboom"),
         ("drop", r"on \S+ line \d+", "on main.tf line 5:\nboom"),
         ("drop", r"\d+: ", "5: port = x\nboom"),
-        ("drop", r"make(?:\[\d+\])?: (?!\*\*\* No rule)", "make: *** [all] Error 2\nboom"),
+        ("drop", r"make(?:\[\d+\])?: (?:\*\*\* \[|[EL]\w+ing |Nothing )", "make: Entering folder 'a'\nboom"),
+        ("strip", r"make(?:\[\d+\])?: (?:\*\*\* )?(?!\*|[EL]\w+ing |Nothing )", "make: cc: Command not found"),
         ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
         ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
-        ("drop", r"-- |==+> |== Comp", "-- Detecting a compiler\nboom"),
+        ("drop", r"-- |==> |== Comp", "-- Detecting a compiler\nboom"),
         ("drop", r"(?:Using|Resolved|Prepared|Audited|Solving|Installing|Retrying|Found|Examining|Channels:?) ?",
          "Using Python 3.12.1 environment at: .venv\nboom"),
         ("drop", r"@ |(?:[A-Z']+ ){3}", "@ WARNING: HOST KEY HAS CHANGED! @\nboom"),
@@ -121,7 +138,7 @@ FRAMES = tuple(
          "Error: command failed: jq\nboom"),
         ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: ",
          "git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\nstderr: 'boom'"),
-        ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nInvalid object name 'x'."),
+        ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
         ("drop", r"fatal: Could not read from remote repository",
          "fatal: Could not read from remote repository.\nboom"),
         # Lines that name a failure.
@@ -142,10 +159,18 @@ FRAMES = tuple(
         # Lines that lead to others.
         ("cause", r"(?:HTTP )?(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said): ?",
          "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),
+        ("cause", r"(?:Code: \d+\. Errors"
+         r"|(?:\S+: )?\d+ errors? occurred):", "Error of an API\nCode: 403. Errors:\nboom"),
+        ("drop", r"\S.* could not be resolved to an installable set|Problem \d+$|- Installation request ",
+         "Your requirements could not be resolved to an installable set of packages.\nboom"),
+        ("cause", r"\d+\) [\w\\]+::\w+$", "There was 1 failure:\n1) UserTest::testActive\nboom"),
         ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("join", r"Error (?:executing|calling|invoking) .{0,500}:$", "Error executing tool x:\nboom"),
         ("join", r"(?:.{0,200}: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
+        ("join", r"\S+:\d+:\d+: (?:fatal )?error:(?: \[[\w-]+\])?$|Warning, treated as error:$|.*\b\w+(?:Error"
+         r"|Exception):$",
+         "a.hs:3:1: error: [GHC-1]\nboom"),
         ("join", r"CMake Error at .*:$", "CMake Error at CMakeLists.txt:6 (find_package):\nno Clp"),
         ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?(?:[0-9a-f-]{36}: )?SQL compilation error:",
          "SQL compilation error:\nObject 'A' does not exist"),
@@ -172,7 +197,18 @@ _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 # Fields of an error in JSON: its code, where it is, and its words.
 _CODES = ("status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error")
 _NAMES = ("loc", "path", "field", "property", "parameter", "pointer", "argument")
-_WORDS = ("message", "msg", "detail", "details", "error_description", "error_message", "errormessage", "description")
+_WORDS = (
+    "message",
+    "msg",
+    "detail",
+    "details",
+    "desc",
+    "errmsg",
+    "error_description",
+    "error_message",
+    "errormessage",
+    "description",
+)
 _FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
 _DECODER = json.JSONDecoder()
@@ -228,11 +264,13 @@ class FrameReader:
         return next((each for each in lines if has_phrase(each) and not self._drop(each)), line)
 
     def _stripped(self, line: str) -> str:
-        line = line.strip()
+        line = line.strip().rstrip(" │┃║")
         for _ in range(_MAX_STRIPPED):
             if (match := self._strip(line)) is None:
                 break
             line = line[match.end() :].lstrip()
+            if match.group().endswith('"'):
+                line = line.removesuffix('"')
         return line
 
     def _place(self, lines: list[str], found: list[tuple[str | None, int]], *, is_traceback: bool) -> int:

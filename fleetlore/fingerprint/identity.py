@@ -11,89 +11,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from http import HTTPStatus
 from typing import NamedTuple
 
 from fleetlore.fingerprint.template_rules import MASK
+from fleetlore.fingerprint.wordings import PHRASES, Phrase
 
 __all__ = ["has_phrase", "identity_of", "sentences_of", "words_of"]
 
-
-class Phrase(NamedTuple):
-    """Wordings of one kind of failure.
-
-    Attributes:
-        wordings: lower-case wordings, separated by a bar. `_` is any one word.
-        example: a text that has no such kind without this row.
-    """
-
-    kind: str
-    wordings: str
-    example: str
-
-
-PHRASES = tuple(
-    Phrase(*row)
-    for row in (
-        ("missing", "not found|cannot be found|could not be found|no _ _ found", "job 'a' not found"),
-        ("missing", "no such|does not exist|do not exist|did not exist|nonexistent", "no such table: a"),
-        ("missing", "cannot find|could not find|unable to find|failed to find|did not find", "cannot find 'a'"),
-        ("missing", "cannot locate|could not locate|unable to locate|failed to locate", "unable to locate package a"),
-        ("missing", "cannot resolve|could not resolve|unable to resolve|failed to resolve|unresolved"
-         "|cannot be resolved|could not be resolved", "cannot resolve 'a'"),
-        ("missing", "cannot load|could not load|unable to load|failed to load", "cannot load such file -- a"),
-        ("missing", "cannot open|could not open|unable to open|failed to open", "cannot open shared object a"),
-        ("missing", "unknown|unrecognized|unrecognised|not recognized|not recognised",
-         "unknown column a"),
-        ("missing", "undefined|undeclared|not defined|not declared|implicit declaration|unconfigured", "undefined: a"),
-        ("missing", "not installed|not available|not registered|not present|not configured|not host",
-         "a not installed"),
-        ("missing", "has no|no module|no provider|no match for|no matches for|not a member|nothing provides",
-         "value a is not a member of List"),
-        ("missing", "no _ named|no _ called|no _ matching|no _ with|no _ _ named|no _ _ of type|no _ _ with"
-         "|no _ of type|no version of|no versions of|not contain|not match|not provide", "no role named 'a'"),
-        ("missing", "missing", "missing script: a"),
-        ("denied", "permission denied|access denied|access is denied|denied|forbidden", "access denied for a"),
-        ("denied", "not authorized|not authorised|unauthorized|unauthorised|not permitted", "not authorized to read a"),
-        ("denied", "not have permission|lacks permission|insufficient permission|insufficient permissions"
-         "|insufficient privileges|requires _ access", "role a does not have permission"),
-        ("denied", "authentication failed|authentication required|authentication error|invalid credentials",
-         "authentication failed for a"),
-        ("exists", "already|duplicate|unique constraint|in use|not unique|redefinition", "table 'a' already exists"),
-        ("unreachable", "connection refused|connection reset|connection closed|connection lost|connection aborted"
-         "|connection was _", "connection refused"),
-        ("unreachable", "cannot connect|could not connect|unable to connect|failed to connect|cannot reach"
-         "|could not reach|unable to reach|not reachable|unreachable", "cannot connect to 'a'"),
-        ("unreachable", "no route|name resolution|resolve host|could not resolve host|service not known",
-         "could not resolve host: a"),
-        ("time", "timed out|timeout|deadline exceeded|took too long|time limit", "lock 'a' timed out"),
-        ("memory", "out of memory|memory limit|low on memory|cannot allocate|no space left|heap space",
-         "task a is low on memory"),
-        ("limit", "rate limit|too many|quota|exceeded|exceeds|too large|too long|too big|too deep|overflow"
-         "|out of range|out of bounds", "too many clients for 'a'"),
-        ("surplus", "unexpected keyword|unexpected argument|unexpected option|unexpected named|multiple values"
-         "|takes _ positional", "unexpected argument 'a'"),
-        ("lacking", "too few arguments|missing _ required", "too few arguments for a"),
-        ("syntax", "syntax error|sql syntax|parse error|invalid syntax|unterminated|unclosed|mismatched input"
-         "|extraneous|unexpected token|unexpected end|unexpected eof|unexpected character|unexpected identifier"
-         "|unexpected indent|unexpected symbol|unexpected string|unexpected input", "syntax error at 'a'"),
-        ("type", "mismatched types|type mismatch|incompatible types|incompatible type|not assignable|expected type"
-         "|unsupported operand", "unsupported operand type: 'a'"),
-        ("callable", "not callable", "'a' object is not callable"),
-        ("iterable", "not iterable", "'a' object is not iterable"),
-        ("subscript", "not subscriptable", "'a' object is not subscriptable"),
-        ("type", "cannot convert|could not convert|unable to convert|failed to convert|cannot be cast|cannot cast"
-         "|conversion from|conversion of|conversion failed", "cannot cast 'a' to integer"),
-        ("version", "no matching version|no compatible version|compatible versions|newer than|older than|higher than"
-         "|lower than|greater than|up to date|out of date|outdated|unsupported version|version conflict"
-         "|requires python|requires version", "lockfile a is out of date"),
-        ("unavailable", "overloaded|service unavailable|temporarily unavailable", "overloaded"),
-        ("disabled", "disabled|not enabled|not been enabled", "'a' is disabled"),
-        ("condition", "condition failed|conditional request failed|conditional check failed|precondition",
-         "precondition on 'a'"),
-        ("required", "is required|are required|field required|required but|required field|must be|must have|must not"
-         "|not set|not provided|not specified|needs", "field a is required"),
-    )
-)  # fmt: skip
 
 # Words for a named thing: drivers use different ones.
 _THINGS = {
@@ -112,49 +37,86 @@ _THINGS = {
         "version": "version versions",
     }.items()
     for word in words.split()
+} | {
+    word: word
+    for word in """
+    account action activity address agent analyzer asset attachment backup block branch bucket bundle certificate
+    channel chunk claim client cluster collection commit config configuration connection constraint container cookie
+    cursor database dataset device document domain driver endpoint entry environment event exchange extension
+    feature feed flow form group header host image index instance interface item job kernel key layer mapping
+    message model network node object organization page partition pattern pipeline plugin policy pool port process
+    profile project provider query queue record region release remote replica repo repository resource role route
+    row rule schema scope secret section segment sequence service session setting shard site snapshot stage step
+    stream subnet tag target task team template tenant thread token tool topic transaction trigger user volume
+    workflow workspace zone
+    """.split()  # noqa: SIM905
 }
 _EMPTY = frozenset(
     """
-    a an the for in of to is was be are were with by on at from and or not no this that it as has have had do does did
-    can cannot could will would current currently named called any some all its your you we error failed fatal failure
-    following when if but there which into via than then so because while line server occurred calling operation request
-    response uncaught unhandled promise rejection open opening read reading
+    a an the for in of to is was be are were with by on at from and or not no this that it as has have had do does
+    did can cannot could will would current currently named called any some all its your you we error failed fatal
+    failure following when if but there which into via than then so because while line server occurred calling
+    operation request response uncaught unhandled promise rejection open opening read reading write writing start
+    stop mkdir unlink scandir stat detail details message msg text reason desc context code after before during over
+    under between about per specified requested access given provided exists exist found please sure make get
+    through without against until since still never also just only again ever
     """.split()  # noqa: SIM905
 )
 _SAY_NOTHING = _EMPTY | _THINGS.keys() | {MASK}
+# Words of texts that only give an HTTP status.
+_HTTP = (
+    frozenset(re.findall("[a-z]+", " ".join(each.phrase for each in HTTPStatus).lower()))
+    | frozenset(
+        """
+    api client code http https status statuscode url get post put delete patch unexpected returned received got
+    content entity
+    """.split()  # noqa: SIM905
+    )
+    | _EMPTY
+    | {MASK}
+)
 # A name behind one of these is the failure's place, not its subject.
 _PLACES = frozenset({"in", "from", "at", "within", "inside"})
+# Kinds without names, as the codes of systems name them.
+_BARE = {("missing", "file"): "no file", ("denied", ""): "no access"}
+# Kinds that need the word behind a colon, be it a name or not.
+_NEED_NAMES = frozenset({"invalid", "unsupported"})
 # Words of a clause that only adds a name or code behind another, or a program before it.
 _MAX_BEHIND, _MAX_BEFORE = 3, 2
 # A clause without a phrase says which failure it is with this many words.
-_MIN_WORDS = 3
+_MIN_WORDS = 2
+# More words than these do not make a clause better: the last of such clauses is the cause.
+_MAX_WORDS = 4
 
 # Sentences in quotes behind a sign or in brackets are masked apart: quoted ones look like values. Brackets before a
 # quote may be within it, as in a quoted query.
 _WITHIN = re.compile(
-    r"(?:(?<=[=(\[])|(?<=: ))([\"'])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
+    r"(?:(?<=[=(\[])|(?<=: )(?<!directory: )(?<!denied: ))([\"'])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
     r"| \(((?:[^()\s]+ ){3}[^()]*)\)(?=[^'\"]*$)"
 )
 _ACCEPTED = re.compile(r" \([~^<>=!]+ ?v?\d[^()]*\)")  # `Lottie (~> 0.4)`
-_END = re.compile(
-    r"(?<=[\w'\"`)\]>]): +(?<!\btable: )(?<!\bindex: )(?<!\bcolumn: )(?<!\bpassword: )(?<!\bcollection: )|: *$|; +"
-    r"|\.(?: +(?=[A-Z])|$)|, +(?!but)| because | while (?=\w+ing (?:it|an?|the)\b)| [-—|] |=(?=[\"'])"
+_END = re.compile(r"; +|\.(?: +(?=[A-Z])|$)|, +(?!but)| because | while (?=\w+ing (?:it|an?|the)\b)| [-—|] ")
+# What follows a colon causes or details what is before.
+_COLON = re.compile(
+    r"(?<=[\w'\"`)\]>]): +(?<!\btable: )(?<!\bindex: )(?<!\bcolumn: )(?<!\bpassword: )(?<!\bcollection: )|: *$"
+    r"|=(?=[\"'])"
 )
-_LABEL = re.compile(r"(?:\W?[\[(][\w .:@#,/+-]*[\])]:? +(?=\S))++|\d+ +")  # `(raylet) `
+_LABEL = re.compile(r"(?:\W?[\[(](?![Ee]rrno|[Ww]in[Ee]rror)[\w .:@#,/+-]*[\])]:? +(?=\S))++|\d+ +")  # `(raylet) `
 _TOKEN = re.compile(
     r"(?<![\w<])'(?P<single>[^\s'<>]{1,80})(?: [^']{0,40})?'(?!\w)"
     r"|(?<!\w)\"(?P<double>[^\s\"<>]{1,80})(?: [^\"]{0,40})?\"|`(?P<tick>[^\s`'<>]{1,80})(?: [^`']{0,40})?[`']"
     r"|(?<=\[)(?P<bracket>[A-Za-z][\w.-]*)(?=\])"
     r"|(?<![\w<'\"`.-])(?P<code>@?\$?(?:[A-Za-z_][\w$-]*(?:\.|::|/|#))+[\w$-]+(?:\(\))?|[A-Za-z]*_\w+|[a-z]+[A-Z]\w*"
     r"|[A-Z][a-z]+[A-Z]\w+|--?[a-z][\w-]+|@[\w/-]+|\$\w+)(?![\w>])"
-    r"|(?P<mask><\*>)|(?P<word>(?<![\w<])[^\W\d_](?:[\w+-]|\.(?=\w)|['’](?=t\b))*(?:/\d+)?)|(?P<number>\d[\w.]*)"
+    r"|(?P<mask><\*>)|(?P<word>(?<![\w<])[^\W\d_](?:[\w+-]|\.(?=\w)|['’](?=t\b))*(?:/\d+)?)|(?P<number>(?:(?<![\w.])-)?\d[\w.]*)"
 )
 _NAMES = frozenset({"single", "double", "tick", "bracket", "code"})
-_WORD = re.compile(r"[^\W\d_][\w'’-]*")
+_WORD = re.compile(r"[^\W\d_][\w'’-]*|\d+")
 # One word made of several: `ResourceNotFoundException`, `COLUMN_NOT_FOUND`, `value_error.missing`.
 _CODE = re.compile(
     r"\(?(?:[A-Za-z]\w*(?:\.|::))*(?:[A-Z][a-z]\w*|[A-Z][A-Z\d]*(?:_[A-Z\d]+)+|[a-z]+(?:_[a-z]+)+|[a-z_]+\.[a-z_]+)\)?"
 )
+_LONE_CODE = re.compile(r"[a-z]+(?:_[a-z]+)+")
 _JOINTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
 # A clause that is the type of an error.
 _TYPE = re.compile(
@@ -178,6 +140,8 @@ class PhraseBook:
     def found(self, words: list[str]) -> list[tuple[int, int, str]]:
         """Return start, end and kind of each phrase. The longest wording counts."""
         found: list[tuple[int, int, str]] = []
+        if self._firsts.isdisjoint(words):
+            return found
         for start, word in enumerate(words):
             if word not in self._firsts or (found and start < found[-1][1]):
                 continue
@@ -200,6 +164,7 @@ def _fits(wording: list[str], there: list[str]) -> bool:
 
 
 _phrases = PhraseBook(PHRASES).found
+_DECIDING = {phrase.kind for phrase in PHRASES if phrase.decides}
 
 
 class _Clause(NamedTuple):
@@ -207,6 +172,7 @@ class _Clause(NamedTuple):
 
     Attributes:
         kind: of its first phrase, or "".
+        code: of its last phrase that decides, or "".
         names: in lower case. A name of the place is left out if the subject has a name.
         words: those that tell the failure, outside phrases and names.
         spoken: all words and names, in order.
@@ -215,6 +181,7 @@ class _Clause(NamedTuple):
 
     text: str
     kind: str
+    code: str
     thing: str
     names: frozenset[str]
     words: frozenset[str]
@@ -225,6 +192,22 @@ class _Clause(NamedTuple):
     def length(self) -> int:
         return self.text.count(" ") + 1
 
+    @property
+    def telling(self) -> list[str]:
+        """Its words and names, in order, without those that every failure has."""
+        return [] if self.is_type else [word for word in self.spoken if word != MASK and word not in _EMPTY]
+
+    @property
+    def is_type(self) -> bool:
+        return _TYPE.fullmatch(self.text) is not None
+
+    @property
+    def says_more(self) -> bool:
+        """Whether it says more than an HTTP status."""
+        return not (
+            _TYPE.fullmatch(self.text) or all(word in _HTTP or word.lstrip("-").isdigit() for word in self.spoken)
+        )
+
 
 def sentences_of(line: str) -> list[str]:
     """Return the sentences within a line, in order."""
@@ -232,8 +215,8 @@ def sentences_of(line: str) -> list[str]:
 
 
 def has_phrase(line: str) -> bool:
-    """Whether a line holds a wording of `PHRASES`."""
-    return bool(_phrases(words_of(line)))
+    """Whether a line holds a wording of `PHRASES`, other than a number."""
+    return bool(_phrases([word for word in words_of(line) if not word.isdigit()]))
 
 
 def words_of(line: str) -> list[str]:
@@ -241,20 +224,36 @@ def words_of(line: str) -> list[str]:
     return [part for word in _WORD.findall(line.lower()) for part in _expanded(word)]
 
 
-def identity_of(masked: Iterable[str]) -> str | None:
-    """Return the identity of the failure in masked sentences, or None if they say too little."""
-    clauses = [_clause(text) for line in masked for part in _END.split(line) if (text := part.strip())]
-    place = max(range(len(clauses)), key=lambda place: clauses[place].rank, default=-1)
+def identity_of(masked: Iterable[str], status: str = "") -> str | None:
+    """Return the identity of the failure in masked sentences, or None if they say too little.
+
+    Args:
+        status: an HTTP status that they hold. It is the identity of sentences that say nothing else.
+    """
+    parts = [part for line in masked for part in _END.split(line)]
+    sentences = [[_clause(text) for each in _COLON.split(part) if (text := each.strip())] for part in parts]
+    clauses = [clause for sentence in sentences for clause in sentence]
+    if code := next((each.code for each in reversed(clauses) if each.code), ""):
+        return code
+    if clauses and _LONE_CODE.fullmatch(clauses[-1].text):
+        return clauses[-1].text
+    if status and not any(each.says_more for each in clauses[clauses[:1] != [] and clauses[0].length == 1 :]):
+        return f"http {status}"
+    # The cause within the first of the best sentences.
+    ends = [number for number, sentence in enumerate(sentences) for _ in sentence]
+    place = max(range(len(clauses)), key=lambda place: (clauses[place].rank, -ends[place], place), default=-1)
     if place < 0:
         return None
-    best, behind = clauses[place], clauses[place + 1 : place + 2]
-    if best.rank < 0 or (best.rank == 0 and any(each.length > _MAX_BEHIND for each in behind)):
-        return _by_words(clauses)
+    best, behind = clauses[place], [each for each in clauses[place + 1 : place + 2] if ends[place + 1] == ends[place]]
+    if best.rank < 0 or (best.rank == 0 and any(each.length > _MAX_BEHIND for each in clauses)):
+        return _by_words(sentences)
     names = best.names or _beside(clauses, place)
     if best.names and behind and behind[0].names and not (behind[0].words or behind[0].kind):
         names |= behind[0].names  # `not unique table/alias: 'a'`
     if best.thing == "file":
         names = frozenset(name for name in names if "/" not in name)
+    if not names and (bare := _BARE.get((best.kind, best.thing))):
+        return bare
     return "\x1e".join((best.kind, best.thing, *sorted(names)))
 
 
@@ -263,24 +262,31 @@ def _beside(clauses: list[_Clause], place: int) -> frozenset[str]:
     best, near = clauses[place], list(_near(clauses, place))
     names = best.words
     if best.rank:
-        names = next((each.names for each in near if each.names), names)
-        if len(names) < 2:  # the program in front: `awk: syntax error`
+        behind = list(_near(clauses[place : place + 2], 0))
+        files = next((each.names for each in near if any("." in name for name in each.names)), frozenset[str]())
+        if best.kind in _NEED_NAMES:
+            names |= next((each.words for each in behind if each.length == 1), names)
+        names = next((each.names for each in behind if each.names), names | files)
+        if len(names) + bool(best.thing) < 2:  # the program in front: `awk: syntax error`
             before = _near(clauses[: place + 1], place)
             names |= next((each.words for each in before if len(each.words) == each.length), frozenset())
     others = (*near, *clauses[place + 1 : place + 2], *clauses[max(0, place - 1) : place])
+    others = tuple(each for each in others if not _TYPE.fullmatch(each.text))
     return names or next((found for each in others if not each.kind and (found := each.names or each.words)), names)
 
 
-def _by_words(clauses: list[_Clause]) -> str | None:
+def _by_words(sentences: list[list[_Clause]]) -> str | None:
     """The identity of a failure that no phrase describes."""
-    place = max(range(len(clauses)), key=lambda place: len(clauses[place].words | clauses[place].names))
+    telling = [[min(_MAX_WORDS, len(set(each.telling))) for each in sentence] for sentence in sentences]
+    number = max(range(len(telling)), key=lambda number: max(telling[number], default=0))
+    clauses, counts = sentences[number], telling[number]
+    place = max(range(len(clauses)), key=lambda place: (counts[place], place))
     best = clauses[place]
-    if len(best.words | best.names) < _MIN_WORDS:
+    if counts[place] < _MIN_WORDS:
         return None
-    before = [each for each in _near(clauses[: place + 1], place) if each.length == 1]
+    before = [each for each in _near(clauses[1 : place + 1], place - 1) if each.length == 1] if place > 1 else []
     behind = [each for each in clauses[place + 1 : place + 3] if each.length <= _MAX_BEHIND]
-    spoken = (word for each in (*before, best, *behind) for word in each.spoken)
-    return "\x1e".join(("", "", *(word for word in spoken if word != MASK and word not in _EMPTY)))
+    return "\x1e".join(("", "", *sorted({word for each in (*before, best, *behind) for word in each.telling})))
 
 
 def _near(clauses: list[_Clause], place: int) -> Iterator[_Clause]:
@@ -306,17 +312,28 @@ def _clause(text: str) -> _Clause:
         spoken, names = _read(text)
         found = _phrases(spoken)
     plain = [(place, word) for place, word in enumerate(spoken) if place not in names]
-    thing = next((_THINGS[word] for _, word in plain if word in _THINGS), "")
     end = next((place for place, word in plain if word in _PLACES), len(spoken))
-    subject = [name for place, name in names.items() if place < end] if found and found[0][1] <= end else []
-    chosen = subject or list(names.values())
+    if found and found[0][1] > end:
+        end = len(spoken)
+    long = {place for start, stop, _ in found for place in range(start, stop) if stop - start > _MAX_BEHIND}
+    things = [(place, _THINGS[word]) for place, word in plain if word in _THINGS and place not in long]
+    thing = next((each for place, each in things if place < end), "")
+    chosen = [name for place, name in names.items() if place < end] or list(names.values())
+    kind = found[0][2] if found else ""
     phrased = {place for start, stop, _ in found for place in range(start, stop)}
-    words = [word for place, word in plain if place not in phrased and not word.isdigit()]
+    telling = [(place, word) for place, word in plain if place not in phrased and not word.lstrip("-").isdigit()]
+    words = [word for place, word in telling if place < end and word not in _SAY_NOTHING]
+    words = words or [word for _, word in telling]
     if is_code or "following" in spoken:  # the name is behind
         chosen, words = [], []
     left = frozenset(words) - _SAY_NOTHING
+    if not left and kind in _NEED_NAMES:
+        left = frozenset(word for word in words if _THINGS.get(word, thing) != thing)
     rank = -1 if not found else 0 if is_code else 3 if chosen else 2 if left else 1
-    return _Clause(text, found[0][2] if found else "", thing, frozenset(chosen), left, tuple(spoken), rank)
+    if kind in ("surplus", "lacking"):
+        chosen = [name.rpartition(".")[2] for name in chosen]  # Python 3.10 names the class of a method, too
+    code = next((each for _, _, each in reversed(found) if each in _DECIDING), "")
+    return _Clause(text, kind, code, thing, frozenset(chosen), left, tuple(spoken), rank)
 
 
 def _read(text: str) -> tuple[list[str], dict[int, str]]:
@@ -329,8 +346,11 @@ def _read(text: str) -> tuple[list[str], dict[int, str]]:
         if kind not in _NAMES:
             spoken += _expanded(token.lower())
             continue
+        if _phrases(parts := _parts(token)):
+            spoken += parts
+            continue
         name = _RELEASE.sub("", token).strip(".,;:()[]").lower()
-        if name and not _phrases(_parts(token)) and not (kind == "code" and token.endswith(("Error", "Exception"))):
+        if name and not (kind == "code" and token.endswith(("Error", "Exception"))):
             names[len(spoken)] = name
         spoken.append(token.lower())
     return spoken, names

@@ -4,7 +4,7 @@ The same exception arrives as a type with its text, under a framework's type wit
 `repr`, a sentence, or a traceback. Its form is the class without package, and the template of the line that says what
 went wrong. The template masks as `<*>` what differs between instances: paths, hosts, users, ids, times, sizes, values.
 It keeps names that advice would give: commands, packages, functions, options, tables, keys, codes. Texts that the same
-advice serves shall share a template. The rules are in `fleetlore.fingerprint.template_rules` and `noise_rules`;
+advice serves shall share a template. The rules are in `fleetlore.fingerprint.template_rules` and `wordings`;
 `python -m benchmarks patterns` measures them against labels.
 """
 
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import head_line
 from fleetlore.fingerprint.identity import identity_of, sentences_of
-from fleetlore.fingerprint.noise_rules import CODES_BEFORE, GLUE, INSTANCES, NOISE, SENTENCE, WRAPPERS
 from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SYSTEM_SAYS, Rule
+from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE, SENTENCE, WRAPPERS
 
 __all__ = ["head_line", "is_sentence", "template"]
 
@@ -55,7 +55,7 @@ _VALUES = re.compile(r"\[[\s,.;:<*>-]*\]|\([\s,.;:<*>-]*<\*>[\s,.;:<*>-]*\)|\{[\
 _WITH_MASK = re.compile(r"\[[^\[\]]*<\*>[^\[\]]*\]")
 _QUOTED_MASK = re.compile(r"['\"`‘“]<\*>['\"`’”]")
 _RUN = re.compile(r"<\*>(?:[\s,.;:/=*_-]*<\*>)+")
-_AT_LINE = re.compile(r" (?:at|on) line <\*>|(?<=\bline )<\*>(?:,? col(?:umn)? <\*>)?", re.I)
+_AT_LINE = re.compile(r" (?:at|on) line <\*>(?:,? col(?:umn)? <\*>)?|(?<=\bline )<\*>(?:,? col(?:umn)? <\*>)?", re.I)
 _LINE_MASK = f"line {MASK}"
 # Brackets with a mask at the end: details of one instance.
 _ASIDE = re.compile(rf" ?\((?![^()]*(?:{SYSTEM_SAYS}))[^()]*<\*>[^()]*\)[.!]?$", re.I)
@@ -67,16 +67,14 @@ _LONGEST_INCOMPLETE = 16
 _MAX_BEFORE_CODE = 48
 _PLAIN, _LETTERS = re.compile(r"\b[a-z]{2,}\b"), re.compile(r"[a-z]{2,}")
 # With three words outside quotes the class adds nothing, and varies by framework.
-_ENOUGH_WORDS = 3
+_ENOUGH_WORDS = 2
 
 MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
 
 # A code that names the failure in any language.
-_CODED = re.compile(
-    r"(\[(?:errno|winerror) \d+\])|((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):"
-)
+_CODED = re.compile(r"((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):")
 # Compilers name the file in front, and their caller may cut it off.
 _POSITION = re.compile(r"<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
 _QUOTES = str.maketrans('"`', "''")
@@ -85,7 +83,7 @@ _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
     r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}(?:::|\\)){1,8}[A-Z]\w*)"
-    r"(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|(?<=\w)\) +)"
+    r"(?: \[\w+\])?(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
 _QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
@@ -278,7 +276,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     if (coded := _coded(text)) is not None:
         return _NormalForm(error_class[:MAX_CLASS], text, transient, coded)
     sentences = map(masked_line, sentences_of(line[codes.end() :] if codes else line))
-    identity = identity_of((*([stated] if stated else []), *sentences))
+    identity = identity_of((*([stated] if stated else []), *sentences), _group(status) if status else "")
     if identity is None:
         words = len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text)))
         stated = (
@@ -299,11 +297,9 @@ def _coded(text: str) -> str | None:
     """The code that names the failure of a template, and the names behind it."""
     if _DIGIT.search(text, 0, _MAX_BEFORE_CODE) is None or (found := _CODED.search(text, 0, _MAX_BEFORE_CODE)) is None:
         return None
-    if found[1]:
-        return found[1]
     words = {word.strip(".,:;()[]") for word in text[found.end() :].split()}
     names = sorted({word.strip("'\"`‘’“”«»") for word in words if not word.isalpha()})
-    return " ".join((found[2].removeprefix("error "), *names))
+    return " ".join((found[1].removeprefix("error "), *names))
 
 
 def _has_any(text: str, words: tuple[str, ...]) -> bool:
@@ -319,6 +315,7 @@ def _is_wrapper(error_class: str) -> bool:
 
 
 def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
+    line = line.rpartition("; nested exception is ")[2]
     for _ in range(_MAX_WRAPPERS):
         if sentence := SENTENCE.match(line):
             line = line[sentence.end() :]

@@ -92,6 +92,7 @@ LOOKS: tuple[Rule, ...] = (
         MASK,
     ),
     (("file:/",), re.compile(r"\bfile:/[^\s'\"<>)\]`]+"), MASK),
+    (("[",), re.compile(r"\[(?:'[^']*'|\"[^\"]*\")(?:, ?(?:'[^']*'|\"[^\"]*\")){2,}\]"), MASK),
     (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
     (("@",), re.compile(r"'[^'\s]*'@'[^'\s]*'|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
     (("arn:",), re.compile(r"\barn:aws[\w-]*:[^\s'\"<>)\]`,]+"), MASK),
@@ -202,7 +203,7 @@ PLACES: tuple[Rule, ...] = (
         ),
         rf"\1{MASK}",
     ),
-    ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in |an? ))"), MASK),
+    ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in (?!this registry)|an? ))"), MASK),
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
     (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
     (
@@ -237,8 +238,8 @@ PLACES: tuple[Rule, ...] = (
         re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I),
         rf"\1{MASK}",
     ),
-    # Words of single tools. curl's code replaces its varying words, except code 22, which means any HTTP status.
-    (("curl: (",), re.compile(r"(curl: \()(\d+\)) (?!The requested URL).*"), r"\1code \2"),
+    # Words of single tools. Codes of curl replace its varying words, but for those on certificates and HTTP statuses.
+    (("curl: (",), re.compile(r"(curl): \((?!60\))(\d+)\) (?!The requested URL).*"), r"\1 code \2"),
     ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),
     (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.fingerprint.noise_rules import NOISE
 from fleetlore.fingerprint.normal_form import MASK, MAX_TEMPLATE, head_line, template
 from fleetlore.fingerprint.template_rules import LOOKS, PLACES
+from fleetlore.fingerprint.wordings import NOISE
 from tests.error_texts import any_text
 
 

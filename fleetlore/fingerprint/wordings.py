@@ -1,0 +1,380 @@
+"""List the words of error texts: wordings that say the kind of failure, and words that do not distinguish failures."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import NamedTuple
+
+from fleetlore.fingerprint.template_rules import MASK, Rule
+
+__all__ = ["CODES_BEFORE", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase"]
+
+
+class Phrase(NamedTuple):
+    """Wordings of one kind of failure.
+
+    Attributes:
+        wordings: lower-case wordings, separated by a bar. `_` is any one word.
+        example: a text that has no such kind without this row.
+        decides: whether the kind is the whole failure, whatever else the text says.
+    """
+
+    kind: str
+    wordings: str
+    example: str
+    decides: bool = False
+
+
+# Errors of systems, signals and networks, by their words and by the numbers and names that languages give them.
+_CODES = tuple(
+    Phrase(*row, decides=True)
+    for row in (
+        ("disk full", "no space left|enospc|errno 28|os error 28|winerror 112|enough space on the disk", "errno 28"),
+        ("files", "too many open files|emfile|enfile|errno 24|os error 24", "EMFILE: open"),
+        ("address in use", "address already in use|eaddrinuse|errno 98|errno 48|winerror 10048|each socket address",
+         "listen EADDRINUSE"),
+        ("refused", "connection refused|econnrefused|errno 111|errno 61|error 111|os error 111|winerror 10061"
+         "|actively refused|curl code 7", "connect ECONNREFUSED"),
+        ("reset", "connection reset|econnreset|errno 104|errno 54|os error 104|winerror 10054|forcibly closed"
+         "|socket hang up|econnaborted", "socket hang up"),
+        ("requests", "too many requests|toomanyrequests", "TOOMANYREQUESTS: retry-after"),
+        ("pipe", "broken pipe|epipe|errno 32|os error 32", "write EPIPE"),
+        ("connect time", "connection timed out|connect timed out|connect timeout|etimedout|errno 110|errno 60"
+         "|winerror 10060|curl code 28|connection timeout|i/o timeout", "connect ETIMEDOUT"),
+        ("no network", "network is unreachable|network unreachable|enetunreach|errno 101|errno 51|winerror 10051",
+         "connect ENETUNREACH"),
+        ("no route", "no route to host|host is unreachable|ehostunreach|errno 113|errno 65|winerror 10065",
+         "connect EHOSTUNREACH"),
+        ("no host", "could not resolve host|could not resolve hostname|enotfound|service not known|nor servname"
+         "|unknown host"
+         "|no such host|errno 11001|getaddrinfo failed|could not translate host name|name not resolved"
+         "|curl code 6|failed to resolve host|no address associated", "getaddrinfo ENOTFOUND"),
+        ("no resolver", "temporary failure in name resolution|eai again", "temporary failure in name resolution"),
+        ("issuer", "local issuer certificate|issuer cert locally|signed by unknown authority"
+         "|verify the first certificate"
+         "|verify leaf signature|unknown issuer|unknownissuer|pkix path building", "PKIX path building failed"),
+        ("self-signed", "self-signed certificate|self signed certificate", "self signed certificate"),
+        ("certificate expired", "certificate has expired|cert has expired|certificate is expired|certificate expired"
+         "|expired or is not yet valid", "certificate has expired"),
+        ("no file", "errno 2|os error 2|winerror 2|winerror 3", "[WinError 2] Das System"),
+        ("no access", "errno 13|os error 13|winerror 5|errno 1|os error 1", "[WinError 5] Zugriff"),
+        ("read only", "read-only file system|erofs|errno 30|os error 30", "EROFS: write"),
+        ("not folder", "not a directory|enotdir|errno 20|os error 20|winerror 267", "ENOTDIR: scandir"),
+        ("not empty", "directory not empty|enotempty|errno 39|errno 66|os error 39|winerror 145", "ENOTEMPTY: rmdir"),
+        ("long name", "name too long|enametoolong|errno 36|errno 63|os error 36|winerror 206", "ENAMETOOLONG: open"),
+        ("busy", "resource busy|resource busy or locked|ebusy|errno 16", "EBUSY: rm"),
+        ("text busy", "text file busy|etxtbsy|errno 26", "ETXTBSY: write"),
+        ("format", "exec format error|enoexec|errno 8|os error 8", "ENOEXEC: spawn"),
+        ("quota", "disk quota exceeded|edquot|errno 122|errno 69", "EDQUOT: write"),
+        ("killed", "signal killed|sigkill|signal 9|code 137|status 137|error 137|exited 137"
+         "|oomkilled", "exit code 137"),
+        ("segmentation", "segmentation fault|sigsegv|signal 11|code 139|status 139|error 139", "exit code 139"),
+        ("aborted", "signal aborted|sigabrt|signal 6|code 134|status 134|error 134", "exit code 134"),
+        ("terminated", "signal terminated|sigterm|signal 15|code 143|status 143|error 143", "exit code 143"),
+        ("interrupted", "sigint|signal 2|code 130|status 130|error 130", "exit code 130"),
+    )
+)  # fmt: skip
+
+PHRASES = _CODES + tuple(
+    Phrase(*row)
+    for row in (
+        ("missing", "not found|cannot be found|could not be found|no _ _ found", "job 'a' not found"),
+        ("missing", "no such|does not exist|do not exist|did not exist|nonexistent|enoent", "no such table: a"),
+        ("missing", "cannot find|could not find|unable to find|failed to find|did not find", "cannot find 'a'"),
+        ("missing", "cannot locate|could not locate|unable to locate|failed to locate", "unable to locate package a"),
+        ("missing", "cannot resolve|could not resolve|unable to resolve|failed to resolve|unresolved"
+         "|cannot be resolved|could not be resolved", "cannot resolve 'a'"),
+        ("missing", "cannot load|could not load|unable to load|failed to load", "cannot load such file -- a"),
+        ("missing", "cannot open|could not open|unable to open|failed to open", "cannot open shared object a"),
+        ("missing", "no matching distribution found for|could not find a version that satisfies the requirement"
+         "|unknown|unrecognized|unrecognised|not recognized|not recognised",
+         "unknown column a"),
+        ("missing", "undefined|undeclared|not defined|not declared|implicit declaration|unconfigured", "undefined: a"),
+        ("missing", "not in this registry|not in the npm registry|not installed|not available|not registered"
+         "|not present|not configured|not host",
+         "a not installed"),
+        ("missing", "has no|no module|no provider|no match for|no matches for|not a member|nothing provides",
+         "value a is not a member of List"),
+        ("missing", "no _ specified|no _ given|no _ provided|no _ named|no _ called|no _ matching|no _ with"
+         "|no _ _ named|no _ _ of type|no _ _ with"
+         "|no _ of type|no version of|no versions of|not contain|not match|not provide", "no role named 'a'"),
+        ("missing", "missing", "missing script: a"),
+        ("missing", "not in scope", "variable not in scope: a"),
+        ("denied", "permission denied|access denied|access is denied|denied|forbidden|eacces|eperm"
+         "|operation not permitted", "access denied for a"),
+        ("denied", "not authorized|not authorised|unauthorized|unauthorised|not permitted", "not authorized to read a"),
+        ("denied", "not have permission|lacks permission|insufficient permission|insufficient permissions"
+         "|insufficient privileges|requires _ access", "role a does not have permission"),
+        ("denied", "authentication failed|authentication required|authentication error|invalid credentials",
+         "authentication failed for a"),
+        ("exists", "already|already _|already been _|duplicate|unique constraint|in use|not unique|redefinition"
+         "|file exists|eexist|errno 17"
+         "|winerror 183|winerror 80", "table 'a' already exists"),
+        ("unreachable", "connection closed|connection lost|connection aborted|connection was _", "connection lost"),
+        ("unreachable", "cannot connect|could not connect|unable to connect|failed to connect|cannot reach"
+         "|could not reach|unable to reach|not reachable|unreachable", "cannot connect to 'a'"),
+        ("folder", "is a directory|illegal operation on a directory|eisdir|errno 21|os error 21", "EISDIR: read"),
+        ("unreachable", "no route|name resolution|resolve host", "no route to a"),
+        ("time", "timed out|timeout|deadline exceeded|took too long|time limit", "lock 'a' timed out"),
+        ("memory", "out of memory|memory limit|low on memory|cannot allocate|heap space|enomem|errno 12|os error 12",
+         "task a is low on memory"),
+        ("limit", "rate limit|too many|quota|exceeded|exceeds|too large|too long|too big|too deep|overflow"
+         "|out of range|out of bounds", "too many clients for 'a'"),
+        ("surplus", "unexpected keyword|unexpected argument|unexpected option|unexpected named|multiple values"
+         "|takes _ positional", "unexpected argument 'a'"),
+        ("lacking", "too few arguments|missing _ required", "too few arguments for a"),
+        ("syntax", "syntax error|sql syntax|parse error|invalid syntax|unterminated|unclosed|mismatched input"
+         "|extraneous|unexpected token|unexpected end|unexpected eof|unexpected character|unexpected identifier"
+         "|unexpected indent|unexpected symbol|unexpected string|unexpected input", "syntax error at 'a'"),
+        ("type", "mismatched types|type mismatch|incompatible types|incompatible type|not assignable|expected type"
+         "|unsupported operand", "unsupported operand type: 'a'"),
+        ("callable", "not callable", "'a' object is not callable"),
+        ("iterable", "not iterable", "'a' object is not iterable"),
+        ("subscript", "not subscriptable", "'a' object is not subscriptable"),
+        ("type", "cannot convert|could not convert|unable to convert|failed to convert|cannot be cast|cannot cast"
+         "|conversion from|conversion of|conversion failed", "cannot cast 'a' to integer"),
+        ("version", "no matching version|no compatible version|compatible versions|newer than|older than|higher than"
+         "|lower than|greater than|not up to date|out of date|outdated|unsupported version|version conflict"
+         "|requires python|requires version", "lockfile a is out of date"),
+        ("unavailable", "overloaded|service unavailable|temporarily unavailable", "overloaded"),
+        ("unsupported", "unsupported|not supported|not support", "unsupported a"),
+        ("locked", "is locked|locked by", "'a' is locked"),
+        ("invalid", "invalid|not valid|not a valid|malformed", "invalid a"),
+        ("disabled", "disabled|not enabled|not been enabled", "'a' is disabled"),
+        ("condition", "condition failed|conditional request failed|conditional check failed|precondition",
+         "precondition on 'a'"),
+        ("required", "missing required|is required|are required|field required|required but|required field"
+         "|must be|must have|must not"
+         "|not set|not provided|not specified|needs", "field a is required"),
+    )
+)  # fmt: skip
+
+
+def _said(match: re.Match[str]) -> str:
+    return match.group(1) + match.group(3).replace('\\"', "'")
+
+
+_TAG = re.compile(r"</?[A-Za-z][\w:-]*[^<>]*>")
+
+# A quoted word behind one of these is an instance.
+INSTANCES = frozenset(
+    """
+    pathspec branch tag ref remote commit user role account group host hostname server node pod container image
+    volume network namespace bucket instance cluster project repository repo job queue stream session device process
+    thread file directory folder path url request order item customer ticket entry value endpoint deployment service
+    worker address email string upstream
+    """.split()  # noqa: SIM905
+)
+# Words that lead to an instance and mean nothing without it.
+GLUE = frozenset(
+    """
+    for at from to of in on after with url id request trace character retry second seconds
+    """.split()  # noqa: SIM905
+)
+# Types that name the messenger, in lower case without punctuation.
+WRAPPERS = frozenset(
+    """
+    agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
+    functionexecutionerror mcperror modelretry other replyerror
+    responseerror toolcallerror toolerror toolexception toolexecutionerror toolfailed
+    toolfailederror toolinvocationerror toolretryerror unhandledpromiserejectionwarning unknown unknownerror
+    """.split()  # noqa: SIM905
+) | {""}
+# Codes before a sentence of four or more words that says the same. Only some senders write them.
+CODES_BEFORE = re.compile(
+    # A part that failed, a code of letters and digits, a file with a line, a tag or a host.
+    r"(?:(?>[A-Z]{4,}(?: [A-Z]{4,}){1,2}(?=: )|[A-Z]+\d{3,5}(?=: )"
+    r"|[\w./-]{1,100}:\d+(?::\d+)?(?=: )|\[[a-z]\w*\](?::? FAILED! =>)?"
+    r"|[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
+    r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
+    r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
+    r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?)+"
+    r"(?=(?:\S+ +){3}\S)"
+)
+# Words of frameworks in front of the tool's own. Quoted arguments take at most 400 characters.
+SENTENCE = re.compile(
+    r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
+    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
+    r"(?: with error)?: +"
+    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
+    r"|error (?:response )?from \w+: |rpc error: code = \w+ desc = |(?:uncaught|unhandled)(?: \(in promise\)"
+    r"| exception[.:]?| rejection:?)? (?=[A-Z(])"
+    r"|(?:php )?fatal error: +uncaught (?:exception )?|<class '[\w.]{1,80}'>: |panic: "
+    r"|attempt \d+(?:/\d+)? failed(?: with error)?: |mcp error -?\d+: |http [45]\d\d: (?=(?:\S+ +){3})"
+    r"|[45]\d\d (?:client|server) error: [\w -]+ for url: \S+: |[45]\d\d (?:client|server) error for \S+: [\w -]+ \(\""
+    r"|[45]\d\d (?:get|post|put|delete|patch|head) \S+: |\w+: error [45]\d\d: |error: +(?=(?-i:[A-Z])\w*Error\b"
+    r"|uncaught|unhandled)|(?:api error|caused by): +|\(error\) +"
+    r"|(?:\w+ )?error (?:in|processing|deploying|running|creating) "
+    r"(?:'[^']*'|[^:'\n]){1,80}: +(?=(?:\S+ +){3})",
+    re.I,
+)
+
+# Each rule removes empty words, or unifies synonyms for later rules.
+NOISE: tuple[Rule, ...] = (
+    # A database's code before its words, which say the same, as shells and drivers write it.
+    (("(",), re.compile(r"^\((\d+), ?([\"'])(.*)\2\)$"), r"code \1: \3"),
+    (
+        ("error ", " (", "pq:", "er_", "sqlstate["),
+        re.compile(
+            r"^(?:ERROR \d{4}(?: \(\w{5}\))?(?: at line \d+)?|\d{4,6} \(\w{5}\)|pq|ER_[A-Z_]+"
+            r"|SQLSTATE\[\w+\](?: \[\d+\])?(?:: [A-Z][\w ]+)?): (?:\d{4} |[0-9a-f-]{36}: |\d+ ERROR: +)?",
+            re.I,
+        ),
+        "",
+    ),
+    (("",), re.compile(r"^[A-Z]{5,} (?=[A-Z][a-z])"), ""),
+    ((", ",), re.compile(r"\.?, (?:[a-z]+[A-Z]\w*|forbidden)$"), ""),
+    (("b'", 'b"'), re.compile(r"(?<!\w)b(?=['\"])"), ""),
+    (("[type=",), re.compile(r" ?\[type=.*"), ""),
+    # A database's details about the one row or statement.
+    (("detail:", "[sql:", "(sql:"), re.compile(r"[ .]+(?:DETAIL: |[\[(]SQL: ).*"), ""),
+    (
+        ("error", "prepare, ", "sqlite", "near line"),
+        re.compile(
+            r"^(?:(?:parse |runtime )?error(?: near line \d+)?: |in prepare, |near line \d+: "
+            r"|(?:sqlite_error: )?sqlite3 result code \d+: )+",
+            re.I,
+        ),
+        "",
+    ),
+    (("sql server :",), re.compile(r"^(?:Sqlcmd: Error: )?Microsoft ODBC Driver [\d.]+ for SQL Server ?: "), ""),
+    (("cannot find -l",), re.compile(r"(cannot find -l[\w.+-]+).*"), r"\1"),
+    (
+        ("dup key: ", "with args", "get lock ", "(version "),
+        re.compile(r"(?<=dup key:).*|, with args beginning with.*|(?<=get lock) .*| \(version .*", re.I),
+        "",
+    ),
+    # Hedges: what else may be the reason.
+    (
+        (" or the ", "or resource", "or it "),
+        re.compile(r" \(?or (?:the )?(?:resource|scope|it)\b[\w ]* (?:not exist|invalid)\)?", re.I),
+        "",
+    ),
+    (("out of memory. ", "allocating tensor"), re.compile(r"(out of memory|allocating tensor)\W.*", re.I), r"\1"),
+    (
+        ("(caused by ",),
+        re.compile(r"^HTTPS?ConnectionPool\(.*\(Caused by (?:\w+\(['\"]?(?:\d+, ?['\"])?)+(?:<[^>]*>: )?(.*?)['\")]*$"),
+        r"\1",
+    ),
+    (("unresolved reference",), re.compile(r"(unresolved reference):? '?([\w.]+)'?", re.I), r"\1 '\2'"),
+    (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
+    (
+        ("referenced in ", "error)", ". ("),
+        re.compile(
+            r" referenced in .*| \((?:[A-Z]\w*::)*[A-Z]\w*Error\)$"
+            r"|(?<=\.) \(\w+\)$"
+        ),
+        "",
+    ),
+    (
+        ('. {"', "(status code"),
+        re.compile(r"(?<=\.) \{\"(?:exception|context)\".*| \(status code: \d+\)$"),
+        "",
+    ),
+    (("commits between ",), re.compile(r"(commits between ).*"), rf"\1{MASK}"),
+    # A resolver gives its reason first, and then says for which project.
+    (("because ",), re.compile(r"(\bbecause )\S+(?: \(\S+\))?(?= depends on .* which )", re.I), rf"\1{MASK}"),
+    (("because ",), re.compile(r"((?:^|[: ])because .+?)(?: and |, ).*", re.I), r"\1"),
+    (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
+    (("][",), re.compile(r"^(?:\('\w{5}', \")?(?:\[[\w .]+\] ?){2,}"), ""),
+    (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
+    (
+        ("full error", "[recovered]", "(http ", "] "),
+        re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$", re.I),
+        "",
+    ),
+    # A shell names the signal by words, before the command.
+    (
+        ("killed", "fault", "aborted", "bus error", "instruction", "exception"),
+        re.compile(
+            r"^(?:\S+: )?(?:line \d+: )?(?:\d+ )?(Killed|Segmentation fault|Aborted|Bus error|Illegal instruction"
+            r"|Floating point exception)(?:: \d+)?(?: \(core dumped\).*|(?<=\d .{6}) .*)?$",
+            re.I,
+        ),
+        r"signal \1",
+    ),
+    # A shell's script and line do not say what is wrong.
+    (
+        (": ",),
+        re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "),
+        "sh: ",
+    ),
+    (("bash: ",), re.compile(r"^bash: "), "sh: "),
+    # Each shell words a missing command differently.
+    (
+        ("not found", "unknown command", "not recognized as"),
+        re.compile(
+            r"^(?:(?:-?sh|-?zsh|fish|k?sh|ash|nu): )?(?:(?:(?:line )?\d+: )?)(?:command not found|Unknown command):? "
+            r"['\"`]?([^\s'\"`:]+)['\"`]?$"
+            r"|^(?:sh|zsh|ash): (?:\d+: )?([^\s:]+): (?:command )?not found$"
+            r"|^([^\s:]+): command not found$"
+            r"|^(?:\S+ : )?(?:The term )?'([^\s']+)' is not recognized as (?:the name of|an internal or) .*"
+        ),
+        lambda match: f"sh: {next(filter(None, match.groups()))}: command not found",
+    ),
+    (
+        ("_id", "requestid", "traceid"),
+        re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
+        "",
+    ),
+    # Words of an XML or HTML answer, without tags and the request's own names.
+    (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
+    (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
+    (
+        (")", "]", "error", "fatal", "warning", "e: ", "message: "),
+        re.compile(
+            r"^(?:[\[(](?:error|err|fatal|critical|warn(?:ing)?)[\])]:?\s+)"
+            r"|^(?!fatal error: \S+: no such file)(?:(?:fatal )?error|fatal|warning|E)\s?:\s+(?=\S+ )"
+            r"|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
+            re.I,
+        ),
+        "",
+    ),
+    ((" :",), re.compile(r" +:(?= )"), ":"),
+    # The fields of a log line.
+    (
+        ("=",),
+        re.compile(
+            r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
+            r"node|pod|queue|job|task|"
+            r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+",
+            re.I,
+        ),
+        r"\1<*>",
+    ),
+    # A later sentence that only gives advice.
+    (
+        (". ", "; ", ": "),
+        re.compile(
+            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
+            r"use(?! of)|consider|visit|note|refer|"
+            r"enable|this command|reason:|dependency annotations|the \S+ option|more details|"
+            r"you (?:can|may|should|must|need)|is the|are you|contact|did you) .*",
+            re.I,
+        ),
+        "",
+    ),
+    (
+        ("=", "<", ">", "@"),
+        re.compile(
+            r"(?<=\w)@(?:[\^~<>=]{0,2}v?\d[\w.-]*?|\*|latest)(?=[.,;:]?(?:\s|$)|['`\",)])"
+            r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"
+        ),
+        "",
+    ),
+    # Programs name themselves with or without their folder.
+    (("error '",), re.compile(r"(?<=error )'([1-5]\d\d)\b[^']*'", re.I), r"\1"),
+    (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
+    (
+        ("1", "2", "3", "4", "5"),
+        re.compile(
+            # Searching for a set as first character is ten times as fast as for a boundary.
+            r"([1-5](?<=\b[1-5])\d\d) (?:"
+            + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
+            + r")\b",
+            re.I,
+        ),
+        r"\1",
+    ),
+)
