@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
+from fleetlore.advice.decide import Draft, write
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.relay.app import openapi, relay_app
@@ -161,7 +162,8 @@ async def test_the_way_out_follows_a_failure(http: httpx2.AsyncClient, fleet: Fl
 
 
 async def test_a_brief_speaks_of_the_tools_at_hand(http: httpx2.AsyncClient, fleet: Fleet) -> None:
-    know(fleet)
+    index, draft = fleet.replica.index, Draft(text="Ask products-eu.", why="known", start=True, tool="search")
+    index.put_hint(write(index, draft, by="ann", now=1.0))
     told = (await http.post("/v1/brief", json={"session": "s3", "tools": ["search"]})).json()
     assert "products-eu" in told["text"]
     assert not (await http.post("/v1/brief", json={"session": "s4", "tools": ["other"]})).json()["text"]
