@@ -17,7 +17,7 @@ from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, PERSON, WAYS_OUT, Source, persons
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, PERSON, SAYS_HOW, Source, persons
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.wire.lore import MemoryItem
@@ -111,7 +111,7 @@ def advise(
     for source in AT_START:
         if moment.asked.call is None or source.name == "passing":
             found += _told(source.yields(index, moment), index, moment)
-    found = [tip for tip in found if tip.source != "loop"] if any(tip.source in WAYS_OUT for tip in found) else found
+    found = [tip for tip in found if tip.source != "loop"] if any(tip.source in SAYS_HOW for tip in found) else found
     advice, call, outlook = _of(found, moment, holdout_share, most, max_chars), moment.asked.call, moment.asked.outlook
     if call is None:
         return advice

@@ -57,6 +57,10 @@ _SLOT = re.compile(r"<([a-z ]{1,24})>")
 _TRANSIENT_HALF_LIFE_SECONDS = 60.0
 _TRANSIENT_PASSED = 0.25
 _TRANSIENT_SECONDS = 300.0
+# Fewer earlier outages say nothing about how long this one will last.
+_LEAST_OUTAGES = 2
+# An outage ends after its last failure that anybody met.
+_UNSEEN_SECONDS = 30
 
 
 def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -90,6 +94,8 @@ def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         low, high = wilson(worked, sessions)
         id = pattern_id("sent again", failed.failure.class_)
         shown = "This exact call failed a moment ago", f"{id}\x1f{failed.call.key('')}"
+        if high < _NEVER_WORKS and failed.failure.transient:
+            return  # it passes by itself
         if high < _NEVER_WORKS:
             yield _change_it(id, *shown, moment, failed, sessions - worked, sessions)
         elif low > _MOSTLY_WORKS and seconds <= _LONGEST_WAIT_SECONDS:
@@ -160,7 +166,11 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield transient faults: of this kind of call or of its host, or at the start of a whole tool."""
-    call, time = moment.asked.call, moment.known.now
+    call, time, own = moment.asked.call, moment.known.now, moment.met.failed
+    if own is not None and not (own.failure.transient and (call is None or call.id == own.call.id)):
+        own = None
+    if call is None and own is not None:
+        call = own.call
     host = _HOST.search(call.shape) if call is not None else None
     groups: Iterable[tuple[str, Pattern | None, Iterable[Pattern]]]
     if call is not None:
@@ -174,18 +184,47 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         )
     for what, health, faults in groups:
         now = [each for each in faults if _transient_weight(each, time)]
-        if now and _are_most(health, now, time) and (_is_shared(health, now, moment) or _is_own(now, moment)):
-            id = (now[0].parent or now[0].id) if call is not None else now[0].id
-            wait, figures = _after_a_wait(index.patterns.get(id), moment.known.quorum)
-            parts = (f"{wait} and {what}: it has a passing fault (", *_error_parts(now[0]), f").{figures}")
-            yield Tip(id, "passing", parts, key=f"{id}\x1f{host[1]}" if host else id, pattern=id, tried=False)
+        if not now:
+            continue
+        id = (now[0].parent or now[0].id) if call is not None else now[0].id
+        about, error, passed = f"{id}\x1f{host[1]}" if host else id, _error_parts(now[0]), _passed(health, now, own)
+        parts: tuple[Part, ...]
+        if passed:
+            parts = (f"{what[0].upper()}{what[1:]}: another agent's call got past ", *error)
+            parts = (*parts, f" {max(time - passed, 1):.0f} s ago.")
+            yield Tip(id, "passing", parts, key=f"{about}\x1fpassed", pattern=id, tried=False)
+        elif _are_most(health, now, time) and (_is_shared(health, now, moment) or _is_own(now, moment)):
+            wait, figures = _wait(now[0], index.patterns.get(id), moment)
+            # One attempt costs less than a wait in vain.
+            is_met = call is None or own is not None
+            lead = f"{wait} and {what}" if is_met else f"If it fails, {wait.lower()} and {what}"
+            parts = (f"{lead}: it has a passing fault (", *error, f"){figures}.")
+            yield Tip(id, "passing", parts, key=f"{about}\x1f{lead}", pattern=id, tried=False)
 
 
-def _after_a_wait(failure: Pattern | None, quorum: int) -> tuple[str, str]:
-    sessions, worked, agents, seconds = (failure.again if failure is not None else ()) or (0, 0, 0, 0)
-    if agents < max(1, quorum) or wilson(worked, sessions)[0] <= _MOSTLY_WORKS or seconds > _LONGEST_WAIT_SECONDS:
+def _passed(health: Pattern | None, faults: Collection[Pattern], own: FailedCall | None) -> float:
+    """Return when another agent's call of this kind got past the fault that this session met, or 0."""
+    if health is None or own is None:
+        return 0.0
+    return health.last_seen if health.last_seen > max(own.moment, *[each.last_seen for each in faults]) else 0.0
+
+
+def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str, str]:
+    """Say how long to wait, by repeats of such calls or by how long earlier outages lasted, and the figures for it."""
+    quorum = max(1, moment.known.quorum)
+    sessions, worked, agents, seconds = (wider.again if wider is not None else ()) or (0, 0, 0, 0)
+    if agents >= quorum and wilson(worked, sessions)[0] > _MOSTLY_WORKS and seconds <= _LONGEST_WAIT_SECONDS:
+        return f"Wait {max(seconds, 1)} s", f". After such a wait it worked in {worked} of {sessions} sessions"
+    outages = [(began, lasted) for began, lasted, agents in fault.outages if agents >= quorum]
+    if not outages or outages[0][0] != fault.outages[0][0]:
         return "Wait", ""
-    return f"Wait {max(seconds, 1)} s", f" After such a wait it worked in {worked} of {sessions} sessions."
+    age, earlier = int(moment.known.now) - outages[0][0], [lasted + _UNSEEN_SECONDS for _, lasted in outages[1:]]
+    longer = sorted(ends for ends in earlier if ends > age)
+    if not longer or len(earlier) < _LEAST_OUTAGES:
+        return "Wait", f" since {age} s"
+    ends = longer[len(longer) // 3]
+    ended = sum(each <= ends for each in earlier)
+    return f"Wait {ends - age} s", f" since {age} s. {ended} of {len(earlier)} earlier ones ended within {ends} s"
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float) -> bool:

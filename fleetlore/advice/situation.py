@@ -23,13 +23,16 @@ __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """A call that failed. `seen`: lower-case names in the session's results and calls so far."""
+    """A call that failed. `seen`: lower-case names in the session's results and calls so far. `moment`: when it failed,
+    in Unix seconds.
+    """
 
     call: MadeCall
     error: str
     failure: Failure
     kind: FailureKind
     seen: Collection[str] = ()
+    moment: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

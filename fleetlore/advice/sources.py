@@ -33,7 +33,8 @@ from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
 
 __all__ = [
-    "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SOURCES", "WAYS_OUT", "Source", "persons", "proposed",
+    "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SAYS_HOW", "SOURCES", "WAYS_OUT", "Source", "persons",
+    "proposed",
 ]  # fmt: skip
 
 _NAME = r"[`'\"‘“(\[\\]{0,3}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
@@ -302,5 +303,7 @@ BEFORE_CALL, AFTER_FAILURE, AT_START = (
     tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
 )
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
+# Beside these a session needs no warning that it goes in circles.
+SAYS_HOW = WAYS_OUT | {"passing"}
 # The first three are from `fleetlore.watch`.
 SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))

@@ -201,8 +201,9 @@ class Session:
     def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
         error, result = action.error, arguments_text(action.result)
         told = (error[1] or error[0]) if error else None
-        self._watchdog.took_place(call.made.tool, call.made.json, result, failure and failure.class_)
-        self._history.record(call.made, result if told is None else told, error, failure)
+        self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
+        now = self.fleet.clock.now()
+        self._history.record(call.made, result if told is None else told, error, failure, now)
 
     def know_as(self, names: Mapping[str, str]) -> None:
         """Give the names by which the model knows tools that are recorded under others, which advice then uses.

@@ -186,8 +186,10 @@ class CallHistory:
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
         self.context = CallContext(goal)
 
-    def record(self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None) -> None:
-        """`said`: the result or error as text. `error`: its type and message."""
+    def record(
+        self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None, now: float = 0.0
+    ) -> None:
+        """`said`: the result or error as text. `error`: its type and message. `now`: Unix seconds."""
         self.calls += 1
         self.context.record(call, said, failure and failure.family)
         if failure is not None and error is not None:
@@ -195,7 +197,7 @@ class CallHistory:
             self.failures.add(failure.exact)
             kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
             self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN))
-            self.failed = FailedCall(call, said, failure, kind, self.context.seen | self.context.worked)
+            self.failed = FailedCall(call, said, failure, kind, self.context.seen | self.context.worked, now)
             keep_newest(self.unchanged, (call.tool, call.json), self.failed, _KEPT_CALLS)
             return
         self.unchanged.clear()

@@ -8,6 +8,7 @@ from math import inf
 
 from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.loops import Loop, LoopDetector
 
 __all__ = ["Budget", "Watchdog"]
@@ -22,6 +23,7 @@ _OUT_OF_LOOPS = {
     " calls in turn": "Take a step that is not one of them.",
     "small changes": "Small changes do not help: look up what the tool takes, or use another tool.",
 }
+_WAIT_LONGER = "Wait longer between the calls, or use another way: the fault passes by itself."
 _OUT_OF_FAILURES = "It will fail again: change what the error is about, or do something else."
 
 
@@ -60,15 +62,17 @@ class Watchdog:
         self._tokens = 0.0
         self._money = 0.0
         self._detector = LoopDetector()
+        self._transient = False
         self.loop: Loop | None = None
         self.loops = 0
 
     def saw_event(self, now: float) -> None:
         self._last_event = now
 
-    def took_place(self, tool: str, arguments: object, result: object, pattern: str | None) -> None:
-        """Note the end of a call. `pattern`: the class of its failure."""
-        loop = self._detector.add(tool, arguments, result, pattern)
+    def took_place(self, tool: str, arguments: object, result: object, failure: Failure | None) -> None:
+        """Note the end of a call."""
+        self._transient = failure is not None and failure.transient
+        loop = self._detector.add(tool, arguments, result, failure and failure.class_)
         if loop is not None and (self.loop is None or loop.id != self.loop.id):
             self.loops += 1
         self.loop = loop
@@ -94,7 +98,9 @@ class Watchdog:
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
         if self.loop is not None:
-            helps = _way_out(self.loop.pattern.template, failed=self.loop.failed)
+            helps = _WAIT_LONGER
+            if not self._transient:
+                helps = _way_out(self.loop.pattern.template, failed=self.loop.failed)
             found.insert(0, _caution(_LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
         silent = now - self._last_event
         if silent >= self._stall_seconds:

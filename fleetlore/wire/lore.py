@@ -48,6 +48,8 @@ class Pattern:
         last_seen: event time of the newest, in Unix seconds.
         other_words: agents that met the same error code in other words.
         agents_lately: agents that met a transient pattern in the two minutes before `last_seen`.
+        outages: of a transient pattern: (began in Unix seconds, seconds from the first to the last failure, agents) of
+            each run of failures at most four minutes apart, newest first.
         again: of unchanged repeats: sessions, those in which it worked, agents for whom most ended so, median seconds
             until it worked.
         estimated: inexact figures, because only some sessions are kept. `days` includes `by_agent`.
@@ -77,6 +79,7 @@ class Pattern:
     last_seen: Moment = 0.0
     other_words: Count = 0
     agents_lately: Count = 0
+    outages: tuple[tuple[Count, Count, Count], ...] = ()
     again: tuple[Count, ...] = ()
     estimated: tuple[Figures, ...] = ()
     hours: tuple[tuple[int, Count, Count], ...] = ()

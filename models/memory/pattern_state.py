@@ -30,8 +30,11 @@ _HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 HOURS, HOURS_SESSIONS = 24, 384
 DAYS, DAYS_SESSIONS = 14, 448
-MINUTE_SECONDS = 60.0
-MINUTES, MINUTES_SESSIONS = 2, 64
+LATELY_SECONDS = 120.0
+QUARTER_SECONDS = 15.0  # of a minute
+QUARTERS, QUARTERS_SESSIONS = 120, 240
+# Failures at most this many quarters apart belong to one outage: agents that were told to wait make no calls.
+_OUTAGE_GAP, _MOST_OUTAGES = 16, 8
 
 _NAMED_AGENTS = 48
 _SHOWN_AGENTS = 12
@@ -120,8 +123,9 @@ class PatternState:
     """Single writer per id. It follows from the set of observations.
 
     `subject`: in the words of most agents, so none speaks for all. `timelines`: `hours` and `days` of tools and
-    families, where a session counts in the period of its first observation; `minutes` of transient error classes, where
-    it counts in every minute of its last one. `names`: a tool's agents with the smallest hashes.
+    families, where a session counts in the period of its first observation; `quarters` of transient classes and exact
+    patterns, where it counts in those of its first and of each last one. `names`: a tool's agents with the smallest
+    hashes.
     """
 
     subject: Subject
@@ -139,11 +143,11 @@ class PatternState:
             self.timelines["hours"] = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
             self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
         if self.subject.transient:
-            self._time_minutes()
+            self._time_outages()
 
-    def _time_minutes(self) -> None:
-        if self.subject.level == "class":
-            self.timelines.setdefault("minutes", Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS))
+    def _time_outages(self) -> None:
+        if self.subject.level in ("class", "exact"):
+            self.timelines.setdefault("quarters", Timeline(QUARTER_SECONDS, QUARTERS, QUARTERS_SESSIONS))
 
     def add(
         self,
@@ -160,9 +164,9 @@ class PatternState:
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
         for name, timeline in self.timelines.items():
-            if name != "minutes":
+            if name != "quarters" or subject.transient:
                 changed |= timeline.add(session, seen, first)
-            elif subject.transient:
+            if name == "quarters" and subject.transient:
                 changed |= timeline.add(session, seen, last)
         if last > self.last:
             self.last, changed = last, True
@@ -172,8 +176,8 @@ class PatternState:
         return changed
 
     def join(self, other: PatternState) -> None:
-        if "minutes" in other.timelines:
-            self.timelines.setdefault("minutes", Timeline(MINUTE_SECONDS, MINUTES, MINUTES_SESSIONS))
+        if "quarters" in other.timelines:
+            self._time_outages()
         self.sample.merge(other.sample)
         for name, timeline in other.timelines.items():
             self.timelines[name].restore(timeline.to_rows(), timeline.k)
@@ -190,7 +194,7 @@ class PatternState:
 
     def _describe(self, subject: Subject, agent: int, session: int) -> bool:
         if subject.transient:
-            self._time_minutes()
+            self._time_outages()
         if subject.level not in PATTERN_LEVELS:
             return False  # its words follow from its id
         changed = self.wordings.note(agent, session, subject.words)
@@ -260,7 +264,7 @@ class PatternState:
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
         figures, timelines = sample.totals, self.timelines
-        lately = timelines["minutes"].seen(self.last - MINUTE_SECONDS) if "minutes" in timelines else ()
+        lately = timelines["quarters"].seen(self.last - LATELY_SECONDS) if "quarters" in timelines else ()
         return Pattern(
             **asdict(self.subject),
             tenant=tenant,
@@ -275,6 +279,7 @@ class PatternState:
             other_words=self.wordings.others(self.subject.words),
             again=tuple(self.sample.resends or ()),
             agents_lately=len({seen.agent for seen in lately}),
+            outages=self._outages(),
             hours=timelines["hours"].periods if "hours" in timelines else (),
             days=timelines["days"].periods if "days" in timelines else (),
             by_agent=self._by_agent(),
@@ -287,6 +292,19 @@ class PatternState:
         names: tuple[Figures, ...] = ("hours", "days")
         estimated = [name for name in names if name in self.timelines and self.timelines[name].is_estimated]
         return (*(("all",) if self.sample.is_full else ()), *estimated)
+
+    def _outages(self) -> tuple[tuple[int, int, int], ...]:
+        found: list[tuple[int, int, set[int]]] = []
+        quarters = self.timelines["quarters"].samples if "quarters" in self.timelines else {}
+        for number, sample in sorted(quarters.items()):
+            began, agents = number, {seen.agent for seen in sample.seen}
+            if found and number - found[-1][1] <= _OUTAGE_GAP:
+                began, _, others = found.pop()
+                agents |= others
+            found.append((began, number, agents))
+        width = int(QUARTER_SECONDS)
+        newest = reversed(found[-_MOST_OUTAGES:])
+        return tuple([(began * width, (last + 1 - began) * width, len(agents)) for began, last, agents in newest])
 
     def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
         if not self.names:
@@ -312,8 +330,8 @@ class PatternState:
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first_seen, restored.last = FirstSeen(kept["first"]), pattern.last_seen
         restored.wordings = Wordings.from_rows(kept.get("words", ()))
-        if "minutes" in kept:
-            restored._time_minutes()
+        if "quarters" in kept:
+            restored._time_outages()
         for name, timeline in restored.timelines.items():
             timeline.restore(kept.get(name, ()), kept.get("k", {}).get(name, timeline.room // timeline.kept))
         restored.names = dict(kept.get("names", ()))

@@ -10,7 +10,7 @@ from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from models.backtest import Call, CallLog, Heard, Told, told
-from streams.offline.memory_pipeline import MemoryPipeline, OfflineRun
+from streams.offline.memory_pipeline import EventClock, MemoryPipeline, OfflineRun
 
 _FAILED: dict[ev.Outcome, bool | None] = {"failure": True, "success": False, "unknown": None}
 
@@ -30,7 +30,7 @@ def call_log(logged: LoggedSession) -> CallLog:
 
 
 async def hear(learned: OfflineRun, sessions: Sequence[LoggedSession]) -> list[Heard]:
-    memory = MemoryPipeline(learned.ended, learn=False)
+    memory = MemoryPipeline(EventClock(learned.ended), learn=False)
     memory.call_model = CallModel.from_bytes(learned.calls) if learned.calls else None
     for pattern in learned.patterns:
         memory.index.put_pattern(pattern)

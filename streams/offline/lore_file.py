@@ -119,7 +119,8 @@ class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: list[tuple[AgentHash, Moment]]
     hours: list[_Period] = []
     days: list[_Period] = []
-    minutes: list[_Period] = []
+    quarters: list[_Period] = []
+    minutes: list[_Period] = []  # of earlier releases
     k: dict[str, Annotated[int, Meta(ge=1, le=512)]] = {}
     words: list[tuple[bool, str, str, str, list[tuple[AgentHash, list[Hash]]]]] = []
     names: list[tuple[AgentHash, str]] = []
@@ -235,7 +236,7 @@ def _pattern(line: _Line) -> Adopt:
     made = state.to_pattern(pattern.tenant)
     if pattern.id != line.id or not line.id.isalnum():
         raise ValueError(f"the id is not that of the pattern {pattern.id[:40]!r}")
-    counts: list[_Counts | _Period] = [*kept.sessions, *kept.hours, *kept.days, *kept.minutes]
+    counts: list[_Counts | _Period] = [*kept.sessions, *kept.hours, *kept.days, *kept.quarters]
     if any(each.failures > each.calls for each in counts):
         raise ValueError("more failures than calls")
     return _adopt(line.id, made.to_json() if body else b"", (state.state_json() if body else state.hidden_json()))

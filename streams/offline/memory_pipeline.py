@@ -179,8 +179,8 @@ class EventClock:
 class MemoryPipeline:
     """The stages of one tenant (only the first unless `learn`), their lore, and agents that read it."""
 
-    def __init__(self, started: float = _START_SECONDS, *, learn: bool = True) -> None:
-        self.clock = EventClock(started)
+    def __init__(self, clock: EventClock | None = None, *, learn: bool = True) -> None:
+        self.clock = clock or EventClock()
         self.store = MemoryStore()
         self.index = LoreIndex()
         self.call_model: CallModel | None = None
@@ -189,10 +189,13 @@ class MemoryPipeline:
         self._offset = 0
 
     def session(self, agent: str, goal: str, task: str, id: str, emitted: list[Event], *, place: str = "") -> Session:
+        return self.fleet(agent, emitted).session(goal, task, id, place=place)
+
+    def fleet(self, agent: str, emitted: list[Event]) -> Fleet:
         fleet = _Fleet(agent, self)
         fleet.emitter = fleet.reviews = _Emitter(emitted, self.clock)
         fleet.replica = _Replica(self.index)
-        return fleet.session(goal, task, id, place=place)
+        return fleet
 
     async def take(self, events: Sequence[Event]) -> list[Trajectory]:
         closed = await self.run(events)
@@ -276,7 +279,7 @@ async def run_logs(
     """Process logged sessions in an order drawn from `seed`, by all stages or the first."""
     order = sorted(sessions, key=lambda each: each.session)
     Random(seed).shuffle(order)
-    memory = MemoryPipeline(started, learn=learn)
+    memory = MemoryPipeline(EventClock(started), learn=learn)
     trajectories: list[Trajectory] = []
     for start in range(0, len(order), BATCH_SESSIONS):
         batch = order[start : start + BATCH_SESSIONS]

@@ -1,26 +1,43 @@
-"""The world of retries: its faults, its rivals, and how an agent reads what it is told."""
+"""The world of retries: its faults, its rivals, how an agent reads what it is told, and the doors."""
 
 import time
 
 import pytest
 
 from benchmarks import retries
-from benchmarks.retries import Service, run
+from benchmarks.retries import ARMS, DOORS, Clock, Result, Service, run
 
 
-def test_a_limit_ends_when_it_says_and_a_gone_call_never_works() -> None:
-    service = Service(0)
-    service.now = 65.0
-    status, error, after = service.call("reports", {"month": "may"})
-    assert status == 429 and "rate limit" in error and after is not None
-    service.now += after
-    assert service.call("reports", {"month": "may"})[0] == 200
-    for moment in (0.0, 1_000.0, 9_000.0):
-        service.now = moment
-        assert service.call("users", {"api": "accounts"})[0] == 410
-        assert service.call("users", {"api": "members"})[0] == 200
-        assert service.call("orders", {"customer": "ann"})[0] == 422
-        assert service.call("orders", {"client_ref": "ann"})[0] == 200
+async def test_a_limit_ends_when_it_says_and_a_gone_call_never_works() -> None:
+    clock = Clock()
+    service = Service(0, clock)
+
+    async def use() -> Result:
+        status, error, after = await service.call("reports", {"month": "may"})
+        assert status == 429 and "rate limit" in error and after is not None
+        await clock.wait(after)
+        assert (await service.call("reports", {"month": "may"}))[0] == 200
+        for seconds in (0.0, 1_000.0, 9_000.0):
+            await clock.wait(seconds)
+            assert (await service.call("users", {"api": "accounts"}))[0] == 410
+            assert (await service.call("users", {"api": "members"}))[0] == 200
+            assert (await service.call("orders", {"customer": "ann"}))[0] == 422
+            assert (await service.call("orders", {"client_ref": "ann"}))[0] == 200
+        return Result(True, 1, 0.0)
+
+    await clock.run([(65.0, use())])
+
+
+async def test_sessions_take_turns_by_the_ends_of_their_waits() -> None:
+    clock, order = Clock(), list[str]()
+
+    async def session(name: str, seconds: float) -> Result:
+        await clock.wait(seconds)
+        order.append(f"{name} at {clock.now() - 1_700_000_000.0:g}")
+        return Result(True, 1, seconds)
+
+    await clock.run([(0.0, session("long", 20.0)), (5.0, session("short", 1.0)), (30.0, session("late", 0.0))])
+    assert order == ["short at 6", "long at 20", "late at 30"]
 
 
 async def test_every_arm_meets_the_same_first_failures_and_no_arm_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,12 +45,19 @@ async def test_every_arm_meets_the_same_first_failures_and_no_arm_sleeps(monkeyp
         raise AssertionError(f"slept {seconds} s")
 
     monkeypatch.setattr(time, "sleep", no_sleep)
-    found = {arm: await run(arm, 0, 24) for arm in retries.ARMS}
+    found = {arm: await run(arm, 0, 24) for arm in ARMS}
     assert len({tuple(tool for tool, _ in tools) for tools in found.values()}) == 1
     for (_, gave_up), (_, again), (_, patient) in zip(*map(found.get, ("none", "blind", "careful")), strict=True):
         assert gave_up.attempts <= 2
-        assert again.recovered or again.attempts == 10 or again.seconds > 120
-        assert patient.attempts <= 10 and patient.attempts >= gave_up.attempts
+        assert again.recovered or again.attempts == 10 or again.seconds > 119
+        assert patient.attempts <= 10 and patient.attempts >= gave_up.attempts and patient.seconds <= 130
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_agents_of_each_door_learn_the_renamed_field_from_each_other(door: str) -> None:
+    found = await run("fleetlore", 0, 45, door)
+    renamed = [result for tool, result in found[-20:] if tool in ("orders", "users")]
+    assert len(renamed) >= 6 and all(result.recovered and result.attempts <= 2 for result in renamed)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
-from streams.offline.memory_pipeline import MemoryPipeline
+from streams.offline.memory_pipeline import EventClock, MemoryPipeline
 from tests.read_back import read_back
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ async def test_retrieve_act_judge(address: str) -> None:
 
 async def learn(seen: list[dict[str, Any]], address: str) -> list[MemoryItem]:
     """Publish what the stages make of events; return the items."""
-    fleet = MemoryPipeline(time.time())
+    fleet = MemoryPipeline(EventClock(time.time()))
     await fleet.run(read_back(event, "default") for event in seen)
     await fleet.settle()
     found = {name: fleet.store.bodies(name) for name in ("patterns", "items")}

@@ -134,7 +134,7 @@ async def test_a_passing_fault_of_one_host_is_said_of_its_calls_alone() -> None:
     with memory.session("new", "another job", "shop api", "new", []) as session:
         assert session.brief(["fetch"]).text == ""
         asked = [session.advise("fetch", {"url": f"https://{host}/v1/new"}).text for host in HOSTS]
-    assert [f"Wait and call `{host}` again" in text for host, text in zip(HOSTS, asked, strict=True)] == [
+    assert [f"wait and call `{host}` again" in text for host, text in zip(HOSTS, asked, strict=True)] == [
         True,
         False,
         False,

@@ -1,13 +1,16 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.advice.advice import advise
 from fleetlore.advice.before_call import _TRANSIENT_SECONDS, _transient_weight
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.recall.index import worth_showing
+from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.wire.lore import Pattern
+from tests.build import failed_call, met, situation
 from tests.rows import for_each
 
 NOW = 1_760_000_000.0
@@ -68,3 +71,54 @@ def test_a_harmless_pattern_is_not_worth_a_warning(
     assert (
         worth_showing(pattern(error="user not found", sessions_ended=ended, sessions_failed=failed), of_tool) is shown
     )
+
+
+CALL, ERROR = {"order": "open"}, "HTTP 503: the payment service is unavailable"
+LASTED = (285, 300, 570)
+
+
+def told(
+    outages: tuple[tuple[int, int, int], ...], *, failed: bool = True, passed: float = 0.0, **fields: Any
+) -> list[str]:
+    """What an agent reads that met an outage 20 s ago, or asks before its first call."""
+    index = LoreIndex()
+    fault = met("pay", CALL, "", ERROR, transient=True, last_seen=NOW - 10, agents=3, outages=outages, **fields)
+    index.put_pattern(fault)
+    seen = {"calls": 50, "failures": 50, "agents": 3, "first_seen": NOW - 900, "last_seen": passed or NOW - 10}
+    index.put_pattern(Pattern(id=fault.call or "", level="call", tenant="default", tool="pay", **seen))
+    mine = failed_call("pay", CALL, "", ERROR)
+    own = {"failed": replace(mine, moment=NOW - 20)} if failed else {}
+    return [tip.text for tip in advise(index, situation(*([] if failed else ["pay", CALL]), now=NOW, **own)).tips]
+
+
+def outages(age: int, *lasted: int, agents: int = 3) -> tuple[tuple[int, int, int], ...]:
+    earlier = [(int(NOW) - 3_600 * (n + 1), seconds, agents) for n, seconds in enumerate(lasted)]
+    return ((int(NOW) - age, age, 3), *earlier)
+
+
+def test_an_outage_is_told_with_its_age_and_the_rest_that_earlier_ones_would_leave() -> None:
+    (text,) = told(outages(200, *LASTED))
+    assert text.startswith("Wait 130 s and send this pay call again: it has a passing fault (http 503:")
+    assert text.endswith("since 200 s. 2 of 3 earlier ones ended within 330 s.")
+    (text,) = told(outages(200, *LASTED), failed=False)
+    assert text.startswith("If it fails, wait 130 s and send this pay call again")
+
+
+@for_each(
+    "known",
+    [
+        outages(200, 300),  # one earlier one says little
+        outages(700, *LASTED),  # none lasted as long as this one
+        outages(200, *LASTED, agents=1),  # one agent alone met the earlier ones
+        (),
+    ],
+)
+def test_no_seconds_are_told_without_earlier_outages(known: tuple[tuple[int, int, int], ...]) -> None:
+    (text,) = told(known)
+    assert text.startswith("Wait and send this pay call again")
+
+
+def test_who_met_a_fault_is_told_that_it_has_passed() -> None:
+    (text,) = told(outages(200, *LASTED), passed=NOW - 5)
+    assert text.startswith("Send this pay call again: another agent's call got past http 503:") and "5 s ago" in text
+    assert not told(outages(200, *LASTED), passed=NOW - 5, failed=False), "it has passed"

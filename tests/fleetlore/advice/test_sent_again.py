@@ -63,7 +63,7 @@ def test_a_wider_kind_of_failure_speaks_where_too_little_is_known_of_this_one() 
 
 @for_each(
     "again, wait",
-    [((40, 38, 9, 12), "Wait 12 s and send"), ((40, 20, 9, 12), "Wait and send"), ((40, 38, 1, 12), "Wait and send")],
+    [((40, 38, 9, 12), "wait 12 s and send"), ((40, 20, 9, 12), "wait and send"), ((40, 38, 1, 12), "wait and send")],
 )
 def test_a_passing_fault_is_of_the_kind_of_call_and_says_how_long_to_wait(again: tuple[int, ...], wait: str) -> None:
     index, error = LoreIndex(), "HTTP 503: Service Unavailable"
@@ -72,7 +72,7 @@ def test_a_passing_fault_is_of_the_kind_of_call_and_says_how_long_to_wait(again:
     index.put_pattern(fault)
     index.put_pattern(Pattern(id=fault.parent or "", level="class", tenant="default", tool="http", again=again))
     text = advise(index, situation("http", broken, now=101.0)).text
-    assert f"{wait} this http call again: it has a passing fault" in text
+    assert f"If it fails, {wait} this http call again: it has a passing fault" in text
     assert ("After such a wait it worked in 38 of 40 sessions." in text) == (again[1:3] == (38, 9))
     assert not advise(index, situation("http", other, now=101.0)), "another kind of call"
 

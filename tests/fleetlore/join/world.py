@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleetlore import Fleet
 from fleetlore.testing import FakeClock
-from streams.offline.memory_pipeline import MemoryPipeline
+from streams.offline.memory_pipeline import EventClock, MemoryPipeline
 from tests.doubles.recorder import Recorder
 
 GOAL, TASK = "find a chair", "shop"
@@ -69,7 +69,7 @@ class World:
         self.folder = folder
         self.made: list[str] = []
         self.recorder = Recorder()
-        self.pipeline = MemoryPipeline(NOW)
+        self.pipeline = MemoryPipeline(EventClock(NOW))
         self._agents = 0
 
     def search(self, index: str) -> str:

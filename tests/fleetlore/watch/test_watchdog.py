@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore import ConfigError
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.watch.watchdog import Budget, Watchdog, _way_out
 from tests.rows import for_each
 
@@ -82,8 +83,16 @@ def test_a_loop_is_told_while_it_lasts_and_counted_once() -> None:
     guardian.took_place("cancel", {"job": 1}, "done", None)
     assert ids(guardian, 0.0) == ["guard:tokens"]
     for _ in range(3):
-        guardian.took_place("start", {}, None, "a" * 32)
+        guardian.took_place("start", {}, None, failure_of("start", {}, None, "no such job"))
     assert ids(guardian, 0.0)[0] == "guard:loop" and guardian.loops == 2
+
+
+def test_a_loop_of_passing_faults_is_no_reason_to_change_the_call() -> None:
+    guardian = Watchdog(0.0)
+    for _ in range(3):
+        guardian.took_place("pay", {"order": 1}, None, failure_of("pay", {}, None, "HTTP 503: Service Unavailable"))
+    (caution,) = guardian.cautions(0.0)
+    assert caution.text.startswith("Wait longer between the calls") and "change" not in caution.text
 
 
 @for_each(

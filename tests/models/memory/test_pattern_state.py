@@ -18,7 +18,7 @@ from fleetlore.wire.lore import PATTERN_LEVELS, Level, Pattern
 from fleetlore.wire.stats import stable_hash
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Timeline
-from models.memory.pattern_state import DAY_SECONDS, MINUTE_SECONDS, PATTERN_SESSIONS, PatternState, Subject
+from models.memory.pattern_state import DAY_SECONDS, PATTERN_SESSIONS, PatternState, Subject
 
 FIELD_BYTES = 65_535
 TIME = 1_760_000_000.0
@@ -138,13 +138,30 @@ def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
 
 
 def test_transient_errors_count_the_agents_of_the_last_two_minutes() -> None:
-    start = TIME - TIME % MINUTE_SECONDS
+    start = TIME - TIME % 60
     rows = [
-        (n, SessionCounts(agent, 1, 1), start, start + minute * MINUTE_SECONDS + 1, "")
+        (n, SessionCounts(agent, 1, 1), start, start + minute * 60 + 1, "")
         for n, (agent, minute) in enumerate([(1, 0), (2, 0), (3, 6), (4, 7), (4, 7), (5, 7)])
     ]
     assert state("class", rows, transient=True).to_pattern("t").agents_lately == 3
     assert state("class", rows).to_pattern("t").agents_lately == 0
+
+
+def test_outages_are_runs_of_failures_with_no_long_gap_in_any_order() -> None:
+    start = int(TIME - TIME % 15)
+    times = [(1, 0, 100), (2, 60, 290), (1, 900, 900), (3, 1000, 1140), (4, 1210, 1210)]
+    rows = [
+        (n, SessionCounts(agent, 1, 1), start + first, start + last, "") for n, (agent, first, last) in enumerate(times)
+    ]
+    expected = ((start + 900, 315, 3), (start, 300, 2))
+    for level in ("class", "exact"):
+        for order in (rows, rows[::-1]):
+            made = state(level, order, transient=True)
+            assert made.to_pattern("t").outages == expected
+            assert PatternState.restore(made.to_pattern("t").to_json().decode(), made.state_json()) == made
+    assert state("class", rows).to_pattern("t").outages == ()
+    made.discard([3, 4])
+    assert made.to_pattern("t").outages == ((start + 900, 15, 1), (start, 300, 2)), "what is erased leaves no trace"
 
 
 def test_a_tool_says_which_agents_fail() -> None:
