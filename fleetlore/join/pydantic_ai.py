@@ -11,16 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_ai import exceptions
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import (
-    ApprovalRequired,
-    CallDeferred,
-    ModelRetry,
-    SkipToolExecution,
-    ToolFailed,
-    ToolFailedError,
-    ToolRetryError,
-)
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, ToolRetryError
 
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
@@ -29,6 +22,10 @@ from fleetlore.calls.call import mcp_name
 from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["FleetLore"]
+
+# Absent from 1.x, where a tool can only answer or ask for a retry.
+_FAILED = getattr(exceptions, "ToolFailed", None)
+_FAILED_ERROR = getattr(exceptions, "ToolFailedError", ())
 
 
 class FleetLore(AbstractCapability[Any]):
@@ -52,7 +49,9 @@ class FleetLore(AbstractCapability[Any]):
             return await handler(args)
         session.know_as({_name(tool_def): tool_def.name})
         if (held := session.hold(_name(tool_def), args)) is not None:
-            raise ToolFailed(held.text)  # a `ModelRetry` would use up a retry
+            if _FAILED is None:
+                return held.text
+            raise _FAILED(held.text)  # a `ModelRetry` would use up a retry
         with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
                 action.result = result = await handler(args)
@@ -63,7 +62,7 @@ class FleetLore(AbstractCapability[Any]):
                 action.end(error_text=str(error.tool_retry.content))
                 _advise(session, error.tool_retry)
                 raise
-            except ToolFailedError as error:  # from a `ToolFailed`
+            except _FAILED_ERROR as error:  # from a `ToolFailed`
                 action.end(error_text=str(error))
                 _advise(session, error.tool_failed)
                 raise
@@ -84,9 +83,9 @@ def _prefix(ctx: Any) -> str | None:
 
 
 def _name(tool_def: Any) -> str:
-    """Only `MCPToolset` describes its tools by these three."""
-    is_mcp = {"meta", "annotations", "task"} <= (tool_def.metadata or {}).keys()
-    return mcp_name(tool_def.toolset_id or "", tool_def.name) if is_mcp else str(tool_def.name)
+    """Only toolsets of MCP servers describe their tools by these two. 1.x does not say which server it is."""
+    is_mcp = {"meta", "annotations"} <= (tool_def.metadata or {}).keys()
+    return mcp_name(getattr(tool_def, "toolset_id", "") or "", tool_def.name) if is_mcp else str(tool_def.name)
 
 
 def _advise(session: Session, answer: Any) -> None:

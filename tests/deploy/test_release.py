@@ -146,12 +146,13 @@ def test_pipx_installs_the_command(dist: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_takes_less_than_a_hundred_megabytes(dist: Path, tmp_path: Path) -> None:
-    """numpy alone is 70 of them; the bar of 60 is missed by what numpy and cryptography are."""
+def test_an_agent_takes_less_than_sixty_megabytes_beside_numpy(dist: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(tmp_path / "bin" / "python")]
     subprocess.run([*install, "--find-links", str(dist), "fleetlore"], check=True, env=clean(tmp_path))
     (packages,) = tmp_path.glob("lib/python3*/site-packages")
-    size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
-    assert size < 100e6, f"{size / 1e6:.0f} MB"
-    print(f"{size / 1e6:.1f} MB")
+    sizes = {file: file.stat().st_size for file in packages.rglob("*") if file.is_file()}
+    numpy = sum(size for file, size in sizes.items() if file.relative_to(packages).parts[0].startswith("numpy"))
+    others = sum(sizes.values()) - numpy
+    assert others < 60e6, f"{others / 1e6:.0f} MB"
+    print(f"numpy {numpy / 1e6:.1f} MB, others {others / 1e6:.1f} MB")

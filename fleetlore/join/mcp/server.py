@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip
 from fleetlore.advice.situation import Asked, Known, Met, Situation
@@ -17,6 +14,13 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.recall.search import TextIndex
 from fleetlore.words import count
+
+try:
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+except ModuleNotFoundError:  # mcp 1.x
+    from mcp.server.fastmcp import FastMCP as MCPServer  # type: ignore[no-redef]
+    from mcp.server.fastmcp.exceptions import ToolError  # type: ignore[no-redef]
 
 __all__ = ["lore_server"]
 

@@ -9,31 +9,10 @@ from typing import Any
 
 import httpx2
 import orjson
-from agents import Agent as OpenAiAgent
-from agents import ModelResponse as OpenAiResponse
-from agents import RunConfig, Runner, Usage
-from agents.models.interface import Model as OpenAiModel
-from langchain.agents import create_agent
-from langchain.agents.middleware import ToolErrorMiddleware
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import ModelRetry
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+import pytest
 
 from fleetlore import CallHeld, Fleet, tool
-from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.join.mcp.http_proxy import forwarding_app
-from fleetlore.join.openai_agents import function_tool, tell
-from fleetlore.join.pydantic_ai import FleetLore
-from tests.fleetlore.join.test_claude import BASE, Process
-from tests.fleetlore.join.test_mcp_proxy import serving
 from tests.fleetlore.join.world import ERROR, FOUND, GOAL, MOST_TURNS, NOW, TASK, WRONG, Scripted, World
 from tests.read_back import read_back
 
@@ -54,6 +33,13 @@ async def own_code(world: World, fleet: Fleet, model: Scripted) -> None:
 
 
 async def langchain(world: World, fleet: Fleet, model: Scripted) -> None:
+    from langchain.agents import create_agent
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+
+    from fleetlore.join.langchain import FleetMiddleware
+    from tests.fleetlore.join.langchain_errors import ToolErrorMiddleware
+
     class Chat(GenericFakeChatModel):
         def bind_tools(self, tools: Any, **options: Any) -> Any:
             return self
@@ -72,7 +58,13 @@ async def langchain(world: World, fleet: Fleet, model: Scripted) -> None:
 
 
 async def openai_agents(world: World, fleet: Fleet, model: Scripted) -> None:
-    class Responses(OpenAiModel):
+    from agents import Agent, ModelResponse, RunConfig, Runner, Usage
+    from agents.models.interface import Model
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    from fleetlore.join.openai_agents import function_tool, tell
+
+    class Responses(Model):
         async def get_response(self, system_instructions: Any, input: Any, *args: Any, **options: Any) -> Any:
             index = model.choose(system_instructions, *input)
             turn = len(model.sent)
@@ -85,18 +77,24 @@ async def openai_agents(world: World, fleet: Fleet, model: Scripted) -> None:
                 output = ResponseFunctionToolCall(
                     type="function_call", name="search", arguments=arguments, call_id=f"call-{turn}"
                 )
-            return OpenAiResponse(output=[output], usage=Usage(), response_id=None)
+            return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
         def stream_response(self, *args: Any, **options: Any) -> Any:
             raise NotImplementedError
 
-    agent = OpenAiAgent("a", model=Responses(), tools=[function_tool(world.search)])
+    agent = Agent("a", model=Responses(), tools=[function_tool(world.search)])
     async with fleet.session(GOAL, task=TASK):
         await Runner.run(agent, GOAL, run_config=RunConfig(call_model_input_filter=tell))
 
 
 async def pydantic_ai(world: World, fleet: Fleet, model: Scripted) -> None:
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    from pydantic_ai import Agent, ModelRetry
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from fleetlore.join.pydantic_ai import FleetLore
+
+    def answer(messages: Any, info: Any) -> ModelResponse:
         parts = [part for message in messages for part in message.parts]
         index = model.choose(info.instructions or "", *parts)
         return ModelResponse([TextPart("done") if index is None else ToolCallPart("search", {"index": index})])
@@ -107,12 +105,14 @@ async def pydantic_ai(world: World, fleet: Fleet, model: Scripted) -> None:
         except LookupError as error:
             raise ModelRetry(f"LookupError: {error}") from None
 
-    agent = PydanticAgent(FunctionModel(answer), tools=[search], capabilities=[FleetLore()], retries=MOST_TURNS)
+    agent = Agent(FunctionModel(answer), tools=[search], capabilities=[FleetLore()], retries=MOST_TURNS)
     async with fleet.session(GOAL, task=TASK):
         await agent.run(GOAL)
 
 
 async def claude(world: World, fleet: Fleet, model: Scripted) -> None:
+    from tests.fleetlore.join.test_claude import BASE, Process
+
     async with fleet.session(GOAL, task=TASK) as session:
         process = Process(session, ["search"])
         prompt = {**BASE, "hook_event_name": "UserPromptSubmit", "prompt": GOAL}
@@ -134,7 +134,7 @@ async def claude(world: World, fleet: Fleet, model: Scripted) -> None:
                 messages += [text, said]
 
 
-async def converse(client: Client, model: Scripted) -> None:
+async def _converse(client: Any, model: Scripted) -> None:
     tools = (await client.list_tools()).tools
     messages: list[object] = [client.instructions, *tools]
     while (index := model.choose(*messages)) is not None:
@@ -143,6 +143,15 @@ async def converse(client: Client, model: Scripted) -> None:
 
 
 async def mcp_over_http(world: World, fleet: Fleet, model: Scripted, mode: Any = "auto") -> None:
+    from mcp.client.streamable_http import streamable_http_client
+
+    from fleetlore.join.mcp.server import MCPServer, ToolError
+    from tests.fleetlore.join.mcp_sdk import IS_OLD, Client
+    from tests.fleetlore.join.test_mcp_proxy import serving
+
+    if IS_OLD:
+        pytest.skip("mcp 1.x")
+
     server = MCPServer("shop")
 
     @server.tool()
@@ -158,7 +167,7 @@ async def mcp_over_http(world: World, fleet: Fleet, model: Scripted, mode: Any =
         httpx2.AsyncClient(timeout=120) as http,
         Client(streamable_http_client(proxy, http_client=http), mode=mode) as client,
     ):
-        await converse(client, model)
+        await _converse(client, model)
 
 
 async def mcp_over_http_of_old(world: World, fleet: Fleet, model: Scripted) -> None:
@@ -168,8 +177,7 @@ async def mcp_over_http_of_old(world: World, fleet: Fleet, model: Scripted) -> N
 
 SERVER = f"""
 import sys
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from fleetlore.join.mcp.server import MCPServer, ToolError
 
 server = MCPServer("shop")
 
@@ -209,6 +217,10 @@ with fleet.session(goal, task=task) as session:
 
 async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
     """The proxy as a process between the official client and a server, with what the fleet knows in files."""
+    from mcp import StdioServerParameters
+
+    from tests.fleetlore.join.mcp_sdk import Client
+
     made, log = world.folder / "made", world.folder / "events"
     for name in ("patterns", "items"):
         (world.folder / name).write_bytes(b"\n".join(world.pipeline.store.bodies(name)))
@@ -219,7 +231,7 @@ async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
     environ = {"FLEETLORE_QUORUM": str(fleet.settings.quorum)}
     proxy = StdioServerParameters(command=sys.executable, args=["-c", PROXY, *given, *server], cwd=ROOT, env=environ)
     async with Client(proxy) as client:
-        await converse(client, model)
+        await _converse(client, model)
     while not (log.exists() and log.read_bytes()):
         await asyncio.sleep(0.1)  # the process writes it when its client has gone
     world.made += made.read_text().split()

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import ToolErrorMiddleware
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, SystemMessage
 from langchain_core.tools import StructuredTool, ToolException
@@ -18,6 +17,7 @@ from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, know_look_up, read_file
+from tests.fleetlore.join.langchain_errors import ToolErrorMiddleware
 
 HEARD: list[str] = []
 SENT: list[Any] = []

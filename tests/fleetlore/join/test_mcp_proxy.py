@@ -13,14 +13,12 @@ from typing import Any
 import httpx2
 import orjson
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import StdioServerParameters
 from mcp.client.auth.utils import (
     build_protected_resource_metadata_discovery_urls,
     extract_resource_metadata_from_www_auth,
 )
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.auth_utils import check_resource_allowed
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -33,7 +31,7 @@ from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.join.mcp import http_proxy, proxy
 from fleetlore.join.mcp.http_proxy import forwarding_app
-from fleetlore.join.mcp.server import lore_server
+from fleetlore.join.mcp.server import MCPServer, ToolError, lore_server
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events
 from fleetlore.wire.topics import topic
@@ -41,11 +39,12 @@ from tests import served
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL
+from tests.fleetlore.join.mcp_sdk import OVER_HTTP, Client
 
 MakeTopics = Callable[..., Awaitable[None]]
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
 OWN_SERVER = """
-from mcp.server.mcpserver import MCPServer
+from fleetlore.join.mcp.server import MCPServer
 
 server = MCPServer("own", instructions="Be kind.")
 
@@ -80,8 +79,7 @@ with fleet.session("look around", task="look") as session:
     sys.exit(run_command(sys.argv[1:], session))
 """
 DIVIDING_SERVER = """
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from fleetlore.join.mcp.server import MCPServer, ToolError
 
 server = MCPServer("own", instructions="Be kind.")
 
@@ -203,6 +201,7 @@ def upstream(seen: list[str]) -> Any:
     return noting
 
 
+@OVER_HTTP
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_http_is_forwarded_with_its_authorisation(fleet: Fleet, recorder: Recorder, mode: Any) -> None:
     seen: list[str] = []
@@ -241,6 +240,7 @@ async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet
     assert len({event.session for event in recorder.events}) == 2
 
 
+@OVER_HTTP
 @pytest.mark.parametrize("headers", [{}, {"Fleetlore-Session": "mine"}])
 async def test_agents_of_one_sdk_have_a_session_each(fleet: Fleet, recorder: Recorder, headers: dict[str, str]) -> None:
     """The protocol of 2026-07-28 has no sessions: each request stands alone, and both clients call themselves alike."""
@@ -273,6 +273,7 @@ async def test_agents_of_one_sdk_have_a_session_each(fleet: Fleet, recorder: Rec
     assert recorder.kinds.count("session.started") == recorder.kinds.count("session.ended")
 
 
+@OVER_HTTP
 async def test_calls_side_by_side_of_the_only_agent_are_one_session(fleet: Fleet, recorder: Recorder) -> None:
     async with (
         serving(upstream([])) as address,
