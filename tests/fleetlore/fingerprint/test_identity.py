@@ -58,6 +58,23 @@ SAME = {
         "You have an error in your SQL syntax; use the right syntax near 'a != 'Blue Rose Beetle'' at line 1",
         "You have an error in your SQL syntax; use the right syntax near 'x (SELECT a FROM b c) y' at line 1",
     ),
+    "an errno": (
+        "OSError: [Errno 28] No space left on device",
+        "npm ERR! ENOSPC: no space left on device, write",
+        "cp: error writing '/backup/db.tar': No space left on device",
+    ),
+    "a refused connection": (
+        "connect ECONNREFUSED 127.0.0.1:5432",
+        "dial tcp 127.0.0.1:9092: connect: connection refused",
+        "curl: (7) Failed to connect to localhost port 8080 after 0 ms: Connection refused",
+    ),
+    "a signal": ("Process completed with exit code 139", "Segmentation fault (core dumped)", "Segmentation fault: 11"),
+    "a status": (
+        "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://a.example/x",
+        "AxiosError: Request failed with status code 404",
+        "Response code 404 (Not Found)",
+    ),
+    "a lone code": ("Error: An API error occurred: not_in_channel", '{"ok":false,"error":"not_in_channel"}'),
     "the place of it": ("`total` not defined", "`total` not defined in `Main`"),
 }
 
@@ -79,6 +96,10 @@ DIFFERENT = (
     ("Required fields are missing: [LastName]", "Required fields are missing: [Company]"),
     ("awk: line 1: syntax error near }", "sh: 1: syntax error near }"),
     ("The conversion of units to feet is wrong", "The conversion of units to miles is wrong"),
+    ("connect ECONNREFUSED 10.0.0.1:80", "connect ETIMEDOUT 10.0.0.1:80"),
+    ("exited with code 137", "exited with code 143"),
+    ("HTTP 400: model gpt-9 not found", "HTTP 400: prompt is empty"),
+    ("unsupported format: webp", "unsupported format: heic"),
     ("The job ended with exit code: 1", "The job ended with exit code: 137"),
 )
 
