@@ -12,9 +12,11 @@ from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, 
 from fleetlore.advice.changes import (
     change_tip,
     holds,
+    is_of_argument,
     is_of_place,
     is_of_tool,
     is_own,
+    is_sure,
     item_tip,
     names_beside,
 )
@@ -130,6 +132,7 @@ def _is_met(after: str, failed: FailedCall) -> bool:
 
 
 _MAX_CARD, _MAX_STRUCTURE = 600, 300
+_MOST_RECOVERIES = 2
 _MOST_NAMED = 3
 # Each is compared with all names of the place.
 _MOST_REJECTED = 6
@@ -147,6 +150,17 @@ def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             quote = Quote(f"`{place.look_up}`", PROVEN, "call")
             look_up = ("\nThere may be more: look it up by ", quote, ".")
         yield Tip("place:card", "card", (*_structure_parts(found), *look_up), key="place:card")
+
+
+def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
+    """Yield ways past the failures of the tools at hand, for a model that has not chosen a call (`Session.brief`)."""
+    if moment.met.failed is not None:
+        return
+    found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
+    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, moment.met.key)]
+    found.sort(key=lambda item: (-item.standing(), item.id))
+    for item in found[:_MOST_RECOVERIES]:
+        yield change_tip(item, "recoveries")
 
 
 def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -297,6 +311,7 @@ _ASKED = (
     Source("forbidden", "after", forbidden, repeats=True),
     Source("way", "start", way),
     Source("card", "start", card),
+    Source("recoveries", "start", recoveries),
     Source("passing", "start", before_call.passing),
 )
 BEFORE_CALL, AFTER_FAILURE, AT_START = (
