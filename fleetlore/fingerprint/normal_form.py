@@ -95,7 +95,7 @@ _HTTP = re.compile(
     r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
     # 127 and 137 are exit codes of programs, not HTTP statuses.
     r"(10[0-3]|20[0-8]|226|30[0-8]|[45]\d\d)\b"
-    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]))",
+    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]|(?:GET|POST|PUT|PATCH|DELETE|HEAD) ))",
     re.I,
 )
 _ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
@@ -265,7 +265,8 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     line = _unquoted(line)
     codes = CODES_BEFORE.match(line)
     text = template(line[codes.end() :] if codes else line)
-    status = _HTTP.search(line) if _STATUS.search(line) else None
+    # A sentence behind a status names the failure. The status still says whether it passes.
+    status = _HTTP.search(line) or _HTTP.search(head) if _STATUS.search(head) else None
     stated = error_class
     error_class = stated or _class_by_text(message, line, status, text)
     transient = (

@@ -98,7 +98,7 @@ def outages(age: int, *lasted: int, agents: int = 3) -> tuple[tuple[int, int, in
 
 def test_an_outage_is_told_with_its_age_and_the_rest_that_earlier_ones_would_leave() -> None:
     (text,) = told(outages(200, *LASTED))
-    assert text.startswith("Wait 130 s and send this pay call again: it has a passing fault (http 503:")
+    assert text.startswith("Wait 130 s and send this pay call again: it has a passing fault (http_503:")
     assert text.endswith("since 200 s. 2 of 3 earlier ones ended within 330 s.")
     (text,) = told(outages(200, *LASTED), failed=False)
     assert text.startswith("If it fails, wait 130 s and send this pay call again")
@@ -120,5 +120,5 @@ def test_no_seconds_are_told_without_earlier_outages(known: tuple[tuple[int, int
 
 def test_who_met_a_fault_is_told_that_it_has_passed() -> None:
     (text,) = told(outages(200, *LASTED), passed=NOW - 5)
-    assert text.startswith("Send this pay call again: another agent's call got past http 503:") and "5 s ago" in text
+    assert text.startswith("Send this pay call again: another agent's call got past http_503:") and "5 s ago" in text
     assert not told(outages(200, *LASTED), passed=NOW - 5, failed=False), "it has passed"

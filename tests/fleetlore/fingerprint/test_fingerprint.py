@@ -82,6 +82,9 @@ def test_the_error_class(error_type: str | None, message: str, expected: str) ->
         "Temporary failure in name resolution",
         "socket.gaierror: temporary error",
         "The outage is temporary",
+        "HTTP 503: the payment service is unavailable",
+        "HTTPError: 429 Client Error: Too Many Requests for url: https://a.example/b: slow down a little",
+        "502 GET https://a.example/b: the upstream gave no answer",
     ],
 )
 def test_weather_is_transient(message: str) -> None:
