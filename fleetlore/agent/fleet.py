@@ -21,7 +21,6 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from warnings import warn
 from weakref import WeakSet
 
 import numpy as np
@@ -73,7 +72,6 @@ class Fleet:
             `[relay]`; default: `FLEETLORE_RELAY`.
         relay_token: default: `FLEETLORE_RELAY_TOKEN`.
         policy: follower of the LoRA of this agent's language model.
-        adapters: deprecated, changes nothing.
         max_buffered_events: more are dropped while the broker is away.
         fetch_wait_ms: how long the broker may hold a request for lore; default: `FLEETLORE_FETCH_WAIT_MS`.
         mask_personal: regions whose forms of personal data are masked, or `anywhere`; needs the extra `[personal]`;
@@ -97,7 +95,6 @@ class Fleet:
         relay_token: str | None = None,
         tenant: str = DEFAULT_TENANT,
         policy: PolicyFollower | None = None,
-        adapters: bool | None = None,
         max_buffered_events: int = 10_000,
         fetch_wait_ms: int | None = None,
         holdout_share: float | None = None,
@@ -148,8 +145,6 @@ class Fleet:
         self.new_nonce = new_nonce
         # Called with session id and advice, in the asking task or thread.
         self.on_advice: list[Callable[[str, Advice], None]] = []
-        if adapters is not None:
-            warn("Fleet(adapters=…) does nothing: the retrieval adapter was removed", DeprecationWarning, stacklevel=2)
         self._policy = policy
         self.adapters = AgentAdapters(self.bootstrap, self.settings, self.tenant, self.agent, self.clock, self.lock)
         self._feedback = 0

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -35,7 +34,6 @@ __all__ = ["register"]
 # Importing so many bytes takes half a second, as starting a process does.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
-_NEEDS = "`ingest otel` needs"
 
 
 def register(app: typer.Typer) -> None:
@@ -226,32 +224,21 @@ def _show(found: _Found, files: int, size: int, seconds: float, *, sent: bool) -
 def otel(
     joined: Joined,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
-    grpc_port: Annotated[
-        int | None,
-        typer.Option("--grpc-port", min=1, max=65535, help="Also serve OTLP over gRPC; the usual port is 4317."),
-    ] = None,
 ) -> None:
     """Receive OpenTelemetry traces.
 
-    It serves OTLP over HTTP (protobuf and JSON), and over gRPC if requested, until Ctrl-C.
+    It serves OTLP over HTTP (protobuf and JSON) until Ctrl-C.
     """
     of_fleet = joined.fleet()
     from fleetlore.agent.fleet import Fleet
 
-    with extra("otel", _NEEDS):
-        from fleetlore.join.otlp import Traces, receiving_app, serving
+    with extra("otel", "`ingest otel` needs"):
+        from fleetlore.join.otlp import Traces, receiving_app
 
         import_module("starlette")
-    with extra("otel-grpc", _NEEDS):
-        if grpc_port is not None:
-            import_module("grpc")
 
     async def receive() -> None:
-        async with Fleet("otel", **of_fleet) as fleet, AsyncExitStack() as stack:
-            traces = Traces(fleet)
-            if grpc_port is not None:
-                await stack.enter_async_context(serving(traces, f"127.0.0.1:{grpc_port}"))
-            grpc = f" and OTLP over gRPC at 127.0.0.1:{grpc_port}" if grpc_port is not None else ""
-            await serve_here(receiving_app(traces), port, f"OTLP over HTTP at http://{{}}/v1/traces{grpc}")
+        async with Fleet("otel", **of_fleet) as fleet:
+            await serve_here(receiving_app(Traces(fleet)), port, "OTLP over HTTP at http://{}/v1/traces")
 
     asyncio.run(receive())

@@ -1,6 +1,6 @@
-"""Receive OTLP over HTTP and gRPC, hold spans until their trace ends, and send it as a session.
+"""Receive OTLP over HTTP, hold spans until their trace ends, and send it as a session.
 
-Without room the exporter is asked to send again: by 429 and Retry-After, or by UNAVAILABLE.
+Without room the exporter is asked to send again, by 429 and Retry-After.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
-from fleetlore.errors import ConfigError, ModelUnavailable, NotOpen
+from fleetlore.errors import ModelUnavailable, NotOpen
 from fleetlore.limits import refused
 from fleetlore.transcripts.session import MALFORMED, timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["MAX_SPANS", "OTLP_PATHS", "Traces", "closing_silent", "receiving_app", "serving", "take_export"]
+__all__ = ["MAX_SPANS", "OTLP_PATHS", "Traces", "closing_silent", "receiving_app", "take_export"]
 
 OTLP_PATHS = ("/v1/traces", "/v1/logs")
 
@@ -46,9 +46,7 @@ _SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _ENCODINGS = ("", "identity", "gzip", "deflate", "zlib", "zstd")
-_PROTOBUF = "application/x-protobuf"
 _SHOWN = 200
-_SERVICE = "opentelemetry.proto.collector.{0}.v1.{1}Service"
 
 
 class Traces:
@@ -175,15 +173,11 @@ async def take_export(traces: Traces, request: Request) -> Response:
             return Response(f"more than {_MAX_BODY} bytes", 413)
         malformed = await traces.take(body, form, logs=logs)
     except _NO_OTLP as error:
-        return Response(_why(error), 400)
+        refused("no_otlp", str(error))
+        return Response(f"no OTLP: {error}", 400)
     except ModelUnavailable as error:
         return Response(str(error), 415)
     return Response(_answer(malformed, form, logs=logs), media_type=form)
-
-
-def _why(error: Exception) -> str:
-    refused("no_otlp", str(error))
-    return f"no OTLP: {error}"
 
 
 def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
@@ -213,40 +207,3 @@ async def _body(request: Request, encoding: str) -> bytes | None:
     unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding == "gzip")
     body = unpack(body, _MAX_BODY)
     return body if len(body) <= _MAX_BODY else None
-
-
-@asynccontextmanager
-async def serving(traces: Traces, address: str) -> AsyncIterator[None]:
-    """Serve on HOST:PORT. Raises ConfigError: it cannot be listened on."""
-    import grpc  # extra [otel-grpc]
-
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _MAX_BODY)])
-    for kind, name in (("trace", "Trace"), ("logs", "Logs")):
-        handler = grpc.unary_unary_rpc_method_handler(_exporter(traces, logs=kind == "logs"))
-        handlers = grpc.method_handlers_generic_handler(_SERVICE.format(kind, name), {"Export": handler})
-        server.add_generic_rpc_handlers((handlers,))
-    try:
-        server.add_insecure_port(address)
-    except RuntimeError:
-        raise ConfigError(f"{address} cannot be listened on; is the port taken?") from None
-    await server.start()
-    try:
-        yield
-    finally:
-        await server.stop(None)
-        traces.close_silent(0.0)
-
-
-def _exporter(traces: Traces, *, logs: bool) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    import grpc
-
-    async def export(body: bytes, context: Any) -> bytes:
-        if traces.refuses():  # exporters send it again
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the buffer is full")
-        try:
-            malformed = await traces.take(body, _PROTOBUF, logs=logs)
-        except _NO_OTLP as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _why(error))
-        return _answer(malformed, _PROTOBUF, logs=logs)
-
-    return export

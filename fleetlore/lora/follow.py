@@ -23,7 +23,7 @@ from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
-__all__ = ["LoraFollower", "PolicyFollower"]
+__all__ = ["PolicyFollower"]
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +210,3 @@ class PolicyFollower(AdapterSubscriber[LoraSlot]):
     @property
     def current(self) -> KeptLora | None:
         return KeptLora(*self.holder.current) if self.holder.current is not None else None
-
-
-# The name before there was a policy adapter. Deprecated.
-LoraFollower = PolicyFollower

@@ -141,8 +141,3 @@ async def test_without_a_public_key_an_agent_runs_without_the_call_model(
         async with Fleet("a", broker=broker.address, tenant=tenant, ready_seconds=0) as fleet:
             assert fleet.call_model is None and fleet.call_model_version is None
     assert sum("FLEETLORE_PUBLIC_KEY" in record.message for record in caplog.records) == 1
-
-
-def test_the_parameter_of_the_removed_adapter_says_so(broker: EmbeddedBroker) -> None:
-    with pytest.warns(DeprecationWarning, match="retrieval adapter was removed"):
-        Fleet("a", broker=broker.address, adapters=True)

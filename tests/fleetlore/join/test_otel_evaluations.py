@@ -1,26 +1,19 @@
-"""Evaluations and records of memory in OpenTelemetry's form are read over HTTP and gRPC."""
+"""Evaluations and records of memory in OpenTelemetry's form are read over HTTP."""
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
-import grpc
 import httpx2
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from typer.testing import CliRunner
 
 from fleetlore import Fleet
-from fleetlore.cli.app import build_app
-from fleetlore.join.otlp import Traces, receiving_app, serving
+from fleetlore.join.otlp import Traces, receiving_app
 from fleetlore.transcripts.spans import Span, session_of
 from fleetlore.wire import events
-from streams.embedded.broker import free_port
 from tests.doubles.recorder import Recorder
 from tests.rows import for_each
 
@@ -94,28 +87,24 @@ def exported(*given: Span) -> Any:
     return request
 
 
-async def test_grpc_takes_what_http_does_and_an_evaluation_that_comes_later(fleet: Fleet, recorder: Recorder) -> None:
-    """With the official stubs. The evaluation is a log's record, as emitters send it today."""
+async def test_an_evaluation_that_comes_later_is_feedback(fleet: Fleet, recorder: Recorder) -> None:
+    """The evaluation is a log's record, as emitters send it today."""
     fleet.reviews = recorder  # type: ignore[assignment]
-    address = f"127.0.0.1:{free_port()}"
     traces = Traces(fleet, max_spans=2)
-    async with serving(traces, address), grpc.aio.insecure_channel(address) as channel:
-        await TraceServiceStub(channel).Export(exported(*spans()))
-        with pytest.raises(grpc.aio.AioRpcError) as full:
-            await TraceServiceStub(channel).Export(exported(*spans()))
-        assert full.value.code() is grpc.StatusCode.UNAVAILABLE  # one that exporters send again
+    app, form = receiving_app(traces), {"content-type": "application/x-protobuf"}
+    logs = ExportLogsServiceRequest()
+    for id in (A, "b" * 16):  # of the run, and of the call
+        record = logs.resource_logs.add().scope_logs.add().log_records.add(event_name="gen_ai.evaluation.result")
+        record.trace_id, record.span_id = bytes.fromhex(T), bytes.fromhex(id)
+        label = KeyValue(key="gen_ai.evaluation.score.label", value=AnyValue(string_value="fail"))
+        record.attributes.append(label)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://x", headers=form) as client:
+        export = exported(*spans()).SerializeToString()
+        answers = [(await client.post("/v1/traces", content=export)).status_code for _ in range(2)]
+        assert answers == [200, 429], "exporters send it again"
         traces.close_silent(0.0)
-        logs = ExportLogsServiceRequest()
-        for id in (A, "b" * 16):  # of the run, and of the call
-            record = logs.resource_logs.add().scope_logs.add().log_records.add(event_name="gen_ai.evaluation.result")
-            record.trace_id, record.span_id = bytes.fromhex(T), bytes.fromhex(id)
-            label = KeyValue(key="gen_ai.evaluation.score.label", value=AnyValue(string_value="fail"))
-            record.attributes.append(label)
-        await LogsServiceStub(channel).Export(logs)
-        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
-        with pytest.raises(grpc.aio.AioRpcError) as bad:
-            await export(b"\xff")
-        assert bad.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await client.post("/v1/logs", content=logs.SerializeToString())).status_code == 200
+        assert (await client.post("/v1/traces", content=b"\xff")).status_code == 400
     assert recorder.kinds == ["session.started", "outcome", "session.ended", "feedback"]
     *_, ended, feedback = recorder.events
     assert ended.data[events.OUTCOME] == "unknown" and feedback.data == {events.OUTCOME: "failure"}
@@ -147,24 +136,3 @@ async def test_an_evaluation_after_the_fleet_has_ended_raises_nothing_in_the_age
             traces.add(span)
         traces.close(T)
     traces.add(Span("gen_ai.evaluation.result", T, "c" * 16, A, 4.0, 4.0, evaluation(label="pass")[1]))
-
-
-def test_a_port_of_grpc_that_is_taken_is_said(unused_address: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        options = ["--broker", unused_address, "--port", str(free_port()), "--grpc-port", str(port)]
-        done = CliRunner().invoke(build_app(), ["ingest", "otel", *options])
-    assert done.exit_code == 1 and "Traceback" not in done.output
-    assert f"127.0.0.1:{port} cannot be listened on" in done.output.replace("\n", " ")
-
-
-async def test_an_export_over_grpc_may_be_as_large_as_one_over_http(fleet: Fleet, recorder: Recorder) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    call, run = spans()
-    async with serving(Traces(fleet), address), grpc.aio.insecure_channel(address) as channel:
-        large = call._replace(attributes={**call.attributes, "gen_ai.tool.call.result": "x" * (8 << 20)})
-        await TraceServiceStub(channel).Export(exported(large, run))
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await TraceServiceStub(channel).Export(exported(large, large, run))
-        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert recorder.kinds == ["session.started", "outcome", "session.ended"], "all are closed with the server"
