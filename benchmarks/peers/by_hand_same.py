@@ -100,7 +100,7 @@ class ByHandSame:
                 if state is None:
                     state = self._patterns[subject_id] = new[subject_id] = PatternState(seen.subject)
                 counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended, seen.again)
-                if state.add(seen.session, counts, seen.first, seen.last, seen.agent_name, seen.subject):
+                if state.add(seen.session, counts, seen.first, seen.last, seen.subject):
                     self._changed_patterns.add(subject_id)
         published += [("patterns", each, state.to_pattern(TENANT).to_json()) for each, state in new.items()]
 

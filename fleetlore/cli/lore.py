@@ -66,10 +66,6 @@ def health(
     if hours is not None and days is not None:
         raise typer.BadParameter("give --hours or --days, not both")
     window = Window("hours", hours) if hours is not None else Window("days", days) if days is not None else None
-    if window is not None and by == "agent":
-        raise typer.BadParameter(
-            "agents are counted over the last 14 days; no other window is available", param_hint="--by"
-        )
     from fleetlore.calls.call import world_of
 
     rows = health_of(read_lore(reader).patterns.values(), by, window)

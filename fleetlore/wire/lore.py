@@ -52,10 +52,9 @@ class Pattern:
             each run of failures at most four minutes apart, newest first.
         again: of unchanged repeats: sessions, those in which it worked, agents for whom most ended so, median seconds
             until it worked.
-        estimated: inexact figures, because only some sessions are kept. `days` includes `by_agent`.
+        estimated: inexact figures, because only some sessions are kept.
         hours, days: (hour or day since the epoch, calls, failures) of a tool or a family, newest first. A session
             counts when it first saw it.
-        by_agent: (agent, calls, failures) of a tool, the surest to be failing first.
         seen_by: hashes of its agents' names, or empty with more than `NAMED_BACKERS`.
     """
 
@@ -84,7 +83,6 @@ class Pattern:
     estimated: tuple[Figures, ...] = ()
     hours: tuple[tuple[int, Count, Count], ...] = ()
     days: tuple[tuple[int, Count, Count], ...] = ()
-    by_agent: tuple[tuple[str, Count, Count], ...] = ()
     seen_by: tuple[int, ...] = ()
 
     @property

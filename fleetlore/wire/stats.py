@@ -70,7 +70,7 @@ def newcombe(one: tuple[float, float], other: tuple[float, float], z: float = 1.
     )
 
 
-Group = Literal["tool", "error", "agent", "tenant"]
+Group = Literal["tool", "error", "tenant"]
 _Trend = Literal["better", "worse", "same", "unknown"]
 _Counts = tuple[int, int]  # calls, failures
 
@@ -142,19 +142,12 @@ def failed_of(pattern: Pattern, tool: Pattern | None) -> str:
 
 
 def health(patterns: Iterable[Pattern], by: Group = "tool", window: Window | None = None) -> list[_Health]:
-    """Return one row a group, the most certain failures first.
-
-    `agent` covers the calls of the last 14 days by at most twelve agents a tool. Raises ValueError: a window by agent.
-    """
+    """Return one row a group, the most certain failures first."""
     rows = [each for each in patterns if each.level in ("tool", "family") and not each.is_loop]
     tools = tools_of(rows)
     families = [each for each in rows if each.level == "family"]
     newest = window.newest(rows) if window is not None else 0
-    if by == "agent":
-        if window is not None:
-            raise ValueError("the calls of agents are those of the last 14 days; there is no other window of them")
-        found = _by_agent(tools.values())
-    elif by == "tenant":
+    if by == "tenant":
         name = ",".join(sorted({each.tenant for each in rows}))
         found = [_of(name, list(tools.values()), families, window, newest)] if tools else []
     elif by == "error":
@@ -203,17 +196,6 @@ def _of_error(family: Pattern, tool: Pattern, window: Window | None, newest: int
     now, before = ((calls, min(failures, calls)) for (calls, _), (_, failures) in pairs)
     name = f"{family.tool}: {family.error_class}"
     return _health(name, now, before, [family], estimated=is_estimated((family, tool), window))
-
-
-def _by_agent(tools: Iterable[Pattern]) -> list[_Health]:
-    calls, failures, estimated = Counter[str](), Counter[str](), set[str]()
-    for tool in tools:
-        for name, called, failed in tool.by_agent:
-            calls[name] += called
-            failures[name] += failed
-            if "days" in tool.estimated:
-                estimated.add(name)
-    return [_health(name, (calls[name], failures[name]), agents=1, estimated=name in estimated) for name in calls]
 
 
 def is_estimated(rows: Iterable[Pattern], window: Window | None) -> bool:

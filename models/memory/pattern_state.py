@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -14,7 +13,6 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
-from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
 from models.memory.pattern_parts import Timeline, Wordings, Words
@@ -35,10 +33,6 @@ QUARTER_SECONDS = 15.0  # of a minute
 QUARTERS, QUARTERS_SESSIONS = 120, 240
 # Failures at most this many quarters apart belong to one outage: agents that were told to wait make no calls.
 _OUTAGE_GAP, _MOST_OUTAGES = 16, 8
-
-_NAMED_AGENTS = 48
-_SHOWN_AGENTS = 12
-_MAX_NAME = 32
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -67,8 +61,8 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subject with the cumulative counts of one session: a value of the topic `observations`.
 
-    `session`, `agent`: hashes. `first`, `last`: event times. `ended`, `again`: as in `SessionCounts`. `agent_name`: of
-    a tool's agent. `arrived`: broker time of its first event, or 0 from earlier releases.
+    `session`, `agent`: hashes. `first`, `last`: event times. `ended`, `again`: as in `SessionCounts`. `unused`: keeps
+    the position of later fields. `arrived`: broker time of its first event, or 0 from earlier releases.
     """
 
     subject: Subject
@@ -79,7 +73,7 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: Moment
     last: Moment
     ended: Annotated[int, Meta(ge=0, le=2)] = 0
-    agent_name: str = ""
+    unused: str = ""
     arrived: Moment = 0.0
     again: Count = 0
 
@@ -112,10 +106,9 @@ class SubjectCounts(msgspec.Struct, gc=False):
         if time < self.first:
             self.first = time
 
-    def observation(self, session: int, agent: int, principal: str, ended: int) -> Observation:
-        name = principal if self.subject.level == "tool" else ""
+    def observation(self, session: int, agent: int, ended: int) -> Observation:
         counts = self.calls, self.failures, self.first, self.last
-        return Observation(self.subject, session, agent, *counts, ended, name, self.arrived, self.again)
+        return Observation(self.subject, session, agent, *counts, ended, "", self.arrived, self.again)
 
 
 @dataclass(slots=True)
@@ -124,8 +117,7 @@ class PatternState:
 
     `subject`: in the words of most agents, so none speaks for all. `timelines`: `hours` and `days` of tools and
     families, where a session counts in the period of its first observation; `quarters` of transient classes and exact
-    patterns, where it counts in those of its first and of each last one. `names`: a tool's agents with the smallest
-    hashes.
+    patterns, where it counts in those of its first and of each last one.
     """
 
     subject: Subject
@@ -133,7 +125,6 @@ class PatternState:
     first_seen: FirstSeen = field(default_factory=FirstSeen, init=False)
     last: float = field(default=0.0, init=False)
     timelines: dict[str, Timeline] = field(default_factory=dict, init=False)
-    names: dict[int, str] = field(default_factory=dict, init=False)
     wordings: Wordings = field(default_factory=Wordings, init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +146,6 @@ class PatternState:
         seen: SessionCounts,
         first: float,
         last: float,
-        agent_name: str = "",
         subject: Subject | None = None,
         arrived: float = 0.0,
     ) -> bool:
@@ -171,8 +161,6 @@ class PatternState:
         if last > self.last:
             self.last, changed = last, True
         changed |= self.first_seen.note(seen.agent, arrived or first)
-        if agent_name and self.subject.level == "tool":
-            changed |= self._name(seen.agent, agent_name[:_MAX_NAME])
         return changed
 
     def join(self, other: PatternState) -> None:
@@ -183,8 +171,6 @@ class PatternState:
             self.timelines[name].restore(timeline.to_rows(), timeline.k)
         for agent, moment in other.first_seen.items():
             self.first_seen.note(agent, moment)
-        for agent, name in other.names.items():
-            self._name(agent, name)
         for agent, (words, sessions) in other.wordings.items():
             for session in sessions:
                 self.wordings.note(agent, session, words)
@@ -230,7 +216,6 @@ class PatternState:
         if not is_worded and not any(samples):
             return False
         agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
-        self.names = {agent: name for agent, name in self.names.items() if agent in agents}
         self.first_seen = FirstSeen(each for each in self.first_seen.items() if each[0] in agents)
         if not self.sample.kept:
             self.last = 0.0
@@ -247,19 +232,6 @@ class PatternState:
         left = PatternState.restore("", self.hidden_json())
         left.discard(gone)
         return left
-
-    def _name(self, agent: int, name: str) -> bool:
-        known = self.names.get(agent)
-        if known is not None:
-            self.names[agent] = min(known, name)
-            return name < known
-        if len(self.names) >= _NAMED_AGENTS:
-            largest = max(self.names)
-            if agent > largest:
-                return False
-            del self.names[largest]
-        self.names[agent] = name
-        return True
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
@@ -282,7 +254,6 @@ class PatternState:
             outages=self._outages(),
             hours=timelines["hours"].periods if "hours" in timelines else (),
             days=timelines["days"].periods if "days" in timelines else (),
-            by_agent=self._by_agent(),
             estimated=self._estimated,
             seen_by=tuple(sorted({seen.agent for seen in sample.seen})) if figures.agents <= NAMED_BACKERS else (),
         )
@@ -306,21 +277,6 @@ class PatternState:
         newest = reversed(found[-_MOST_OUTAGES:])
         return tuple([(began * width, (last + 1 - began) * width, len(agents)) for began, last, agents in newest])
 
-    def _by_agent(self) -> tuple[tuple[str, int, int], ...]:
-        if not self.names:
-            return ()
-        calls, failures = defaultdict[int, float](float), defaultdict[int, float](float)
-        for _, sample in sorted(self.timelines["days"].samples.items()):
-            scales = sample.scales
-            for _, seen in sample.sorted():
-                calls[seen.agent] += seen.calls * scales[seen.agent]
-                failures[seen.agent] += seen.failures * scales[seen.agent]
-        shown = [
-            (name, round(calls[agent]), round(failures[agent])) for agent, name in self.names.items() if calls[agent]
-        ]
-        shown.sort(key=lambda each: (-wilson(each[2], each[1])[0], -each[1], each[0]))
-        return tuple(shown[:_SHOWN_AGENTS])
-
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:
         """Without a `body`, the public form is in `state` (`hidden_json`)."""
@@ -334,12 +290,11 @@ class PatternState:
             restored._time_outages()
         for name, timeline in restored.timelines.items():
             timeline.restore(kept.get(name, ()), kept.get("k", {}).get(name, timeline.room // timeline.kept))
-        restored.names = dict(kept.get("names", ()))
         return restored
 
     def hidden_json(self) -> str:
         """`state_json` with the subject, for a row without a public form."""
-        shown = replace(self.to_pattern(""), hours=(), days=(), by_agent=())
+        shown = replace(self.to_pattern(""), hours=(), days=())
         return self._json({"hidden": shown.to_json().decode()})
 
     def state_json(self) -> str:
@@ -352,6 +307,4 @@ class PatternState:
             kept["k"] = {name: timeline.k for name, timeline in self.timelines.items()}
         if self.wordings:
             kept["words"] = self.wordings.to_rows()
-        if self.names:
-            kept["names"] = sorted(self.names.items())
         return orjson.dumps(kept).decode()

@@ -205,9 +205,10 @@ class Snapshot:
 
     @property
     def one_voice(self) -> str:
-        tools = (each for each in self.index.patterns.values() if each.level == "tool")
-        names = {principal_of(name) for each in tools for name, *_ in each.by_agent}
-        return names.pop() if len(names) == 1 else ""
+        """Return the only principal, or ""."""
+        names = {principal_of(each.agent) for each in self.sessions}
+        is_one = all(each.agents <= 1 for each in self.index.patterns.values() if each.level == "tool")
+        return names.pop() if is_one and len(names) == 1 else ""
 
 
 class Judged(NamedTuple):

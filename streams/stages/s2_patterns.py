@@ -70,8 +70,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         changed = False
         for seen in values:
             counts = SessionCounts(seen.agent, seen.calls, seen.failures, seen.ended, seen.again)
-            moments = seen.first, seen.last
-            changed |= state.add(seen.session, counts, *moments, seen.agent_name, seen.subject, seen.arrived)
+            changed |= state.add(seen.session, counts, seen.first, seen.last, seen.subject, seen.arrived)
             if seen.last > effects.newest:
                 effects.newest = seen.last
         return state, changed, new

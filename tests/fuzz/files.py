@@ -255,7 +255,7 @@ def _lore() -> tuple[bytes, ...]:
     ]
     for state in states:
         for session in range(3):
-            state.add(session, SessionCounts(session, 2, 1, 1), _NOW, _NOW + 1, f"a{session}")
+            state.add(session, SessionCounts(session, 2, 1, 1), _NOW, _NOW + 1)
     item = ItemState()
     for session in ("s1", "s2"):
         made: Any = {"item_id": f"item{'c' * 28}", "tenant": "t", "kind": "recovery", "side": "success", "seen": _NOW}

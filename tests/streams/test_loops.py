@@ -116,4 +116,3 @@ async def test_harmless_and_harmful_patterns_are_told_apart(pipeline: Any) -> No
     assert shown == {"user not found": (10, 10, 2), "disk full": (11, 10, 9)}
     assert (tool.sessions_ended, tool.sessions_failed) == (30, 14)
     assert {row.template for row in rows if row.level == "class" and worth_showing(row, tool)} == {"disk full"}
-    assert sorted(name for name, _, _ in tool.by_agent) == [*(f"agent-{n}" for n in range(5)), "agent-of-unsure"]

@@ -59,7 +59,7 @@ async def first_hints(store: ListedStore, tenant: str, rows: int) -> None:
     known = []
     for number in range(rows):
         state = PatternState(Subject(f"old-{number}", "exact", "shell"))
-        state.add(0, SessionCounts(1, 1, 1), 100.0, 100.0, "")
+        state.add(0, SessionCounts(1, 1, 1), 100.0, 100.0)
         row = {"id": row_id(tenant, state.subject.id), "tenant": tenant, "text": "", "state": state.state_json()}
         known.append(row | {"body": state.to_pattern(tenant).to_json().decode()})
     await store.upsert("patterns", known)

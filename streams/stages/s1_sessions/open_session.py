@@ -243,13 +243,12 @@ class OpenSession(msgspec.Struct):
     def take_observations(self) -> list[Observation]:
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
-        session, principal = stable_hash(self.id), principal_of(self.agent)
-        agent = cached_hash(principal)
+        session, agent = stable_hash(self.id), cached_hash(principal_of(self.agent))
         observations = []
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
                 each.reported, each.ended = True, ended
-                observations.append(each.observation(session, agent, principal, ended))
+                observations.append(each.observation(session, agent, ended))
         return observations
 
     def follows(self, sequence: int) -> bool:

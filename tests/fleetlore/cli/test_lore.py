@@ -44,7 +44,6 @@ PATTERNS = [
         calls=100,
         failures=40,
         days=((20_001, 50, 30), (20_000, 50, 10)),
-        by_agent=(("mallory", 20, 12), ("bob", 30, 1)),
     ),
     pattern("t2", "tool", tool="read", calls=100, failures=9),
     pattern("t3", "tool", tool="once", calls=1, failures=1),
@@ -123,14 +122,12 @@ def test_health_over_a_window_by_what_is_asked_for(run: Any) -> None:
         ("read: missing_file", 100, 9),
     ]
     assert json.loads(run("health", "--json", "--by", "tenant").stdout)["tenants"][0]["calls"] == 201
-    agents = json.loads(run("health", "--json", "--by", "agent").stdout)["agents"]
-    assert [(each["tool"], each["calls"]) for each in agents] == [("mallory", 20), ("bob", 30)]
     assert "worse" in run("health", "--days", "1").stdout
 
 
 @for_each(
     "arguments",
-    [["--hours", "1", "--days", "1"], ["--by", "agent", "--days", "1"], ["--hours", "25"], ["--by", "mood"]],
+    [["--hours", "1", "--days", "1"], ["--hours", "25"], ["--by", "mood"]],
 )
 def test_a_window_that_does_not_exist_is_refused(run: Any, arguments: list[str]) -> None:
     assert run("health", *arguments).exit_code == 2

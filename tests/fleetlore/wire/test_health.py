@@ -1,6 +1,5 @@
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,19 +31,12 @@ def test_an_old_tool_is_not_in_a_window_of_today() -> None:
     assert [each.tool for each in health([TOOL, old], window=Window("hours", 24))] == ["sql"]
 
 
-def test_by_error_tenant_and_agent() -> None:
-    other = row("tool", tool="http", calls=100, failures=0, by_agent=(("a", 60, 0), ("b", 40, 0)))
-    named = row("tool", calls=100, failures=30, by_agent=(("a", 50, 30), ("b", 50, 0)))
+def test_by_error_and_tenant() -> None:
+    other = row("tool", tool="http", calls=100, failures=0)
     [error] = health([TOOL, ERROR], "error", Window("hours", 1))
     assert (error.tool, error.calls, error.failures) == ("sql: no_table", 100, 40)
     [tenant] = health([TOOL, other], "tenant")
     assert (tenant.tool, tenant.calls, tenant.failures) == ("acme", 400, 90)
-    assert [(each.tool, each.calls, each.failures) for each in health([named, other], "agent")] == [
-        ("a", 110, 30),
-        ("b", 90, 0),
-    ]
-    with pytest.raises(ValueError, match="14 days"):
-        health([named], "agent", Window("days", 1))
     assert health([], "tenant") == []
 
 
@@ -79,8 +71,6 @@ def test_estimates_are_called_so_where_they_are_counted() -> None:
     assert [each.estimated for each in health([tool, error])] == [False]
     assert [each.estimated for each in health([tool, error], window=Window("hours", 1))] == [True]
     assert [each.estimated for each in health([tool, error], "error")] == [True]
-    agents = row("tool", by_agent=(("a", 50, 30),), estimated=("days",))
-    assert [each.estimated for each in health([agents], "agent")] == [True]
 
 
 def test_a_failure_has_its_share_of_the_calls_of_its_tool() -> None:

@@ -102,9 +102,9 @@ def test_the_overview_answers_six_questions_without_a_script() -> None:
 
 def test_it_says_so_where_all_agents_have_one_voice() -> None:
     def page(quorum: int, *agents: str) -> str:
-        rows = tuple((name, 9, 1) for name in agents)
-        one = replace(tool("sql", (0, 9, 1)), by_agent=rows)
-        return str(client(one, quorum=quorum).get("/").text)
+        one = replace(tool("sql", (0, 9, 1)), agents=len({each.partition(":")[0] for each in agents}))
+        sessions = tuple(seen(f"s{number}", agent=each) for number, each in enumerate(agents))
+        return str(client(one, quorum=quorum, index_sessions=sessions).get("/").text)
 
     assert "All agents are one principal, support" in page(2, "support:1", "support:2")
     assert "one principal" not in page(1, "support:1", "support:2") + page(2, "support:1", "sales") + page(2)

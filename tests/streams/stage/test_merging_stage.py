@@ -224,7 +224,7 @@ def pattern(number: int, sessions: int, level: str = "tool") -> PatternState:
     for session in range(sessions):
         seen = SessionCounts(10**15 + session % 40, 300 + session, 300)
         time = 1.7e9 + 977.0 * session
-        state.add(10**15 + number * 1000 + session, seen, time, time, f"agent{session}")
+        state.add(10**15 + number * 1000 + session, seen, time, time)
     return state
 
 
