@@ -25,7 +25,7 @@ from fleetlore.files import write_whole
 from fleetlore.wire.adapter_manifest import SCHEMA, AnyRecord, Revocation
 from fleetlore.wire.decode import json_reader
 
-__all__ = ["Document", "PublicKeys", "SigningKey", "public_keys", "verify"]
+__all__ = ["SigningKey", "public_keys"]
 
 Document = TypeVar("Document", bound=AnyRecord | Revocation)
 PublicKeys = Mapping[str, Ed25519PublicKey]

@@ -12,10 +12,7 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
-__all__ = [
-    "SURE_ONCE", "change_tip", "holds", "is_of_argument", "is_of_place", "is_of_tool", "is_own", "is_rename", "is_sure",
-    "item_tip", "names_beside", "parts_of", "says_where", "substituted",
-]  # fmt: skip
+__all__ = ["change_tip", "holds", "is_own", "item_tip", "parts_of", "says_where"]
 
 # P(the call fails) by Jeffreys' estimate of one failure, from which a call may be held.
 SURE_ONCE = 0.75

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD, parts_of
 
-__all__ = ["INVISIBLE", "PROVEN", "Part", "Quote", "Reader", "Tip", "all_of", "clean", "renamed", "tell"]
+__all__ = ["INVISIBLE", "PROVEN", "Tip", "all_of", "clean", "renamed"]
 
 # Principals that must have made a potentially harmful call.
 PROVEN = 3

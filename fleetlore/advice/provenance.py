@@ -18,7 +18,7 @@ from fleetlore.calls.context import keep_newest
 from fleetlore.redact.values import cut_text
 from fleetlore.words import PART
 
-__all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "fenced", "new_nonce", "redact_fenced"]
+__all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "new_nonce", "redact_fenced"]
 
 _FENCE = "fleet-memory"
 MARK = "[fleet-memory]"

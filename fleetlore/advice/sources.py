@@ -34,10 +34,7 @@ from fleetlore.wire.lore import Hint
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import names_of
 
-__all__ = [
-    "AFTER_FAILURE", "AT_START", "BEFORE_CALL", "PERSON", "SAYS_HOW", "SOURCES", "WAYS_OUT", "Source", "persons",
-    "proposed",
-]  # fmt: skip
+__all__ = ["PERSON", "WAYS_OUT"]
 
 _NAME = r"[`'\"‘“(\[\\]{0,3}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
 _WHAT = r"(?: (?:the )?(?:argument|attribute|column|command|field|function|key|option|parameter|property|table))?"

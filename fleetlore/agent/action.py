@@ -25,7 +25,7 @@ from fleetlore.wire import events as names
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
 
-__all__ = ["OPEN_ACTION", "OPEN_SESSION", "Action", "BegunCall", "current_session", "tool"]
+__all__ = ["OPEN_ACTION", "Action", "current_session", "tool"]
 
 # Frameworks copy the context into tools' tasks and threads, so a tool finds its session and call.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)

@@ -22,10 +22,7 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import MAX_TEXT, clip
 from fleetlore.words import NAME, TOKEN, names_of
 
-__all__ = [
-    "ERROR_CHARACTERS", "GOAL_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "Ids", "hash_of", "hashes_of",
-    "keep_newest", "normal", "warning_id",
-]  # fmt: skip
+__all__ = ["ERROR_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "keep_newest", "warning_id"]
 
 _MAX_RESULT = 3_000
 # Only a listing has more objects.

@@ -14,7 +14,7 @@ from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS
 from fleetlore.calls.context import GOAL_CHARACTERS, CallContext
 from fleetlore.words import names_of, parts_of
 
-__all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "Places", "is_covered", "missing", "nearest", "structure", "unknown"]
+__all__ = ["QUERY_WORDS", "Ended", "PlaceNames", "is_covered", "missing", "nearest", "structure", "unknown"]
 
 QUERY_WORDS = KEYWORDS.union(
     """

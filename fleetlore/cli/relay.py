@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fleetlore.http_server import Listener
     from fleetlore.relay.callers import Tokens
 
-__all__ = ["address", "serve_here"]
+__all__ = ["address"]
 
 
 def _file(name: str, help: str) -> Any:

@@ -28,7 +28,7 @@ from aiokafka.record.util import decode_varint_py as decode_varint  # aiokafka's
 from fleetlore.errors import ConfigError
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 
-__all__ = ["Consumer", "Unreadable", "readable"]
+__all__ = ["Unreadable"]
 
 log = logging.getLogger(__name__)
 

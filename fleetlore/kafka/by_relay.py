@@ -25,16 +25,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.topics import topic
 
-__all__ = [
-    "LENGTH_BYTES",
-    "LORE",
-    "MSGPACK",
-    "Followed",
-    "Following",
-    "RelayConsumer",
-    "RelayProducer",
-    "RelayedRecord",
-]
+__all__ = ["LENGTH_BYTES", "LORE", "MSGPACK", "Followed", "Following", "RelayedRecord"]
 
 # Topics that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")

@@ -22,7 +22,7 @@ from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
 if TYPE_CHECKING:
     from fleetlore.redact.personal import PersonalData
 
-__all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of", "record"]
+__all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_data_of"]
 
 # Maximum size in a record, the id before its number, fields up to the sequence, number and type, time, JSON data. A
 # plain tuple is fastest.

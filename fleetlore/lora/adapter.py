@@ -21,7 +21,7 @@ from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from fleetlore.wire.stats import stable_hash
 
-__all__ = ["CONFIG", "WEIGHTS", "base_of", "check_lora", "config_of", "pack", "read_lora", "unpack"]
+__all__ = ["WEIGHTS", "base_of", "config_of", "pack", "read_lora", "unpack"]
 
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

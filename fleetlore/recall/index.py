@@ -14,7 +14,7 @@ from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.stats import cached_hash, newcombe
 
-__all__ = ["Hints", "LoreIndex", "Written", "is_recalled", "when_of", "worth_showing"]
+__all__ = ["LoreIndex", "Written", "is_recalled", "when_of", "worth_showing"]
 
 
 class Written(NamedTuple):

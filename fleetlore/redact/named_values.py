@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["COLUMN_RULES", "REDACTED", "kind_of_column"]
+__all__ = ["REDACTED"]
 
 Replace = Callable[[re.Match[str]], str]
 

@@ -38,7 +38,7 @@ from fleetlore.redact.prefilter import (
     uncovered,
 )
 
-__all__ = ["fold", "may_hold_secret", "redact", "suspects"]
+__all__ = ["may_hold_secret", "redact", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly repeat
 

@@ -26,10 +26,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.decode import incoming, latest_from, of_headers, read_json
 from fleetlore.wire.events import KINDS, Event, checked_name
 
-__all__ = [
-    "NUMBERLESS", "OWN_HEADERS", "BufferFull", "Caller", "Member", "RemoteSessions", "caller_of", "events_of",
-    "read_tokens",
-]  # fmt: skip
+__all__ = ["read_tokens"]
 
 _AGENT, _TENANT, _TOKEN = "fleetlore-agent", "fleetlore-tenant", "fleetlore-token"
 OWN_HEADERS = "fleetlore-"

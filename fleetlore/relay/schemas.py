@@ -13,11 +13,7 @@ from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQ
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, TOPICS
 
-__all__ = [
-    "SCHEMAS", "AdviceAnswer", "AdviseRequest", "BriefRequest", "CloudEvent", "EndRequest", "EventsAnswer",
-    "EventsQuery", "HealthAnswer", "LoreAnswer", "LoreQuery", "Problem", "Shown", "WaitQuery", "asyncapi",
-    "json_schema",
-]  # fmt: skip
+__all__ = ["SCHEMAS", "asyncapi", "json_schema"]
 
 _ABOUT_TOPICS = (
     "Topics of one tenant that agents write and read. Workers and trainers have others among themselves; "

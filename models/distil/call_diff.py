@@ -18,7 +18,7 @@ import orjson
 from fleetlore.fingerprint.fingerprint import object_of
 from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, masked_tokens, masked_value
 
-__all__ = ["distance", "is_route"]
+__all__ = ["distance"]
 
 _MAX_TOKENS = 300
 _MAX_PAIRS = 40_000

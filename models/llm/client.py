@@ -24,7 +24,7 @@ from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable
 
-__all__ = ["Answers", "Client"]
+__all__ = ["Answers"]
 
 log = logging.getLogger(__name__)
 

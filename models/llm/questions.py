@@ -32,7 +32,7 @@ from models.llm.client import Answers, Client, Observe
 from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin
 from models.memory.identities import without_identities
 
-__all__ = ["LlmJudge", "Teacher"]
+__all__ = ["Teacher"]
 
 VERSION: Final = "taught-1"
 _MOST_LESSONS = 3

@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from fleetlore.wire.stats import HASHES, stable_hash
 
-__all__ = ["AgentHash", "FirstSeen", "LatestSample", "SessionCounts"]
+__all__ = ["AgentHash", "SessionCounts"]
 
 T = TypeVar("T", bound="_OfAgent")
 _Kind = TypeVar("_Kind", bound=int | tuple[str, ...])

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from models.memory.bottom_k import CountSample, SessionCounts
 
-__all__ = ["Period", "Timeline", "Wordings", "Words"]
+__all__ = ["Period"]
 
 Period = tuple[int, int, int]  # number since the Unix epoch, calls, failures
 # Words take up to 2 kB in JSON.
