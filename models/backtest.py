@@ -24,7 +24,6 @@ __all__ = [
 
 # Entries of logs that are no calls: the end of a session, a verdict on it, a call that was never made.
 PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
-FIRST, WORKED, FAILED = "first", "worked", "failed"
 
 
 class Shown(NamedTuple):
@@ -35,7 +34,6 @@ class Shown(NamedTuple):
 
 
 class Told(NamedTuple):
-    risk: float | None
     warned: bool
     named: FailureKind | None
     way_out: str
@@ -47,7 +45,6 @@ def told(advice: Advice) -> Told:
     warning = next((tip for tip in advice.tips if tip.chance is not None), None)
     way_out = next((tip for tip in advice.tips if tip.source in WAYS_OUT and tip.chance is None), None)
     return Told(
-        advice.risk,
         warned=warning is not None,
         named=None if warning is None else FailureKind(warning.kind, warning.rejected),
         way_out="" if way_out is None else way_out.text,
@@ -93,23 +90,12 @@ class CallLog:
     calls: tuple[Call, ...]
 
     def turns(self) -> Iterator[Turn]:
-        last, number = None, 0
-        for place, call in enumerate(self.calls):
-            if not call.pseudo:
-                yield Turn(place, call, last, number)
-                last, number = call, number + 1
+        return (Turn(place, call) for place, call in enumerate(self.calls) if not call.pseudo)
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     place: int
     call: Call
-    last: Call | None
-    number: int
-
-    @property
-    def after(self) -> str:
-        return FIRST if self.last is None else WORKED if self.last.failure is None else FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,12 +153,12 @@ WAY_OUT = Tip("i", "renamed", (), brings=("makers",), text="Use `makers` instead
 
 
 def test_silence() -> None:
-    assert told(Advice(risk=0.1)) == (0.1, False, None, "", "", ())
+    assert told(Advice()) == (False, None, "", "", ())
 
 
 def test_a_warning_names_the_failure_that_it_is_of() -> None:
-    said = told(Advice((WARNING,), risk=0.7))
-    assert said.warned and said.risk == 0.7 and WARNING.text in said.text
+    said = told(Advice((WARNING,)))
+    assert said.warned and WARNING.text in said.text
     assert said.named == FailureKind("no such table: <name>", ("cars",))
 
 

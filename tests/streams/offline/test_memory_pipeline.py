@@ -192,9 +192,7 @@ def test_an_agent_hears_before_each_call_and_after_each_failure() -> None:
     # A hint is withheld from one session in twenty, drawn by its id.
     assert not any(each.text for each in (*withheld.before, *withheld.after.values()))
     # A test session teaches nothing: the next one gets the same warning.
-    assert [(each.warned, each.named, each.risk) for each in other.before] == [
-        (each.warned, each.named, each.risk) for each in one.before
-    ]
+    assert [(each.warned, each.named) for each in other.before] == [(each.warned, each.named) for each in one.before]
 
 
 def test_a_fleet_that_knows_nothing_says_nothing() -> None:
