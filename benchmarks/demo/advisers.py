@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchmarks.demo.agents import RETRIED, Tip
 from benchmarks.demo.world import Call, Environment, Reply
+from fleetlore.transcripts.calls import json_or_text
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Session
+    from fleetlore.wire.lore import MemoryItem
 
 
 class Journal:
@@ -75,7 +77,7 @@ class FleetAdviser:
         advice = self._session.advise(call.tool, call.arguments)
         self.hints |= {line for line in advice.text.splitlines() if line.startswith("- Use `")}
         told = self._remedies[call.tool]
-        told += [helped for item in advice.items if (helped := _remedy(item.remedy, call)) is not None]
+        told += [helped for item in advice.items if (helped := _changed(item, call)) is not None]
         return Tip(advice.risk or 0.0, tuple(told))
 
     def predict(self, calls: Sequence[Call]) -> Sequence[float | None]:
@@ -92,9 +94,9 @@ class FleetAdviser:
         return reply
 
 
-def _remedy(remedy: dict[str, Any] | None, call: Call) -> Call | None:
-    """Return the call with the change of an item's remedy, or None if the remedy changes no argument."""
-    if remedy is None or "change" not in remedy:
+def _changed(item: MemoryItem, call: Call) -> Call | None:
+    """Return the call with an item's value of one argument, or None if the item changes anything else."""
+    if len(item.was) != 1 or len(item.now) != 1 or "=" not in item.now[0]:
         return None
-    name, _, value = remedy["change"]
-    return Call(call.tool, {**call.arguments, name: value})
+    name, _, value = item.now[0].partition("=")
+    return Call(call.tool, {**call.arguments, name: json_or_text(value)})

@@ -159,8 +159,7 @@ def _identities(logs: Path | None) -> Iterator[Line]:
 
 
 def _said(item: MemoryItem) -> str:
-    remedy = orjson.dumps(item.remedy).decode()
-    return "\n".join((item.title, item.description, item.content, item.when, remedy))
+    return "\n".join((item.title, item.description, item.content, item.when, *item.was, *item.now))
 
 
 def _poisoning() -> Iterator[Line]:

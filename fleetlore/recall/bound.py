@@ -15,7 +15,7 @@ from fleetlore.wire.trajectory import Count, Moment
 __all__ = ["Bound", "backing_of_item", "backing_of_pattern"]
 
 # Bytes of memory for a byte of JSON in the index, and for an entry besides. Traced with logged runs.
-_PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 3.0, 870
+_PATTERN_BYTES, _ITEM_BYTES, _ENTRY_BYTES = 2.2, 2.5, 870
 
 
 class Backing(NamedTuple):

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from hashlib import blake2b
 from sys import intern
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import orjson
 
@@ -105,8 +105,6 @@ class MemoryItem:
     Attributes:
         when: the situation in words.
         pattern: class-level id.
-        remedy: the call that helped, `{"tool": str}`, and for one changed value `"change"`: argument, failed value,
-            working value.
         was, now: removed and added parts of a changed call, as in the title. An argument is `name=value`.
         danger: its call could do harm (`fleetlore.watch.safety`).
         support: sessions that back it in these words.
@@ -130,7 +128,6 @@ class MemoryItem:
     tool: str = ""
     pattern: str | None = None
     task: str = ""
-    remedy: dict[str, Any] | None = None
     was: tuple[str, ...] = ()
     now: tuple[str, ...] = ()
     danger: bool = False

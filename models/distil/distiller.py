@@ -206,7 +206,6 @@ def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name
         when=f"{tool} fails with: {error}",
         tool=tool,
         pattern=failed.pattern,
-        remedy={"tool": tool},
         was=rejected,
         now=(name,),
         danger=is_harmful(failed.tool, failed.arguments),

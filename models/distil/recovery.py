@@ -199,9 +199,6 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
     if tried.past <= tried.again:
         return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
     change = tried.change
-    remedy: dict[str, Any] = {"tool": tried.by.tool}
-    if change.value is not None:
-        remedy["change"] = list(change.value)
     error = said(tried.failed)
     is_rejected = (
         change.value is None
@@ -222,7 +219,6 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
         when=f"{tool} fails with: {way.error}",
         tool=tool,
         pattern=tried.failed.pattern,
-        remedy=remedy,
         was=change.was,
         now=change.now,
         danger=is_harmful(tried.by.tool, tried.by.arguments),

@@ -138,7 +138,7 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step, lesson: _Lesson) 
         description="A model found this in sessions in which calls with the second word failed and calls with the "
         "first worked.",
         content=f"{ERROR}{error}\nChange: {change}", when=f"{tool} fails with: {error}",
-        tool=tool, pattern=failed.pattern, remedy={"tool": tool}, was=(was,), now=(now,),
+        tool=tool, pattern=failed.pattern, was=(was,), now=(now,),
         danger=is_harmful(worked.tool, worked.arguments),
     )  # fmt: skip
 

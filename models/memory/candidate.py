@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Literal, NamedTuple, TypedDict
 
 from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.config import DEFAULT_TENANT
-from fleetlore.fingerprint.fingerprint import arguments_text, failure_of, pattern_id
+from fleetlore.fingerprint.fingerprint import failure_of, pattern_id
 from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.stats import cached_hash
@@ -83,7 +83,6 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     tool: str = ""
     pattern: str | None = None
     task: str = ""
-    remedy: dict[str, Any] | None = None
     was: tuple[str, ...] = ()
     now: tuple[str, ...] = ()
     danger: bool = False
@@ -95,8 +94,7 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         """Sessions that say the same back each other's words."""
         if self.calls:
             return "\n".join(self.calls)
-        remedy = arguments_text(self.remedy)
-        return "\n".join((self.title, self.description, self.content, self.when, remedy, *self.was, "", *self.now))
+        return "\n".join((self.title, self.description, self.content, self.when, *self.was, "", *self.now))
 
 
 class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
@@ -251,7 +249,7 @@ _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
 def is_junk(item: MemoryItem) -> str | None:
-    if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and item.remedy is None):
+    if not item.title.strip() or not item.content.strip() or (item.kind == "recovery" and not (item.was or item.now)):
         return "empty"
     if item.against > item.support:
         return "contradicted"

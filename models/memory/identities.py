@@ -47,7 +47,7 @@ _GROUPED = frozenset({"phone", "card", "iban", "national id"})
 # A shorter one is a common word, so it is replaced in its field only.
 _LEAST = 4
 _MOST_TEXT = 8_192
-_QUOTING = ("title", "description", "content", "when", "remedy", "calls", "was", "now")
+_QUOTING = ("title", "description", "content", "when", "calls", "was", "now")
 
 _Found = Mapping[str, str]  # an identity → its replacement
 

@@ -39,7 +39,6 @@ _SHOWN = (
     "when",
     "tool",
     "task",
-    "remedy",
     "was",
     "now",
     "version",

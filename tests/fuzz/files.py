@@ -259,7 +259,7 @@ def _lore() -> tuple[bytes, ...]:
     item = ItemState()
     for session in ("s1", "s2"):
         made: Any = {"item_id": f"item{'c' * 28}", "tenant": "t", "kind": "recovery", "side": "success", "seen": _NOW}
-        shown: Any = {"title": "x", "content": "y", "remedy": {"tool": "sql"}, "was": ("a",), "now": ("b",)}
+        shown: Any = {"title": "x", "content": "y", "was": ("a",), "now": ("b",)}
         item.merge(Candidate(session=session, agent=session, revision=(1, _NOW), **made, **shown))
     decision = Decision(kind="item", id="x", on=True, by="kim", why="wrong", time=1.0)
     rows = [

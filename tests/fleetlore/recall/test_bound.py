@@ -85,7 +85,6 @@ def item(number: int, **fields: Any) -> MemoryItem:
         "description": f"After “{error}” another call worked: {call}",
         "content": f"Error: {error}\nChange: `{call}` → `select * from orders_{number}`\nGoal: {goal}",
         "when": f"The tool sql fails with: {error}",
-        "remedy": {"tool": "sql", "arguments": {"query": f"select * from orders_{number}"}},
         "pattern": f"{number:032x}",
         "sessions": tuple(f"{number:031x}{each}" for each in range(5)),
     }
@@ -93,7 +92,7 @@ def item(number: int, **fields: Any) -> MemoryItem:
 
 
 def strategy(number: int) -> MemoryItem:
-    return replace(item(number), kind="strategy", task=f"task {number}", remedy=None)
+    return replace(item(number), kind="strategy", task=f"task {number}")
 
 
 def pattern(number: int) -> Pattern:

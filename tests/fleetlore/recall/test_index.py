@@ -69,9 +69,6 @@ def test_a_recovery_without_a_change_is_not_read() -> None:
     for part in ((), ("`Maker`",), ("n=1", "m=2")):
         index.put_item(recovery("r", was=part, now=part))
         assert index.recoveries("class-1") == index.recoveries_of_tool("sql") == ()
-    # Earlier releases published calls that prepare another one.
-    index.put_item(recovery("r", was=(), now=(), remedy={"tool": "sync", "arguments": {}}))
-    assert index.recoveries("class-1") == index.recoveries_of_tool("sql") == ()
 
 
 writes = st.lists(st.tuples(st.integers(0, 15), st.none() | st.integers(0, 5)), max_size=80)

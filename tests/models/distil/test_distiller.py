@@ -46,7 +46,7 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     assert (item.kind, item.tool, item.pattern) == ("recovery", "sql", NO_TABLE.pattern)
     assert item.title == "sql: Table 'car_1.cars' doesn't exist — `cars` → `cars_data`"
     assert item.content == "Error: Table 'car_1.cars' doesn't exist\nChange: `cars` → `cars_data`"
-    assert (item.remedy, item.was, item.now) == ({"tool": "sql"}, ("cars",), ("cars_data",))
+    assert (item.was, item.now) == (("cars",), ("cars_data",))
     assert not item.danger
     assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, keys("s1"), 5.0)
 
@@ -273,8 +273,8 @@ def test_the_first_attempt_without_the_error_shows_what_got_past_it() -> None:
     wrong_mode = call("test", RUN, error="mode 'fast' is not supported")
     steps = NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')
     found = items(judgment(*steps), judgment(*steps, session="s2", goal="other"))
-    remedies = {item.pattern: item.remedy for item in found}
-    assert remedies == {wrong_mode.pattern: {"tool": "test", "change": ["mode", "fast", "full"]}}
+    changes = {item.pattern: (item.was, item.now) for item in found}
+    assert changes == {wrong_mode.pattern: (("mode=fast",), ("mode=full",))}
 
 
 WRONG = call("submit", "41", error="Your answer is wrong.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import orjson
 import pytest
 
 from fleetlore.transcripts.read import read_sessions
@@ -90,8 +89,7 @@ async def quoting(folder: Path) -> tuple[int, int]:
 
 
 def said(item: MemoryItem) -> str:
-    remedy = orjson.dumps(item.remedy).decode()
-    return "\n".join((item.title, item.description, item.content, item.when, remedy))
+    return "\n".join((item.title, item.description, item.content, item.when, *item.was, *item.now))
 
 
 @pytest.mark.real_data

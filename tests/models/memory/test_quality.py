@@ -17,7 +17,8 @@ ITEM = MemoryItem(
     content='Error: no such flag \'--fast\'\nWorked: deploy({"flag":"--now"})',
     when="deploy fails with: no such flag '--fast'",
     tool="deploy",
-    remedy={"tool": "deploy", "arguments": {"flag": "--now"}},
+    was=("flag=--fast",),
+    now=("flag=--now",),
     support=2,
 )
 
@@ -90,7 +91,7 @@ def test_a_good_item_is_no_junk() -> None:
     ("reason", "changes"),
     [
         ("empty", {"content": " "}),
-        ("empty", {"remedy": None}),
+        ("empty", {"was": (), "now": ()}),
         ("transient", {"content": "Error: 503 Service Unavailable"}),
         ("contradicted", {"against": 3}),
     ],

@@ -26,7 +26,6 @@ def taught(session: str, **fields: Any) -> Candidate:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("remedy", {"tool": "crm", "arguments": {"to": MAIL}}, {"tool": "crm", "arguments": {"to": "<email>"}}),
         ("was", (f"to={MAIL}",), ("to=<email>",)),
         ("now", (f"to={MAIL}", "b"), ("to=<email>", "b")),
         ("calls", (f"send({MAIL})",), ("send(<email>)",)),
@@ -38,11 +37,6 @@ def taught(session: str, **fields: Any) -> Candidate:
 )
 def test_no_field_quotes_an_identity_though_the_others_quote_none(field: str, value: object, told: object) -> None:
     assert getattr(taught(f"send to {MAIL}", **{field: value}), field) == told
-
-
-def test_a_number_of_a_remedy_is_replaced_as_its_text_is() -> None:
-    told = taught('{"account_id": 12345678}', remedy={"tool": "crm", "arguments": {"id": 12345678, "count": 1234567}})
-    assert told.remedy == {"tool": "crm", "arguments": {"id": "<account id>", "count": 1234567}}
 
 
 @pytest.mark.parametrize(

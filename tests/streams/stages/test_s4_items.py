@@ -98,7 +98,7 @@ async def test_a_new_lesson_is_proposed_where_the_tenant_s_review_says_so(
 ) -> None:
     settings = Settings(review=tuple(review.split(",")))
     stage = ItemsStage(MemoryStore(), FakeClock(), Metrics("worker"), review_of=settings.review_of)
-    values = [candidate(f"s{n}", tenant="acme", agent=f"a{n}", danger=danger, remedy={"tool": "t"}) for n in range(4)]
+    values = [candidate(f"s{n}", tenant="acme", agent=f"a{n}", danger=danger, now=("b",)) for n in range(4)]
     value = b"[" + b",".join(each.to_json() for each in values) + b"]"
     effects = await stage.process([Record(HERE.topic, HERE.partition, 0, None, value, {})])
     outgoing = [*effects.outgoing, *(await stage.process([])).outgoing]
