@@ -57,7 +57,7 @@ INTEGRATIONS = {
     "model clients": _Integration(
         ("join/test_model_clients.py", SAMPLES), "wrapped or gateway", packages=("anthropic", "openai")
     ),
-    "otel-grpc": _Integration(
+    "otel": _Integration(
         ("join/test_otel.py", "join/test_otel_evaluations.py"),
         packages=("opentelemetry-sdk", "opentelemetry-proto"),
         tools=(
