@@ -120,15 +120,21 @@ async def test_what_leads_past_a_failure_stands_at_the_end_of_its_message_from_t
     assert len(answers) == 3 and len(set(answers)) == 1
 
 
-async def test_a_tool_of_an_mcp_server_is_recorded_as_one(fleet: Fleet, recorder: Recorder) -> None:
+async def test_a_tool_of_an_mcp_server_is_open_and_the_model_reads_its_own_name(
+    fleet: Fleet, recorder: Recorder
+) -> None:
     async def read_file(path: str) -> str:
         """Read a file."""
         return f"text of {path}"
 
     read_file.__module__ = "langchain_mcp_adapters.tools"
+    fleet.replica.index.put_item(
+        memory_item("r1", tool="mcp__unknown__read_file", support=3, agents=3, was=("path=/gone",), now=("path=/b",))
+    )
     async with fleet.session("g"):
         await agent(calls("/srv/a"), tools=[StructuredTool.from_function(coroutine=read_file)]).ainvoke(GO)
     assert [each[events.TOOL] for each in recorder.outcomes] == ["mcp__unknown__read_file"]
+    assert "instead of" in HEARD[0] and "mcp__" not in "".join(HEARD)
 
 
 async def test_a_hint_names_another_tool_of_an_mcp_server_as_the_model_knows_it(

@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from fleetlore import Fleet, tool
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.wire import events
+from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL, LOOK_UP, know_look_up, read_file
 
@@ -120,13 +121,17 @@ async def test_the_model_is_told_before_each_request(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("server", "recorded"), [("my files", f"mcp__{SERVER}__read_file"), (None, "mcp__unknown__read_file")]
 )
-async def test_a_tool_of_an_mcp_server_is_recorded_by_its_server(
+async def test_a_tool_of_an_mcp_server_is_known_by_its_server_and_the_model_reads_its_own_name(
     fleet: Fleet, recorder: Recorder, server: str | None, recorded: str
 ) -> None:
+    fleet.replica.index.put_item(
+        memory_item("r1", tool=recorded, support=3, agents=3, was=("path=/gone",), now=("path=/b",))
+    )
     described = FunctionToolset([read_file], id=server).with_metadata(meta=None, annotations=None, task=False)
     async with fleet.session("g"):
         await agent("/srv/a", tools=(), toolsets=[described]).run("go")
     assert [each[events.TOOL] for each in recorder.outcomes] == [recorded]
+    assert "instead of" in (HEARD[0] or "") and "mcp__" not in "".join(map(str, HEARD))
 
 
 async def test_a_hint_names_another_tool_of_an_mcp_server_as_the_model_knows_it(fleet: Fleet) -> None:
