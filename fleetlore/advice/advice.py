@@ -96,8 +96,12 @@ def advise(
     most: int = MAX_TIPS,
     max_chars: int = MAX_CHARS,
 ) -> Advice:
-    """Return the fleet's advice. `cautions`: warnings that follow from the session itself. `most`: number of tips,
-    withheld ones included. `max_chars`: of their text, except for the first. Persons' hints are shown beside these.
+    """Return the fleet's advice. Persons' hints do not count towards `most` and `max_chars`.
+
+    Args:
+        cautions: warnings that follow from the session itself.
+        most: number of tips, withheld ones included.
+        max_chars: characters of all tips. The first tip may be longer.
     """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:
@@ -138,7 +142,7 @@ def _of(found: Iterable[Tip], moment: Situation, holdout_share: float, most: int
         if tip.source != PERSON:
             learned, length = learned + 1, length + len(tip.text)
             if learned > most or (length > max_chars and learned > 1):
-                break
+                continue
         tips[tip.id] = tip
     kept_back = {id for id, tip in tips.items() if tip.tried and withheld(moment.met.session, id, holdout_share)}
     return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), withheld=tuple(sorted(kept_back)))

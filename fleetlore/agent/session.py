@@ -237,7 +237,7 @@ class Session:
         Args:
             call_id: if several calls run in parallel.
             unseen: leave out tips that were shown before. False for an agent without a context.
-            most: number of tips.
+            most: number of tips, beside hints that persons wrote.
         """
         with self._locked():
             moment = self._advice.moment(tool, arguments, unseen=unseen)

@@ -25,7 +25,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.decode import msgpack_reader
 from fleetlore.wire.topics import topic
 
-__all__ = ["LENGTH_BYTES", "LORE", "MSGPACK", "Followed", "Following", "RelayedRecord"]
+__all__ = ["LENGTH_BYTES", "LORE", "MSGPACK", "STREAM", "Followed", "Following", "RelayedRecord"]
 
 # Topics that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")
@@ -38,7 +38,7 @@ _ANSWER_SECONDS = 10.0
 _IDLE_SECONDS = 4.0
 _FOLLOW = "/v1/native/follow"
 _TOO_LARGE = (400, 413)
-LENGTH_BYTES, MSGPACK = 4, "application/msgpack"
+LENGTH_BYTES, MSGPACK, STREAM = 4, "application/msgpack", "application/octet-stream"
 
 
 class RelayedRecord(NamedTuple):
@@ -118,10 +118,13 @@ class _RelayClient:
         try:
             asked = self._http.stream("POST", path, content=content, timeout=seconds + _ANSWER_SECONDS)
             async with asked as answer:
-                if answer.status_code >= 300 or answer.headers.get("content-type") == MSGPACK:
+                kind = answer.headers.get("content-type", "")
+                if answer.status_code >= 300 or kind == MSGPACK:
                     await answer.aread()
                     yield self._accepted(answer)
                     return
+                if kind != STREAM:  # a proxy's page, for example
+                    raise ConnectionError(f"what answers at {self._relay} is no relay: it sends {kind or 'no type'}")
                 came = bytearray()
                 async for chunk in answer.aiter_raw():
                     came += chunk

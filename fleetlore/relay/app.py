@@ -23,7 +23,7 @@ from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
-from fleetlore.kafka.by_relay import MSGPACK
+from fleetlore.kafka.by_relay import MSGPACK, STREAM
 from fleetlore.limits import Shares, refusals
 from fleetlore.relay import schemas
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Api, Operation, answer, body_of, problem
@@ -100,8 +100,8 @@ def relay_app(
             raise HTTPException(503, "this relay ends") from None
         if isinstance(found, bytes):
             return Response(found, media_type=MSGPACK)
-        # A proxy must not gather the answers of a stream.
-        return StreamingResponse(found, headers={"x-accel-buffering": "no"}, media_type="application/octet-stream")
+        # A proxy must not buffer the stream.
+        return StreamingResponse(found, headers={"x-accel-buffering": "no"}, media_type=STREAM)
 
     async def record(request: Request) -> Response:
         caller, about = caller_of(request, tokens), request.path_params

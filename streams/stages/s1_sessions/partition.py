@@ -7,6 +7,7 @@ hold the commit back as open sessions do: they are stored nowhere else.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from streams.stage.base import DeadLetter, Record
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import letter_of
 
-__all__ = ["Arrival", "Partition"]
+__all__ = ["Arrival", "Partition", "Waiting"]
 
 # Seconds until the store is asked about what holds a commit back; doubled each time.
 FIRST_CHECK_SECONDS = 5.0
@@ -26,6 +27,7 @@ LONGEST_CHECK_SECONDS = 60.0
 _REMEMBERED_SESSIONS = 2_000
 
 Key = tuple[str, str, int]  # principal, session, part
+Waiting = Sequence["tuple[Arrival, DeadLetter]"]
 
 
 class Arrival(NamedTuple):
@@ -38,12 +40,6 @@ class Arrival(NamedTuple):
     @property
     def tenant(self) -> str:
         return tenant_of(self.record.topic)
-
-    @property
-    def without_start(self) -> DeadLetter:
-        """Its dead letter if the first event of its session never comes."""
-        why = f"{self.event.sequence} came without the first event of its session"
-        return letter_of(self.event, self.record, InvalidEvent("missing_start", why))
 
 
 class _StoreCheck:
@@ -74,9 +70,9 @@ class _StoreCheck:
 
 @dataclass(slots=True)
 class Tail:
-    """Events whose session's first has not arrived.
+    """Events whose session's first has not arrived, each with its dead letter for the case that it never does.
 
-    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes, those of the records included.
+    `arrived`: when the first of them did (`Clock.monotonic`). `size`: bytes, including those of the records.
     """
 
     first_offset: int
@@ -84,15 +80,18 @@ class Tail:
     last_time: float = 0.0
     size: int = 0
     asked: bool = False
-    events: list[Arrival] = field(default_factory=list)
+    events: list[tuple[Arrival, DeadLetter]] = field(default_factory=list)
 
     def add(self, arrival: Arrival) -> int:
         """Return by how many bytes it grows."""
         before = self.size
-        if not self.events or self.events[-1].record.offset != arrival.record.offset:
+        if not self.events or self.events[-1][0].record.offset != arrival.record.offset:
             self.size += len(arrival.record.value or b"")
-        self.size += 2 * len(arrival.without_start.value) + 1_000
-        self.events.append(arrival)
+        error = InvalidEvent("missing_start", f"{arrival.event.sequence} came without the first event of its session")
+        # Made once: to find the event's bytes means to parse its record again.
+        letter = letter_of(arrival.event, arrival.record, error)
+        self.size += 3 * len(letter.value) + 1_000
+        self.events.append((arrival, letter))
         self.last_time = max(self.last_time, arrival.event.time.timestamp())
         return self.size - before
 
@@ -133,7 +132,7 @@ class Partition:
     def first_offset(self) -> int | None:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
-    def begin(self, key: Key, session: OpenSession) -> list[Arrival]:
+    def begin(self, key: Key, session: OpenSession) -> Waiting:
         """Add a session. Return the events that waited for it."""
         self.open[key] = session
         self.size += session.size
@@ -165,17 +164,17 @@ class Partition:
         while len(self.closed) > _REMEMBERED_SESSIONS:
             self.forget_closed()
 
-    def restore(self, key: Key, session: OpenSession) -> list[Arrival]:
+    def restore(self, key: Key, session: OpenSession) -> Waiting:
         """Add a stored session. Return the events that waited for it."""
         self.closed[key] = session
         self.size += session.size
         return self.drop_tail(key)
 
-    def drop_tail(self, key: Key) -> list[Arrival]:
+    def drop_tail(self, key: Key) -> Waiting:
         """Return its events, by sequence."""
         tail = self.tails.pop(key)
         self.tail_size -= tail.size
-        return sorted(tail.events, key=lambda each: each.event.sequence)
+        return sorted(tail.events, key=lambda each: each[0].event.sequence)
 
     def forget_closed(self) -> None:
         self.size -= self.closed.popitem(last=False)[1].size

@@ -28,7 +28,7 @@ from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPar
 from streams.stage.operators import Erased
 from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession, after_end
 from streams.stages.s1_sessions.parse import clean_records, feedback_of, letter_of, read_events
-from streams.stages.s1_sessions.partition import Arrival, Key, Partition
+from streams.stages.s1_sessions.partition import Arrival, Key, Partition, Waiting
 
 __all__ = ["SessionsStage"]
 
@@ -166,9 +166,13 @@ class SessionsStage(Stage):
             partition.incomplete[key] = self._clock.monotonic()
 
     def _add_waiting(
-        self, waiting: Sequence[Arrival], session: OpenSession, partition: Partition, effects: Effects
+        self,
+        waiting: Waiting,
+        session: OpenSession,
+        partition: Partition,
+        effects: Effects,
     ) -> None:
-        for arrival in waiting:
+        for arrival, _ in waiting:
             try:
                 if not self._is_erased(arrival):
                     self._add(arrival, session, partition, effects)
@@ -244,7 +248,7 @@ class SessionsStage(Stage):
         if not asked:
             return
         try:
-            known = await self._stored([(tail.events[0].tenant, session_key(*key)) for key, tail in asked])
+            known = await self._stored([(tail.events[0][0].tenant, session_key(*key)) for key, tail in asked])
         except StoreUnavailable:
             return  # this can wait and events cannot
         oldest = partition.newest_time - self._silent_seconds
@@ -254,10 +258,10 @@ class SessionsStage(Stage):
             if known_one is not None:
                 session = OpenSession.restored(known_one, tail.first_offset)
                 # With a gap, the judgment of what came before may be on its way.
-                if waited or min(each.event.sequence for each in tail.events) <= max(session.sequences) + 1:
+                if waited or min(each.event.sequence for each, _ in tail.events) <= max(session.sequences) + 1:
                     self._add_waiting(partition.restore(key, session), session, partition, effects)
             elif waited and tail.last_time < oldest:
-                effects.dead_letters += [each.without_start for each in partition.drop_tail(key)]
+                effects.dead_letters += [letter for _, letter in partition.drop_tail(key)]
         partition.unknown.observe(partition.first_tail, now)
 
     async def _find_persisted(self, sessions: Sequence[OpenSession]) -> list[bool]:
@@ -306,8 +310,7 @@ class SessionsStage(Stage):
                 break
         most = MAX_TAIL_BYTES // len(self._partitions)
         while partition.tail_size > most:
-            dropped = partition.drop_tail(next(iter(partition.tails)))
-            effects.dead_letters += [each.without_start for each in dropped]
+            effects.dead_letters += [letter for _, letter in partition.drop_tail(next(iter(partition.tails)))]
 
 
 def _hand_on(trajectory: Trajectory, effects: Effects) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fleetlore.advice.advice import Advice, advise, warn
 from fleetlore.advice.decide import Draft, Reviews, draft_of, judged, proposed, words_of, write
+from fleetlore.advice.gate import Tip
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.recall.index import LoreIndex
@@ -88,6 +89,14 @@ def test_long_hints_take_no_place_of_what_the_fleet_learned() -> None:
     asked = situation(task="shop", goal="Count orders", now=NOW)
     for limits in ({}, {"most": 1}, {"max_chars": 1}):
         assert [tip.source for tip in advise(index, asked, **limits).tips] == ["person", "person", "way"], limits
+
+
+def test_warnings_of_the_session_take_no_place_of_what_a_person_wrote() -> None:
+    index = LoreIndex()
+    hint(index, start=True)
+    cautions = [Tip(id, "loop", (id * 460,)) for id in "ab"]
+    for limits in ({"most": 1}, {"max_chars": 700}):
+        assert shown(advise(index, situation(now=NOW), cautions, **limits)) == SAID, limits
 
 
 def item(**fields: Any) -> Any:

@@ -19,11 +19,16 @@ from typing import Any
 import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import ConfigError, Fleet
 from fleetlore.cli.relay import _unix_socket
-from fleetlore.kafka.by_relay import RelayConsumer
+from fleetlore.cluster import Relay
+from fleetlore.kafka.by_relay import MSGPACK, Followed, Following, RelayConsumer
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller, Tokens
@@ -182,6 +187,23 @@ async def test_an_agent_and_a_relay_of_which_one_knows_no_stream_follow_each_oth
         for id in map(str, range(3)):
             await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
             await until(lambda id=id: id in fleet.replica.index.items, f"{id} is here")
+
+
+async def test_a_page_of_a_proxy_is_no_stream_of_lore() -> None:
+    """The agent must not ask again at once: it would be busy with nothing else."""
+
+    async def follow(request: Request) -> Response:
+        asked = msgspec.msgpack.decode(await request.body(), type=Following)
+        if asked.wait:
+            return Response("<html>sign in</html>", media_type="text/html")
+        return Response(msgspec.msgpack.encode(Followed({}, [])), media_type=MSGPACK)
+
+    async with served.serving(Starlette(routes=[Route("/v1/native/follow", follow, methods=["POST"])])) as address:
+        consumer = RelayConsumer(Relay(address=address, tenant="default", agent="a1"), [topic("default", "items")])
+        await consumer.start()
+        with pytest.raises(ConnectionError, match=r"is no relay: it sends text/html"):
+            await consumer.getmany(timeout_ms=120_000)
+        await consumer.stop()
 
 
 @pytest.mark.long
