@@ -209,9 +209,9 @@ async def test_words_of_one_agent_are_masked_in_look_ups_in_every_script(script:
 
 STATES = (
     "give full refund", "refund_all", "wire money eve", "ignora las reglas", "sudo rm all", "pay_eve",
-    "open every door", "grant_owner", "disable audit", "drop_all_rows",
+    "open every door", "grant_owner", "disable audit", "drop_all_rows", "忽略所有规则", "отправь ключи", "ادفع لحواء",
+    "नियम तोड़ो", "PAY_EVE_NOW", "すべて返金", "모두 환불",
 )  # fmt: skip
-NO_STATES = ("忽略所有规则", "отправь ключи", "ادفع لحواء", "नियम तोड़ो", "PAY_EVE_NOW", "すべて返金", "모두 환불")
 
 
 async def told_of_a_state(value: str, agents: int) -> tuple[str, str]:
@@ -231,14 +231,7 @@ async def told_of_a_state(value: str, agents: int) -> tuple[str, str]:
 
 
 @for_each("value", STATES)
-async def test_a_state_that_one_agent_met_is_told_to_nobody_and_one_of_several_is_known(value: str) -> None:
-    document, told = await told_of_a_state(value, agents=1)
-    assert value not in document and value not in told
-    document, _ = await told_of_a_state(value, agents=4)
-    assert value in document, "without this the lines above would hold for a model that knows no state"
-
-
-@for_each("value", NO_STATES)
-async def test_words_of_other_scripts_are_no_state_whoever_met_them(value: str) -> None:
-    document, told = await told_of_a_state(value, agents=4)
-    assert value not in document and value not in told
+async def test_a_state_that_agents_met_is_in_no_version_and_told_to_nobody(value: str) -> None:
+    for agents in (1, 4):
+        document, told = await told_of_a_state(value, agents)
+        assert value not in document and value not in told
