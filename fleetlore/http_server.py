@@ -221,6 +221,8 @@ PROBLEM = "application/problem+json"
 # Slower clients are disconnected.
 _LEAST_BYTES_PER_SECOND = 8 * 1024
 _GRACE_SECONDS = 2
+# Seconds for an answer that is under way when the server ends.
+_STREAM_SECONDS = 1.5
 # Seconds for a client to read its last answer.
 _LINGER_SECONDS = 1.0
 
@@ -277,7 +279,15 @@ class _Connection(H11Protocol):
         if self._phase[0] == "body":
             self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "server_ends", "the server ends: send the request again later")
         else:
+            if self.cycle is not None:
+                # Before the server cancels it, which would be logged as its error.
+                self.loop.call_later(_STREAM_SECONDS, self._end_stream, self.cycle)
             super().shutdown()
+
+    def _end_stream(self, cycle: Any) -> None:
+        cycle.disconnected = True
+        cycle.message_event.set()
+        self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         self.refuse(HTTPStatus.BAD_REQUEST, "bad_http", msg)

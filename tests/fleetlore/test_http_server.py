@@ -17,7 +17,7 @@ import orjson
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fleetlore.errors import ConfigError
@@ -450,3 +450,27 @@ def test_every_listener_is_of_this_kit() -> None:
     files = (path for package in ("fleetlore", "models", "sinks", "streams") for path in (ROOT / package).rglob("*.py"))
     found = {str(path.relative_to(ROOT)) for path in files if servers.search(path.read_text())}
     assert found == {"fleetlore/http_server.py", "sinks/health_endpoint.py"}
+
+
+async def test_a_stream_ends_with_the_server_and_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    left = asyncio.Event()
+
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            yield b"one"
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    async def stream(request: Request) -> Response:
+        return StreamingResponse(lines())
+
+    async with serving(Starlette(routes=[Route("/", stream)])) as address:
+        reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await reader.readuntil(b"one")
+    async with asyncio.timeout(120):
+        await left.wait()
+        await reader.read()
+    writer.close()
+    assert not caplog.records
