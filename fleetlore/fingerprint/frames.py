@@ -80,7 +80,7 @@ FRAMES = tuple(
         # Loggers and build tools put these in front of a line.
         ("strip", r"\[?\d{4}[-/.]\d\d[-/.]\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z| ?[+-]\d\d:?\d\d"
          r"| UTC)?(?:: [A-Z]+/\w+)?\]?:?"
-         r"(?:\s*[-|]?\s*(?:\[\d+\]|\[(?:ERROR|FATAL|CRITICAL|WARNING)\]|(?:ERROR|FATAL|CRITICAL"
+         r"(?:\s*+(?:[-|]\s*+)?(?:\[\d+\]|\[(?:ERROR|FATAL|CRITICAL|WARNING)\]|(?:ERROR|FATAL|CRITICAL"
          r"|WARNING)(?=:? [\w.:]+(?:: | - )| +[|-])"
          r"|[\w.]+(?:::\w+)*(?::\w+)?(?::\d+)?(?= - )|\w+(?:(?:\.|::)\w+)+:)){0,4}(?:\s+[-|](?=\s))?\s+",
          "2026-01-02T03:04:05Z boom"),

@@ -333,6 +333,12 @@ def test_the_frame_of_a_coding_agent_neither_joins_nor_splits_failures(frame: st
     assert len(found) == len(SHELL_ERRORS)
 
 
+@pytest.mark.parametrize("blank", [" ", " - ", " [1]", " a.b:", "\t"])
+def test_no_blanks_behind_a_timestamp_take_long(blank: str) -> None:
+    text = f"2026-01-02T03:04:05Z {blank * (7_900 // len(blank))}x y z w: q!"
+    assert costs_less_than(0.1, lambda: failure_of("sh", {}, None, text))
+
+
 def test_validation_errors_of_other_fields_are_other_failures_through_mcp() -> None:
     form = "Error executing tool order: 1 validation error for orderArguments\n{}\n  Field required [type=missing]"
     [one, other] = [failure_of("order", {}, None, form.format(field)).class_ for field in ("address", "size")]
