@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from fleetlore.fingerprint.template_rules import MASK
-from fleetlore.fingerprint.wordings import PHRASES, Phrase
+from fleetlore.fingerprint.wordings import END, PHRASES, Phrase
 
 __all__ = ["has_phrase", "identity_of", "sentences_of", "words_of"]
 
@@ -124,6 +124,7 @@ _TYPE = re.compile(
     r"(?:\w+(?:\.|::))*[A-Z][a-z]+(?:[A-Z][a-z]+)+|[A-Z][A-Z\d]+(?:_[A-Z\d]+)+|E[A-Z]{4,}|\w*(?:Error|Exception)"
     r"|[a-z_]+_error"
 )
+_ERRORS = ("Error", "Exception")
 _RELEASE = re.compile(r"(?<=\w)@.*|[~^<>=]=?\s?v?\d.*$|/v?\d[\d.]*$")  # `fmt/10.1`
 
 
@@ -143,6 +144,7 @@ class PhraseBook:
         found: list[tuple[int, int, str]] = []
         if self._firsts.isdisjoint(words):
             return found
+        words = [*words, END]
         for start, word in enumerate(words):
             if word not in self._firsts or (found and start < found[-1][1]):
                 continue
@@ -159,9 +161,9 @@ class PhraseBook:
 
 
 def _fits(wording: list[str], there: list[str]) -> bool:
-    return len(wording) == len(there) and all(
-        wanted in ("_", word) for wanted, word in zip(wording, there, strict=True)
-    )
+    if wording == there or "_" not in wording or len(wording) != len(there):
+        return wording == there
+    return all(wanted == word or (wanted == "_" and word != END) for wanted, word in zip(wording, there, strict=True))
 
 
 _phrases = PhraseBook(PHRASES).found
@@ -311,7 +313,12 @@ def _clause(text: str) -> _Clause:
     is_code = bool(found)
     if not is_code:
         spoken, names = _read(text)
-        found = _phrases(spoken)
+        # An attribute 'SIGKILL' is a name.
+        found = [
+            (start, stop, kind)
+            for start, stop, kind in _phrases(spoken)
+            if kind not in _DECIDING or not names.keys() >= set(range(start, stop))
+        ]
     plain = [(place, word) for place, word in enumerate(spoken) if place not in names]
     end = next((place for place, word in plain if word in _PLACES), len(spoken))
     if found and found[0][1] > end:
@@ -347,11 +354,14 @@ def _read(text: str) -> tuple[list[str], dict[int, str]]:
         if kind not in _NAMES:
             spoken += _expanded(token.lower())
             continue
-        if _phrases(parts := _parts(token)):
+        found = _phrases(parts := _parts(token))
+        # A parameter `connection_timeout` is a name. `EAI_AGAIN` and `ConnectTimeoutError` are errors.
+        is_error = kind == "code" and (token.isupper() or token.endswith(_ERRORS))
+        if found and (is_error or not any(each in _DECIDING for _, _, each in found)):
             spoken += parts
             continue
         name = _RELEASE.sub("", token).strip(".,;:()[]").lower()
-        if name and not (kind == "code" and token.endswith(("Error", "Exception"))):
+        if name and not (kind == "code" and token.endswith(_ERRORS)):
             names[len(spoken)] = name
         spoken.append(token.lower())
     return spoken, names

@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 from fleetlore.fingerprint.template_rules import MASK, Rule
 
-__all__ = ["CODES_BEFORE", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase"]
+__all__ = ["CODES_BEFORE", "END", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase"]
+
+# The end of a clause, in wordings.
+END = "$"
 
 
 class Phrase(NamedTuple):
     """Wordings of one kind of failure.
 
     Attributes:
-        wordings: lower-case wordings, separated by a bar. `_` is any one word.
+        wordings: lower-case wordings, separated by a bar. `_` is any one word, `END` the end of the clause.
         example: a text that has no such kind without this row.
         decides: whether the kind is the whole failure, whatever else the text says.
     """
@@ -26,20 +29,35 @@ class Phrase(NamedTuple):
     decides: bool = False
 
 
+_NOUNS = ("code", "status", "error code")
+_ENDINGS = ("exit", "exited", "failed", "finished", "terminated", "ended", "died", "completed", "stopped", "closed")
+
+
+def _ended_by(signal: int) -> str:
+    """Return wordings for a program that a signal ended. A bare `code 137` or `signal 9` may be anything else."""
+    number = 128 + signal  # the exit code of a shell
+    exits = [f"{word} {number}" for word in ("exit", "exited")]
+    exits += [f"{verb} {noun} {number}" for verb in ("exit", "exited", "return", "returned") for noun in _NOUNS]
+    exits += [f"{verb} with {noun} {number}" for verb in _ENDINGS for noun in _NOUNS]
+    signals = [f"{word} signal {signal}" for word in ("by", "with", "to", "on", "fatal", "caught", "received")]
+    return "|".join((*exits, *signals))
+
+
 # Errors of systems, signals and networks, by their words and by the numbers and names that languages give them.
 _CODES = tuple(
     Phrase(*row, decides=True)
     for row in (
-        ("disk full", "no space left|enospc|errno 28|os error 28|winerror 112|enough space on the disk", "errno 28"),
+        ("disk full", "no space left on|enospc|errno 28|os error 28|winerror 112|enough space on the disk", "errno 28"),
         ("files", "too many open files|emfile|enfile|errno 24|os error 24", "EMFILE: open"),
         ("address in use", "address already in use|eaddrinuse|errno 98|errno 48|winerror 10048|each socket address",
          "listen EADDRINUSE"),
-        ("refused", "connection refused|econnrefused|errno 111|errno 61|error 111|os error 111|winerror 10061"
-         "|actively refused|curl code 7", "connect ECONNREFUSED"),
+        ("refused", f"connection refused|econnrefused|errno 111|errno 61|error 111 connecting|error 111 {END}"
+         "|os error 111|winerror 10061|actively refused|curl code 7", "connect ECONNREFUSED"),
         ("reset", "connection reset|econnreset|errno 104|errno 54|os error 104|winerror 10054|forcibly closed"
          "|socket hang up|econnaborted", "socket hang up"),
         ("requests", "too many requests|toomanyrequests", "TOOMANYREQUESTS: retry-after"),
-        ("pipe", "broken pipe|epipe|errno 32|os error 32", "write EPIPE"),
+        ("pipe", f"broken pipe {END}|broken pipe error|broken pipe write failed|epipe|errno 32|os error 32",
+         "write EPIPE"),
         ("connect time", "connection timed out|connect timed out|connect timeout|etimedout|errno 110|errno 60"
          "|winerror 10060|curl code 28|connection timeout|i/o timeout", "connect ETIMEDOUT"),
         ("no network", "network is unreachable|network unreachable|enetunreach|errno 101|errno 51|winerror 10051",
@@ -47,8 +65,8 @@ _CODES = tuple(
         ("no route", "no route to host|host is unreachable|ehostunreach|errno 113|errno 65|winerror 10065",
          "connect EHOSTUNREACH"),
         ("no host", "could not resolve host|could not resolve hostname|enotfound|service not known|nor servname"
-         "|unknown host"
-         "|no such host|errno 11001|getaddrinfo failed|could not translate host name|name not resolved"
+         f"|unknown host exception|no such host {END}"
+         "|no such host is known|errno 11001|getaddrinfo failed|could not translate host name|name not resolved"
          "|curl code 6|failed to resolve host|no address associated", "getaddrinfo ENOTFOUND"),
         ("no resolver", "temporary failure in name resolution|eai again", "temporary failure in name resolution"),
         ("issuer", "local issuer certificate|issuer cert locally|signed by unknown authority"
@@ -62,17 +80,17 @@ _CODES = tuple(
         ("read only", "read-only file system|erofs|errno 30|os error 30", "EROFS: write"),
         ("not folder", "not a directory|enotdir|errno 20|os error 20|winerror 267", "ENOTDIR: scandir"),
         ("not empty", "directory not empty|enotempty|errno 39|errno 66|os error 39|winerror 145", "ENOTEMPTY: rmdir"),
-        ("long name", "name too long|enametoolong|errno 36|errno 63|os error 36|winerror 206", "ENAMETOOLONG: open"),
-        ("busy", "resource busy|resource busy or locked|ebusy|errno 16", "EBUSY: rm"),
+        ("long name", "file name too long|enametoolong|errno 36|errno 63|os error 36|winerror 206",
+         "ENAMETOOLONG: open"),
+        ("busy", "device or resource busy|resource busy or locked|ebusy|errno 16", "EBUSY: rm"),
         ("text busy", "text file busy|etxtbsy|errno 26", "ETXTBSY: write"),
         ("format", "exec format error|enoexec|errno 8|os error 8", "ENOEXEC: spawn"),
         ("quota", "disk quota exceeded|edquot|errno 122|errno 69", "EDQUOT: write"),
-        ("killed", "signal killed|sigkill|signal 9|code 137|status 137|error 137|exited 137"
-         "|oomkilled", "exit code 137"),
-        ("segmentation", "segmentation fault|sigsegv|signal 11|code 139|status 139|error 139", "exit code 139"),
-        ("aborted", "signal aborted|sigabrt|signal 6|code 134|status 134|error 134", "exit code 134"),
-        ("terminated", "signal terminated|sigterm|signal 15|code 143|status 143|error 143", "exit code 143"),
-        ("interrupted", "sigint|signal 2|code 130|status 130|error 130", "exit code 130"),
+        ("killed", f"signal killed|sigkill|oomkilled|{_ended_by(9)}", "exit code 137"),
+        ("segmentation", f"segmentation fault|sigsegv|{_ended_by(11)}", "exit code 139"),
+        ("aborted", f"signal aborted|sigabrt|{_ended_by(6)}", "exit code 134"),
+        ("terminated", f"signal terminated|sigterm|{_ended_by(15)}", "exit code 143"),
+        ("interrupted", f"sigint|{_ended_by(2)}", "exit code 130"),
     )
 )  # fmt: skip
 
@@ -293,6 +311,12 @@ NOISE: tuple[Rule, ...] = (
             re.I,
         ),
         r"signal \1",
+    ),
+    # `make` and npm name the exit code of a program that a signal ended.
+    (
+        ("] error 1", "code 1"),
+        re.compile(r"^(?:(?:\w+(?:\[\d+\])?: )?(?:\*\*\* )?\[[^\]]*\] Error|code) (1[34]\d)$"),
+        r"exit code \1",
     ),
     # A shell's script and line do not say what is wrong.
     (
