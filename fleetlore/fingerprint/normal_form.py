@@ -95,9 +95,12 @@ _HTTP = re.compile(
     r"\b(?:HTTP(?:/\d(?:\.\d)?)?|(?<!exit )(?<!exited with )status(?:[ _]?code)?|response(?: code)?)[ :=]{1,3}"
     # 127 and 137 are exit codes of programs, not HTTP statuses.
     r"(10[0-3]|20[0-8]|226|30[0-8]|[45]\d\d)\b"
-    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b|\b([45]\d\d) (?=(?-i:[A-Z][a-z]|(?:GET|POST|PUT|PATCH|DELETE|HEAD) ))",
+    r"|\berror(?: code)?[ :=]{1,3}([45]\d\d)\b"
+    r"|\b([45]\d\d) (?=(?-i:[A-Z][a-z]|(?:GET|POST|PUT|PATCH|DELETE|HEAD) \S*[/:]))",
     re.I,
 )
+# Arguments and names within a framework's words say nothing about the failure.
+_GIVEN = re.compile(r"\{.*|'[^']*'|\"[^\"]*\"|\berror in .*", re.I)
 _ERRNO = re.compile(r"\berrno[ :=]*(\d+)", re.I)
 _ENDED = r"(?: with)?(?: an?)?(?: non-zero)?"
 _EXIT = re.compile(
@@ -117,7 +120,8 @@ _PASSING = re.compile(
 )
 # Names are no faults: a parameter `request_timeout`, an option `--rate-limit`.
 _THING = re.compile(
-    r"\b(?:argument|attribute|column|field|flag|function|key|keyword|method|module|name|option|parameter|variable)s?:? "
+    r"\b(?:KeyError|argument|attribute|column|field|flag|function|key|keyword|method|module|name|option|parameter"
+    r"|variable)s?:? "
     r"(['\"`‘“]).{1,60}?['\"`’”]|(?<!\w)--[\w-]{2,60}",
     re.I,
 )
@@ -128,6 +132,8 @@ _PASSING_WORDS = (
     "time", "temporar", "limit", "too many", "try again", "unavailable", "connection", "gateway", "overloaded",
 )  # fmt: skip
 _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
+# These identities are transient in each of their wordings, such as `read ECONNRESET`.
+_PASSING_CODES = frozenset({"reset", "requests", "connect time", "no resolver"})
 
 
 def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
@@ -262,11 +268,12 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     elif len(error_class) == 3 and error_class.isascii() and error_class.isdigit():
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
+    in_frame = _GIVEN.sub(" ", head.removesuffix(line)) + line
     line = _unquoted(line)
     codes = CODES_BEFORE.match(line)
     text = template(line[codes.end() :] if codes else line)
     # A sentence behind a status names the failure. The status still says whether it passes.
-    status = _HTTP.search(line) or _HTTP.search(head) if _STATUS.search(head) else None
+    status = _HTTP.search(line) or _HTTP.search(in_frame) if _STATUS.search(head) else None
     stated = error_class
     error_class = stated or _class_by_text(message, line, status, text)
     transient = (
@@ -284,6 +291,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
             "" if text == error_class.lower() or words >= (_ENOUGH_WORDS if stated else 1) else error_class[:MAX_CLASS]
         )
         identity = f"{stated}\x1f{text}"
+    transient |= identity in _PASSING_CODES
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 
 

@@ -196,6 +196,40 @@ def test_what_was_searched_for_in_vain_is_the_failure(form: str) -> None:
     assert failure_of("search", "", None, form.format("a")) == failure_of("search", "", None, elsewhere.format("a"))
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "connect ETIMEDOUT 10.0.0.1:443",
+        "read ECONNRESET",
+        "connection reset by peer",
+        "socket hang up",
+        "TooManyRequests",
+        "getaddrinfo EAI_AGAIN registry.npmjs.org",
+        "HTTP 503: the payment service is unavailable",
+        "502 GET https://a.example/b: the upstream gave no answer",
+        "api error: 503 upstream gave no answer in time",
+    ],
+)
+def test_each_wording_of_a_fault_of_the_network_is_transient(message: str) -> None:
+    assert normal_form("", message).transient
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "KeyError: 'connection_timeout'",
+        "Error executing tool x with args {'http': 'HTTP 503'}: permission denied for table orders",
+        'Error calling tool \'x\' with args {"note": "status 502 seen"}: division by zero',
+        "error in 'HTTP 503 handler': name 'x' is not defined in this scope",
+        "error in status 503 test: undefined variable x in this file",
+        "IndexError: row 429 POST is out of range",
+        "502 GET handlers are registered but none matches",
+    ],
+)
+def test_a_status_in_an_argument_or_a_name_is_no_fault_of_the_network(message: str) -> None:
+    assert not normal_form("", message).transient
+
+
 @given(st.none() | _names | any_text, any_text)
 def test_a_form_taken_again_is_the_same(error_type: str | None, message: str) -> None:
     """What the stream keeps of a failed call is its class and its text."""
