@@ -48,8 +48,8 @@ class Pattern:
         last_seen: event time of the newest, in Unix seconds.
         other_words: agents that met the same error code in other words.
         agents_lately: agents that met a transient pattern in the two minutes before `last_seen`.
-        outages: of a transient pattern: (began in Unix seconds, seconds from the first to the last failure, agents) of
-            each run of failures at most four minutes apart, newest first.
+        outages: of a transient pattern: (began in Unix seconds, seconds, agents) of each run of failures at most four
+            minutes apart, newest first: from its second agent's first to its last but one agent's last failure.
         again: of unchanged repeats: sessions, those in which it worked, agents for whom most ended so, median seconds
             until it worked.
         estimated: inexact figures, because only some sessions are kept.

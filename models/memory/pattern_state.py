@@ -265,17 +265,22 @@ class PatternState:
         return (*(("all",) if self.sample.is_full else ()), *estimated)
 
     def _outages(self) -> tuple[tuple[int, int, int], ...]:
-        found: list[tuple[int, int, set[int]]] = []
+        runs: list[tuple[dict[int, int], dict[int, int]]] = []  # the first and last quarter of each agent
         quarters = self.timelines["quarters"].samples if "quarters" in self.timelines else {}
         for number, sample in sorted(quarters.items()):
-            began, agents = number, {seen.agent for seen in sample.seen}
-            if found and number - found[-1][1] <= _OUTAGE_GAP:
-                began, _, others = found.pop()
-                agents |= others
-            found.append((began, number, agents))
-        width = int(QUARTER_SECONDS)
-        newest = reversed(found[-_MOST_OUTAGES:])
-        return tuple([(began * width, (last + 1 - began) * width, len(agents)) for began, last, agents in newest])
+            agents = dict.fromkeys([seen.agent for seen in sample.seen], number)
+            if runs and number - max(runs[-1][1].values()) <= _OUTAGE_GAP:
+                first, last = runs.pop()
+                runs.append((agents | first, last | agents))
+            elif agents:
+                runs.append((agents, agents))
+        found, width = [], int(QUARTER_SECONDS)
+        for first, last in reversed(runs[-_MOST_OUTAGES:]):
+            # No agent alone begins or ends an outage that others met. It can still join two of them.
+            began = sorted(first.values())[:2][-1]
+            ended = max(began, sorted(last.values())[-2:][0])
+            found.append((began * width, (ended + 1 - began) * width, len(first)))
+        return tuple(found)
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:

@@ -146,13 +146,21 @@ def test_transient_errors_count_the_agents_of_the_last_two_minutes() -> None:
     assert state("class", rows).to_pattern("t").agents_lately == 0
 
 
+def test_no_agent_alone_begins_or_ends_an_outage() -> None:
+    start = int(TIME - TIME % 15)
+    alone = [(n, SessionCounts(9, 1, 1), start + n * 225, start + n * 225) for n in range(20)]
+    others = [(20 + n, SessionCounts(n, 1, 1), start + 900 + n * 60, start + 1200 + n * 60) for n in range(2)]
+    made = state("class", [*alone, *others], transient=True)
+    assert made.to_pattern("t").outages == ((start + 900, 375, 3),)
+
+
 def test_outages_are_runs_of_failures_with_no_long_gap_in_any_order() -> None:
     start = int(TIME - TIME % 15)
     times = [(1, 0, 100), (2, 60, 290), (1, 900, 900), (3, 1000, 1140), (4, 1210, 1210)]
     rows = [
         (n, SessionCounts(agent, 1, 1), start + first, start + last) for n, (agent, first, last) in enumerate(times)
     ]
-    expected = ((start + 900, 315, 3), (start, 300, 2))
+    expected = ((start + 990, 165, 3), (start + 60, 45, 2))
     for level in ("class", "exact"):
         for order in (rows, rows[::-1]):
             made = state(level, order, transient=True)
@@ -160,7 +168,7 @@ def test_outages_are_runs_of_failures_with_no_long_gap_in_any_order() -> None:
             assert PatternState.restore(made.to_pattern("t").to_json().decode(), made.state_json()) == made
     assert state("class", rows).to_pattern("t").outages == ()
     made.discard([3, 4])
-    assert made.to_pattern("t").outages == ((start + 900, 15, 1), (start, 300, 2)), "what is erased leaves no trace"
+    assert made.to_pattern("t").outages == ((start + 900, 15, 1), (start + 60, 45, 2)), "what is erased leaves no trace"
 
 
 @pytest.mark.parametrize(("sessions", "estimated"), [(72, ()), (300, ("all",)), (500, ("all", "hours", "days"))])
