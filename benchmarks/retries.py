@@ -66,7 +66,7 @@ _WAIT = re.compile(r"\b[Ww]ait (\d+) s\b")
 # The call of a way that led to this goal.
 _WAY = re.compile(r"\d+\. (\w+)\((\{[^‹]*\})\)")
 _NEVER = re.compile(r"sent again unchanged it failed")
-_PASSED = re.compile(r"another agent's call got past")
+_PASSED = re.compile(r"a later call got past")
 _NOT_MADE = "This call was not made."
 
 

@@ -115,7 +115,9 @@ def advise(
     for source in AT_START:
         if moment.asked.call is None or source.name == "passing":
             found += _told(source.yields(index, moment), index, moment)
-    found = [tip for tip in found if tip.source != "loop"] if any(tip.source in SAYS_HOW for tip in found) else found
+    # A passing fault says how to leave a loop of the same failure alone.
+    helps = {tip.pattern if tip.source == "passing" else "" for tip in found if tip.source in SAYS_HOW}
+    found = [tip for tip in found if tip.source != "loop" or not helps & {"", tip.pattern}]
     advice, call, outlook = _of(found, moment, holdout_share, most, max_chars), moment.asked.call, moment.asked.outlook
     if call is None:
         return advice

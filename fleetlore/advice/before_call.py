@@ -52,6 +52,7 @@ _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
 # The reader fills it: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
+_FIGURES = re.compile(r"\d+")
 _SLOT = re.compile(r"<([a-z ]{1,24})>")
 # A transient error counts its agents, halved every minute. Below `_TRANSIENT_PASSED` it has passed.
 _TRANSIENT_HALF_LIFE_SECONDS = 60.0
@@ -59,7 +60,7 @@ _TRANSIENT_PASSED = 0.25
 _TRANSIENT_SECONDS = 300.0
 # Fewer earlier outages say nothing about how long this one will last.
 _LEAST_OUTAGES = 2
-# An outage ends after its last failure that anybody met.
+# An outage ends after its last known failure.
 _UNSEEN_SECONDS = 30
 
 
@@ -187,26 +188,32 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         if not now:
             continue
         id = (now[0].parent or now[0].id) if call is not None else now[0].id
-        about, error, passed = f"{id}\x1f{host[1]}" if host else id, _error_parts(now[0]), _passed(health, now, own)
+        about, error = f"{id}\x1f{host[1]}" if host else id, _error_parts(now[0])
+        last = max(each.last_seen for each in (*now, *(index.failures_of_call(call.id) if call is not None else ())))
+        passed, has_passed = _passed(health, last, own), f"{about}\x1fpassed"
         parts: tuple[Part, ...]
-        if passed:
-            parts = (f"{what[0].upper()}{what[1:]}: another agent's call got past ", *error)
-            parts = (*parts, f" {max(time - passed, 1):.0f} s ago.")
-            yield Tip(id, "passing", parts, key=f"{about}\x1fpassed", pattern=id, tried=False)
-        elif _are_most(health, now, time) and (_is_shared(health, now, moment) or _is_own(now, moment)):
+        if passed and has_passed not in moment.met.shown:
+            ago = f"{max(time - passed, 1):.0f} s ago"
+            parts = (f"{what[0].upper()}{what[1:]}: {ago} a later call got past ", *error, ".")
+            yield Tip(id, "passing", parts, key=has_passed, pattern=id, tried=False)
+        elif (_is_shared(health, now, moment) or _is_own(now, moment)) and (
+            passed or _are_most(health, now, last, time)
+        ):
             wait, figures = _wait(now[0], index.patterns.get(id), moment)
             # One attempt costs less than a wait in vain.
             is_met = call is None or own is not None
             lead = f"{wait} and {what}" if is_met else f"If it fails, {wait.lower()} and {what}"
-            parts = (f"{lead}: it has a passing fault (", *error, f"){figures}.")
-            yield Tip(id, "passing", parts, key=f"{about}\x1f{lead}", pattern=id, tried=False)
+            has = "has had" if figures.startswith(" for") else "has"
+            parts = (f"{lead}: it {has} a passing fault (", *error, f"){figures}.")
+            # Other seconds are no news.
+            yield Tip(id, "passing", parts, key=f"{about}\x1f{_FIGURES.sub('', lead)}", pattern=id, tried=False)
 
 
-def _passed(health: Pattern | None, faults: Collection[Pattern], own: FailedCall | None) -> float:
-    """Return when another agent's call of this kind got past the fault that this session met, or 0."""
+def _passed(health: Pattern | None, last: float, own: FailedCall | None) -> float:
+    """Return when a later call of this kind worked, or 0. `last`: when such a call last failed in any way."""
     if health is None or own is None:
         return 0.0
-    return health.last_seen if health.last_seen > max(own.moment, *[each.last_seen for each in faults]) else 0.0
+    return health.last_seen if health.last_seen > max(own.moment, last) else 0.0
 
 
 def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str, str]:
@@ -218,16 +225,19 @@ def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str
     outages = [(began, lasted) for began, lasted, agents in fault.outages if agents >= quorum]
     if not outages or outages[0][0] != fault.outages[0][0]:
         return "Wait", ""
-    age, earlier = int(moment.known.now) - outages[0][0], [lasted + _UNSEEN_SECONDS for _, lasted in outages[1:]]
+    age = max(0, int(moment.known.now) - outages[0][0])
+    earlier = [lasted + _UNSEEN_SECONDS for _, lasted in outages[1:]]
     longer = sorted(ends for ends in earlier if ends > age)
     if not longer or len(earlier) < _LEAST_OUTAGES:
-        return "Wait", f" since {age} s"
+        return "Wait", f" for {age} s"
     ends = longer[len(longer) // 3]
+    if ends - age > _LONGEST_WAIT_SECONDS:
+        return "Wait", f" for {age} s"
     ended = sum(each <= ends for each in earlier)
-    return f"Wait {ends - age} s", f" since {age} s. {ended} of {len(earlier)} earlier ones ended within {ends} s"
+    return f"Wait {ends - age} s", f" for {age} s. {ended} of {len(earlier)} earlier faults ended within {ends} s"
 
 
-def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float) -> bool:
+def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float, time: float) -> bool:
     """Whether most calls fail so: one endpoint's fault is no reason to wait for another.
 
     A kind of call has no hours, so all its calls count while it is new.
@@ -238,7 +248,7 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], time: float)
     calls, failures = health.calls, health.failures
     if health.hours:
         _, calls, failures = health.hours[0]
-    elif health.last_seen > max(each.last_seen for each in passing):
+    elif health.last_seen > last:
         return False
     elif time - health.first_seen > _TRANSIENT_SECONDS:
         return True

@@ -98,10 +98,11 @@ class Watchdog:
             if limit is not None and (caution := _of_budget(name, used, limit, unit)) is not None
         ]
         if self.loop is not None:
-            helps = _WAIT_LONGER
-            if not self._transient:
+            is_alone, helps = len(self.loop.around) == 1, _WAIT_LONGER
+            if not (self._transient and is_alone):
                 helps = _way_out(self.loop.pattern.template, failed=self.loop.failed)
-            found.insert(0, _caution(_LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop"))
+            caution = _caution(_LOOP_CAUTION, f"{helps} This session goes in circles: {self.loop}", "loop")
+            found.insert(0, caution._replace(pattern=self.loop.around[0].pattern if is_alone else None))
         silent = now - self._last_event
         if silent >= self._stall_seconds:
             text = f"Nothing has happened in this session for {silent:.0f} seconds; what it waits for may not come."

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from fleetlore.advice.advice import advise
 from fleetlore.advice.before_call import _TRANSIENT_SECONDS, _transient_weight
+from fleetlore.advice.situation import Situation
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex, worth_showing
+from fleetlore.watch.watchdog import Watchdog
 from fleetlore.wire.lore import Pattern
 from tests.build import failed_call, met, situation
 from tests.rows import for_each
@@ -77,18 +79,24 @@ CALL, ERROR = {"order": "open"}, "HTTP 503: the payment service is unavailable"
 LASTED = (285, 300, 570)
 
 
+def moment(*, failed: bool = True, **fields: Any) -> Situation:
+    """An agent that met the outage 20 s ago, or that asks before its first call."""
+    if not failed:
+        return situation("pay", CALL, **{"now": NOW} | fields)
+    return situation(failed=replace(failed_call("pay", CALL, "", ERROR), moment=NOW - 20), **{"now": NOW} | fields)
+
+
 def told(
-    outages: tuple[tuple[int, int, int], ...], *, failed: bool = True, passed: float = 0.0, **fields: Any
+    outages: tuple[tuple[int, int, int], ...], asks: Situation | None = None, *more: Pattern, passed: float = 0.0
 ) -> list[str]:
-    """What an agent reads that met an outage 20 s ago, or asks before its first call."""
     index = LoreIndex()
-    fault = met("pay", CALL, "", ERROR, transient=True, last_seen=NOW - 10, agents=3, outages=outages, **fields)
+    fault = met("pay", CALL, "", ERROR, transient=True, last_seen=NOW - 10, agents=3, outages=outages)
     index.put_pattern(fault)
     seen = {"calls": 50, "failures": 50, "agents": 3, "first_seen": NOW - 900, "last_seen": passed or NOW - 10}
     index.put_pattern(Pattern(id=fault.call or "", level="call", tenant="default", tool="pay", **seen))
-    mine = failed_call("pay", CALL, "", ERROR)
-    own = {"failed": replace(mine, moment=NOW - 20)} if failed else {}
-    return [tip.text for tip in advise(index, situation(*([] if failed else ["pay", CALL]), now=NOW, **own)).tips]
+    for each in more:
+        index.put_pattern(each)
+    return [tip.text for tip in advise(index, asks or moment()).tips]
 
 
 def outages(age: int, *lasted: int, agents: int = 3) -> tuple[tuple[int, int, int], ...]:
@@ -98,9 +106,9 @@ def outages(age: int, *lasted: int, agents: int = 3) -> tuple[tuple[int, int, in
 
 def test_an_outage_is_told_with_its_age_and_the_rest_that_earlier_ones_would_leave() -> None:
     (text,) = told(outages(200, *LASTED))
-    assert text.startswith("Wait 130 s and send this pay call again: it has a passing fault (http_503:")
-    assert text.endswith("since 200 s. 2 of 3 earlier ones ended within 330 s.")
-    (text,) = told(outages(200, *LASTED), failed=False)
+    assert text.startswith("Wait 130 s and send this pay call again: it has had a passing fault (http_503:")
+    assert text.endswith("for 200 s. 2 of 3 earlier faults ended within 330 s.")
+    (text,) = told(outages(200, *LASTED), moment(failed=False))
     assert text.startswith("If it fails, wait 130 s and send this pay call again")
 
 
@@ -110,6 +118,7 @@ def test_an_outage_is_told_with_its_age_and_the_rest_that_earlier_ones_would_lea
         outages(200, 300),  # one earlier one says little
         outages(700, *LASTED),  # none lasted as long as this one
         outages(200, *LASTED, agents=1),  # one agent alone met the earlier ones
+        outages(200, 900, 900, 900),  # no agent waits so long
         (),
     ],
 )
@@ -120,5 +129,40 @@ def test_no_seconds_are_told_without_earlier_outages(known: tuple[tuple[int, int
 
 def test_who_met_a_fault_is_told_that_it_has_passed() -> None:
     (text,) = told(outages(200, *LASTED), passed=NOW - 5)
-    assert text.startswith("Send this pay call again: another agent's call got past http_503:") and "5 s ago" in text
-    assert not told(outages(200, *LASTED), passed=NOW - 5, failed=False), "it has passed"
+    assert text.startswith("Send this pay call again: 5 s ago a later call got past http_503:")
+    assert not told(outages(200, *LASTED), moment(failed=False), passed=NOW - 5), "it has passed"
+
+
+def test_a_later_call_that_failed_in_another_way_got_past_nothing() -> None:
+    lasting = met("pay", CALL, "", "unknown field order", last_seen=NOW - 5)
+    (text,) = told(outages(200, *LASTED), None, lasting, passed=NOW - 5)
+    assert text.startswith("Wait 130 s")
+
+
+def test_who_was_told_that_it_has_passed_and_failed_again_is_told_to_wait() -> None:
+    failure = failure_of("pay", CALL, "", ERROR)
+    (text,) = told(outages(200, *LASTED), moment(shown={f"{failure.class_}\x1fpassed"}), passed=NOW - 5)
+    assert text.startswith("Wait 130 s")
+
+
+def test_a_wait_with_other_seconds_is_no_news() -> None:
+    index = LoreIndex()
+    known = outages(200, *LASTED)
+    index.put_pattern(met("pay", CALL, "", ERROR, transient=True, last_seen=NOW, agents=3, outages=known))
+    one, other = (advise(index, moment(now=NOW + later)).tips[0] for later in (0, 7))
+    assert one.text != other.text and one.key == other.key
+
+
+def test_an_outage_in_the_future_is_no_older_than_nothing() -> None:
+    (text,) = told(((int(NOW) + 45, 15, 3), *outages(0, *LASTED)[1:]))
+    assert text.endswith("for 0 s. 2 of 3 earlier faults ended within 330 s.")
+
+
+def test_only_a_passing_fault_of_the_loop_itself_takes_the_place_of_the_loop() -> None:
+    index = LoreIndex()
+    index.put_pattern(met("pay", CALL, "", ERROR, transient=True, last_seen=NOW, agents=3))
+    for name, error, shown in (("pay", ERROR, ["passing"]), ("read", "no such column x", ["loop", "passing"])):
+        guardian = Watchdog(0.0)
+        for _ in range(3):
+            guardian.took_place(name, CALL, None, failure_of(name, CALL, "", error))
+        assert [tip.source for tip in advise(index, moment(failed=False), guardian.cautions(0.0)).tips] == shown

@@ -95,6 +95,15 @@ def test_a_loop_of_passing_faults_is_no_reason_to_change_the_call() -> None:
     assert caution.text.startswith("Wait longer between the calls") and "change" not in caution.text
 
 
+def test_a_loop_of_several_calls_does_not_pass_by_itself() -> None:
+    guardian = Watchdog(0.0)
+    for _ in range(4):
+        guardian.took_place("read", {"order": 1}, None, failure_of("read", {}, None, "no such column x"))
+        guardian.took_place("pay", {"order": 1}, None, failure_of("pay", {}, None, "HTTP 503: Service Unavailable"))
+    (caution,) = guardian.cautions(0.0)
+    assert caution.text.startswith("Take a step that is not one of them")
+
+
 @for_each(
     "template, failed, advice",
     [
