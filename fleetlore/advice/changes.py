@@ -141,12 +141,21 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """Return the arguments with each rejected part replaced, or None if none is found."""
+    """Return the arguments with each rejected part replaced, or None if none is found, a new name would overwrite
+    another argument, or they are nested too deeply.
+    """
     changed = arguments
-    for old, new in swaps.items():
-        is_field = any(name == old for name, _ in _fields(arguments))
-        changed = _substituted(changed, old, new, is_field=is_field)
-    return changed if changed != arguments else None
+    try:
+        for old, new in swaps.items():
+            is_field = any(name == old for name, _ in _fields(arguments))
+            changed = _substituted(changed, old, new, is_field=is_field)
+        return changed if changed != arguments else None
+    except (_OverwriteError, RecursionError):
+        return None
+
+
+class _OverwriteError(Exception):
+    pass
 
 
 def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
@@ -159,6 +168,8 @@ def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
         name, is_value, was = old.partition("=")
         if is_value and name in value and arguments_text(value[name]) == was:
             return {**value, name: new.partition("=")[2]}
+        if old in value and new in value:
+            raise _OverwriteError
         return {new if k == old else k: _substituted(each, old, new, is_field=is_field) for k, each in value.items()}
     return [_substituted(each, old, new, is_field=is_field) for each in value] if isinstance(value, list) else value
 

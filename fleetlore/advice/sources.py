@@ -39,11 +39,12 @@ __all__ = ["PERSON", "WAYS_OUT"]
 _NAME = r"[`'\"‘“(\[\\]{0,3}(-{0,2}[A-Za-z_][\w.:-]{0,60})"
 _WHAT = r"(?: (?:the )?(?:argument|attribute|column|command|field|function|key|option|parameter|property|table))?"
 _AS_WHAT = rf"(?: (?:to )?(?:use|reference|call|run))?{_WHAT}"
+_USE = r"(?<!not )(?<!n't )(?<!never )\buse"
 _PROPOSALS = re.compile(
     rf"(?:did you mean|(?:perhaps|maybe|probably|might have) (?:you )?meant?){_AS_WHAT}[:\s]{{1,4}}{_NAME}"
     rf"|(?:most similar|closest) (?:command|match|name|option|choice)s?(?: is| are)?[:\s]{{1,4}}{_NAME}"
-    rf"|\buse{_WHAT} {_NAME}[`'\"’”)\]\\]{{0,3}}(?:\(\))?{_WHAT},? instead|\binstead,? use {_NAME}(?=[`'\"’”(.]|$)"
-    rf"|\b(?:renamed(?: to)?|replaced (?:by|with)|in favou?r of){_WHAT} {_NAME}",
+    rf"|{_USE}{_WHAT} {_NAME}[`'\"’”)\]\\]{{0,3}}(?:\(\))?{_WHAT},? instead|\binstead,? use {_NAME}(?=[`'\"’”(.]|$)"
+    rf"|\b(?:renamed(?: from \S{{1,60}})? to|replaced (?:by|with)|in favou?r of){_WHAT} {_NAME}",
     re.IGNORECASE,
 )
 _NO_NAMES = frozenset("a an another any it one something that the this to your".split())  # noqa: SIM905

@@ -198,3 +198,29 @@ def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
 )
 def test_the_slots_of_a_look_up_have_names_that_can_be_read(text: str, shown: str) -> None:
     assert look_up_quote(LookUp("sql", "no such table", "sql", text, 3, 3, 3)).text == shown
+
+
+def after_a_rename(call: dict[str, Any]) -> Any:
+    """The call that is proposed after several agents sent `max` in place of `limit`."""
+    index, failed = LoreIndex(), failed_call("api", call, "", "unknown field limit")
+    index.put_item(
+        memory_item(
+            "r", tool="api", pattern=failed.failure.class_, was=("limit",), now=("max",), agents=3, support=3,
+            when="api fails with: unknown field limit",
+        )
+    )  # fmt: skip
+    advice = advise(index, moment(failed=failed))
+    assert "Use `max` instead of `limit`" in advice.text
+    return advice.call
+
+
+def test_a_renamed_field_overwrites_no_other_argument() -> None:
+    assert after_a_rename({"limit": 5, "sort": "a"}) == {"max": 5, "sort": "a"}
+    assert after_a_rename({"limit": 5, "max": 3}) is None
+
+
+def test_arguments_that_are_nested_too_deeply_are_not_changed() -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = {"a": deep}
+    assert after_a_rename({"limit": 1, "x": deep}) is None

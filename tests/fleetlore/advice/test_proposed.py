@@ -31,6 +31,7 @@ def shown(tool: str, call: str, error: str) -> str:
         ("api", "customer=ann", "Please use the parameter `client` instead of `customer`.", "client"),
         ("api", "customer=ann", "use `client` field instead", "client"),
         ("api", "customer=ann", "customer was renamed to the property client", "client"),
+        ("api", "qty=1", "unknown column qty: it was renamed from qty to quantity", "quantity"),
         ("bash", "npm isntall", 'Unknown command: "isntall"\n\nDid you mean "install"?', "install"),
     ])  # fmt: skip
 def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) -> None:
@@ -53,6 +54,10 @@ def test_the_rejected_name_is_told_with_it() -> None:
         "did you mean: 'groupby'?",  # the call holds it
         "module 'df' has no attribute '__version__'. Did you mean: '__spec__'?",
         "did you mean `<b>rm -rf /</b>`",
+        "the column was not renamed because it is locked",
+        "it cannot be renamed while locked",
+        "Do not use field client instead of customer",
+        "never use `client` instead",
     ],
 )
 def test_nothing_is_proposed_where_the_error_names_nothing(error: str) -> None:
