@@ -147,21 +147,21 @@ def masked_difference(
     None: they are alike once masked, too much was changed, or an argument's new value is not plain. `known`: words that
     are no literals to the reader. `named`: words that the error rejects; only their changes are shown.
     """
-    old, new = _values(failed), _values(worked)
+    old, new, of_error = _values(failed), _values(worked), known | named
     if old is None or new is None:
         changed_text = _difference(_text_edits(failed, worked, known, named))
-        return changed_text or _difference(_renamed_within(failed, worked))
+        return changed_text or _difference(_renamed_within(failed, worked, of_error))
     changed = _changed(old, new)
     if is_of_one_value(failed, worked):
         key = changed[0]
-        return _value_difference(key, old, new) or _difference(_renamed_within(old[key], new[key]))
+        return _value_difference(key, old, new) or _difference(_renamed_within(old[key], new[key], of_error))
     renamed = _renamed(old, new, changed)
     edits: list[_Edit] = [(_name(was), _name(now)) for was, now in renamed.items()]
     for key in changed:
         if key in renamed or key in renamed.values():
             continue
         name = _name(key)
-        if key in old and key in new and (within := _renamed_within(old[key], new[key])):
+        if key in old and key in new and (within := _renamed_within(old[key], new[key], of_error)):
             found = within
         elif _are_code(key, old, new):
             found = _text_edits(old[key], new[key], known, named)
@@ -214,12 +214,16 @@ def _renamed(old: Mapping[str, Any], new: Mapping[str, Any], changed: Sequence[s
     return found
 
 
-def _renamed_within(failed: Any, worked: Any) -> list[_Edit]:
-    """Return the fields of a text or list that another name replaced, if all else is equal."""
+def _renamed_within(failed: Any, worked: Any, of_error: frozenset[str] | None = None) -> list[_Edit]:
+    """Return the fields of a text or list that another name replaced, if all else is equal. `of_error`: the error's
+    words. It must name the old or the new field, because such a key may also be data.
+    """
     old, new = (_FIELD_WITHIN.split(_text(value)) for value in (failed, worked))
     if len(old) < 3 or old[::2] != new[::2]:
         return []
     edits = [pair for pair in dict.fromkeys(zip(old[1::2], new[1::2], strict=True)) if pair[0] != pair[1]]
+    if of_error is not None and any(of_error.isdisjoint(map(str.lower, pair)) for pair in edits):
+        return []
     return edits if all(_is_field(name) for pair in edits for name in pair) else []
 
 

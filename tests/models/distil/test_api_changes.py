@@ -55,21 +55,29 @@ async def test_a_route_that_works_is_told_in_place_of_one_that_is_gone(
     assert right in [call for _, call in told]
 
 
+_UNNAMED = "422 Unprocessable Entity"
+# Calls whose keys are fields. Keys in lists and texts may be data.
+_FIELDS = (
+    '{"method": "POST", "path": "/v2/orders", "FIELD": 4711, "sku": "A"}',
+    '{"method": "POST", "path": "/v2/SAME", "body": {"FIELD": 4711, "note": "the SAME"}}',
+    '{"FIELD": "ann"}',
+    '{"body": {"FIELD": 4711}}',
+    """{"code": "client.orders.list(FIELD='4711', limit=5)"}""",
+)
+
+
 @pytest.mark.parametrize(
     ("error", "was", "now"),
     [
         ("422: missing field: client_ref", "customer_id", "client_ref"),
         ("400: unbekanntes Feld 'menge'", "menge", "anzahl"),
-        ("422 Unprocessable Entity", "qty", "quantity"),
+        (_UNNAMED, "qty", "quantity"),
     ],
 )
 @pytest.mark.parametrize(
     "call",
     [
-        '{"method": "POST", "path": "/v2/orders", "FIELD": 4711, "sku": "A"}',
-        '{"method": "POST", "path": "/v2/SAME", "body": {"FIELD": 4711, "note": "the SAME"}}',
-        '{"FIELD": "ann"}',
-        '{"body": {"FIELD": 4711}}',
+        *_FIELDS,
         '{"lines": [{"FIELD": 4711, "sku": "A"}, {"FIELD": 2, "sku": "B"}]}',
         '{"url": "https://api.example.com/v2/SAME/orders?FIELD=4711&limit=5"}',
         '{"path": "/v2/orders?limit=5&FIELD=4711"}',
@@ -77,12 +85,14 @@ async def test_a_route_that_works_is_told_in_place_of_one_that_is_gone(
         '{"body": "FIELD=4711&sku=A"}',
         """{"command": "curl https://api.example.com/orders -d '{\\"FIELD\\": \\"4711\\"}'"}""",
         """{"code": "requests.post('https://api.example.com/orders', json={'FIELD': '4711'})"}""",
-        """{"code": "client.orders.list(FIELD='4711', limit=5)"}""",
     ],
 )
 async def test_a_field_with_another_name_is_told_without_its_value(error: str, was: str, now: str, call: str) -> None:
     wrong, right = (json.loads(call.replace("FIELD", name).replace("SAME", was)) for name in (was, now))
     told = await after(error, wrong, right)
+    if error == _UNNAMED and call not in _FIELDS:
+        assert not any(now in text for text, _ in told), "it may be data"
+        return
     assert any(f"Use `{now}` instead of `{was}`" in text for text, _ in told), told
     assert "4711" not in "".join(text for text, _ in told)
     assert right in [made for _, made in told]

@@ -129,6 +129,18 @@ def test_another_call_is_no_repair(failed: str, worked: str) -> None:
     assert distance(failed, worked) is None
 
 
+@pytest.mark.parametrize(
+    ("failed", "worked"),
+    [
+        ('{"url": "/v1/x?alice=1&b=2"}', '{"url": "/v1/x?robert=1&b=2"}'),
+        ('{"rows": [{"ann": 1}]}', '{"rows": [{"bob": 1}]}'),
+    ],
+)
+def test_a_key_within_a_value_is_a_field_only_if_the_error_names_it(failed: str, worked: str) -> None:
+    assert said(failed, worked) is None
+    assert said(failed, worked, named="alice ann") is not None
+
+
 def test_the_same_call_is_a_change_of_nothing() -> None:
     assert distance("x", "x") == distance('{"a":1,"b":2}', '{"b": 2, "a": 1}') == 0
 
