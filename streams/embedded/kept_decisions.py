@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
@@ -23,7 +24,11 @@ class KeptDecisions:
     def __init__(self, path: Path, settings: Settings) -> None:
         self._path = path
         self._settings = settings
-        self._known: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
+        self._text = path.read_bytes() if path.exists() else b"{}"
+        self._known: dict[str, dict[str, str]] = orjson.loads(self._text)
+        for name, known in self._known.items():
+            if name.endswith(HISTORY):  # the file of an older release has other keys
+                self._known[name] = _history(text.encode() for text in known.values())
 
     async def restore(self) -> None:
         async with BatchProducer(self._settings.cluster) as producer:
@@ -44,17 +49,25 @@ class KeptDecisions:
         return [topic(tenant, name) for tenant in self._settings.tenants for name in _NAMES]
 
     async def _take(self, fetched: Fetched) -> None:
-        before = orjson.dumps(self._known)
-        for record in (each for records in fetched.values() for each in records):
-            known, value = self._known.setdefault(record.topic, {}), record.value
-            if value and record.topic.endswith(HISTORY):  # its records have no keys
-                history = {key: Decision.from_json(text.encode()) for key, text in known.items()}
-                put_in_history(history, value)
-                known.update({key: each.to_json().decode() for key, each in history.items()})
-            elif value:
-                known[(record.key or b"").decode("utf-8", "replace")] = value.decode("utf-8", "replace")
-            else:
-                known.pop((record.key or b"").decode("utf-8", "replace"), None)
-        now = orjson.dumps(self._known)
-        if now != before:
-            write_whole(self._path, now)
+        for part, records in fetched.items():
+            known = self._known.setdefault(part.topic, {})
+            if part.topic.endswith(HISTORY):  # its records have no keys
+                texts = [text.encode() for text in known.values()]
+                self._known[part.topic] = _history([*texts, *(each.value or b"" for each in records)])
+                continue
+            for record in records:
+                if record.value:
+                    known[(record.key or b"").decode("utf-8", "replace")] = record.value.decode("utf-8", "replace")
+                else:
+                    known.pop((record.key or b"").decode("utf-8", "replace"), None)
+        text = orjson.dumps(self._known)
+        if text != self._text:
+            write_whole(self._path, text)
+            self._text = text
+
+
+def _history(values: Iterable[bytes]) -> dict[str, str]:
+    history: dict[str, Decision] = {}
+    for value in values:
+        put_in_history(history, value)
+    return {key: each.to_json().decode() for key, each in history.items()}

@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import orjson
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import HISTORY, Decision
 from fleetlore.wire.topics import topic
+from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.operator_word import decide, read_decisions
+from streams.stage.base import Outgoing
 
 
 def decision(kind: str, id: str, on: bool, time: float = 1.0) -> Decision:
@@ -48,3 +52,28 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
     assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
         (topic("two", "decisions"), each) for each in made[1:]
     ]
+
+
+async def test_a_file_of_an_older_release_forgets_an_erased_person(tmp_path: Path) -> None:
+    path, name = tmp_path / "orders.json", topic("one", HISTORY)
+    made, other = decision("item", "i", True), decision("item", "j", True)
+    texts = [each.to_json().decode() for each in (made, other)] + ['{"kind":"from tomorrow"}', "no json"]
+    path.write_bytes(orjson.dumps({name: {text: text for text in texts}}))
+    with EmbeddedBroker() as broker:
+        settings = Settings(broker=broker.address, tenants=("one",))
+        await ensure_topics(settings)
+        orders = KeptDecisions(path, settings)
+        await orders.restore()
+        assert await read_decisions(settings, "one", 120, HISTORY) == [made, other]
+        erased = replace(made, by="(erased)", why="")
+        async with BatchProducer(settings.cluster) as producer:
+            await producer.deliver([Outgoing("one", HISTORY, "", erased.to_json())])
+        following = asyncio.create_task(orders.follow())
+        async with asyncio.timeout(120):
+            while b"(erased)" not in path.read_bytes():
+                await asyncio.sleep(0.02)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    kept = orjson.loads(path.read_bytes())[name]
+    assert [Decision.from_json(text) for text in kept.values()] == [erased, other]
