@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import RecordsToDelete
 from aiokafka.errors import KafkaError
 
@@ -23,7 +23,7 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, InvalidEvent, StackError
 from fleetlore.kafka.client import connected, make_admin
-from fleetlore.kafka.read import records_of
+from fleetlore.kafka.read import read_to_end, records_of
 from fleetlore.lora.adapter import unpack
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
@@ -42,7 +42,6 @@ from streams.offline.operator_word import (
     States,
     ask_owners,
     beside_workers,
-    read_decisions,
     states_that,
     wait_drained,
 )
@@ -123,6 +122,10 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
     )
 
 
+# By key, the last offset that was read, and the value that is sent after it.
+_Sent = dict[bytes, tuple[int, bytes | None]]
+
+
 class _Persons(NamedTuple):
     """`decisions`: number by topic that held a name or words. `refused`: why the broker still has these records."""
 
@@ -154,26 +157,49 @@ async def erase_persons(
     A record of the history cannot be replaced. The command writes the whole history again without the persons, and asks
     the broker to delete the records before. Readers prefer the copies. Raises BrokerUnavailable: run it again.
     """
-    made: list[Outgoing] = []
-    for each in await read_decisions(settings, tenant, _READ_SECONDS):
-        if (kept := without(each, means)) != each:
-            gone = each.hint is not None and kept.hint is None
-            made.append(Outgoing(tenant, DECISIONS, each.key, None if gone else kept.to_json()))
     name, refused = topic(tenant, HISTORY), ""
     records = [each async for each in records_of(settings.cluster, name)]
     values, held = rewritten([each.value or b"" for each in records], means)
-    if not dry_run:
-        await deliver(made)
-        if held:
-            await deliver([Outgoing(tenant, HISTORY, "", each) for each in values])
-            old = {TopicPartition(name, each.partition): RecordsToDelete(each.offset + 1) for each in records}
-            try:
-                async with connected(make_admin(settings.cluster)) as admin:
-                    await admin.delete_records(old)
-            except KafkaError as error:  # the right is missing, or the embedded broker cannot
-                refused = repr(error)
-    found = {DECISIONS: len(made), HISTORY: held}
+    if held and not dry_run:
+        await deliver([Outgoing(tenant, HISTORY, "", each) for each in values])
+        old = {TopicPartition(name, each.partition): RecordsToDelete(each.offset + 1) for each in records}
+        try:
+            async with connected(make_admin(settings.cluster)) as admin:
+                await admin.delete_records(old)
+        except KafkaError as error:  # the right is missing, or the embedded broker cannot
+            refused = repr(error)
+    sent, erased, newest = _Sent(), set[bytes](), [topic(tenant, DECISIONS)]
+    while sent := _to_send(await read_to_end(settings.cluster, newest, _READ_SECONDS), means, sent):
+        erased |= sent.keys()
+        if dry_run:
+            break
+        await deliver([Outgoing(tenant, DECISIONS, key.decode(), value) for key, (_, value) in sent.items()])
+    found = {DECISIONS: len(erased), HISTORY: held}
     return _Persons({name: count for name, count in found.items() if count}, refused)
+
+
+def _to_send(records: Iterable[ConsumerRecord], means: Callable[[str], bool], sent: _Sent) -> _Sent:
+    """Return the values to send to the topic `decisions`, after `sent` was sent.
+
+    A copy in `sent` replaces whatever somebody else wrote meanwhile, so that is sent once more.
+    """
+    last, newest = dict[bytes, ConsumerRecord](), dict[bytes, ConsumerRecord]()
+    for record in records:
+        key = record.key or b""
+        last[key] = record
+        end, copy = sent.get(key, (record.offset, None))
+        if key not in newest or newest[key].offset <= end or record.value != copy:
+            newest[key] = record
+    found = _Sent()
+    for key, record in newest.items():
+        value = record.value
+        with suppress(ValueError):  # a deletion, or another release's format
+            decided = Decision.from_json(value or b"")
+            if (kept := without(decided, means)) != decided:
+                value = None if decided.hint is not None and kept.hint is None else kept.to_json()
+        if value != last[key].value:
+            found[key] = last[key].offset, value
+    return found
 
 
 async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wanted: Wanted, found: Found) -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from streams.console.sources import Sources
 from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.erase import erase_persons, remaining, rewritten
 from streams.offline.operator_word import decide, read_decisions
+from streams.stage.base import Outgoing
 from streams.stage.operators import put_in_history, without
 from tests.doubles.memory_log import InMemoryLog
 
@@ -138,3 +139,28 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
     assert "segment.ms" in gone[f"topic {HISTORY}"] and "max.compaction.lag.ms" in gone[f"topic {DECISIONS}"]
     index = await LoreReplica.snapshot(broker.address, tenant)
     assert set(index.hints.decisions) == {"h2"} and not index.hints.standing, "what she decided still holds"
+
+
+async def test_a_decision_that_is_made_meanwhile_still_counts(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS)
+    settings = Settings(broker=broker.address, tenants=(tenant,))
+    theirs = hint("h1", 8.0, "bob", "bob", "Use the view."), replace(item(9.0, "bob"), on=False)
+    hers = hint("h3", 2.0, "ann", "ann"), hint("h4", 2.0, "bob", "ann", "Use the view.")
+    for each in (MADE[0], MADE[5], *hers):
+        await decide(settings, tenant, each)
+    meanwhile = [*theirs, replace(hers[0], by="bob", why="checked", time=9.0)]
+
+    async with BatchProducer(broker.address) as producer:
+
+        async def deliver(values: Sequence[Outgoing]) -> None:
+            if any(each.topic == DECISIONS for each in values):
+                while meanwhile:
+                    await decide(settings, tenant, meanwhile.pop())
+                    await producer.deliver([Outgoing(tenant, DECISIONS, hers[1].key, None)])  # erased by another run
+            await producer.deliver(values)
+
+        await erase_persons(settings, tenant, is_ann, deliver, dry_run=False)
+    newest = await read_decisions(settings, tenant, 120)
+    assert sorted(newest, key=lambda each: each.time) == list(theirs)
