@@ -85,7 +85,9 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         persons = _Persons({})
         if not (wanted.session or wanted.user):
-            persons = await erase_persons(settings, tenant, wanted.means_person, producer.deliver, dry_run=dry_run)
+            persons = await erase_persons(
+                settings, tenant, wanted.means_person, producer.deliver, now=now, dry_run=dry_run
+            )
         found = await find(settings, store, wanted)
         first = await _knowing(store, tenant, found)
         if dry_run:
@@ -150,18 +152,31 @@ def rewritten(records: Iterable[bytes], means: Callable[[str], bool]) -> tuple[l
 
 
 async def erase_persons(
-    settings: Settings, tenant: str, means: Callable[[str], bool], deliver: Deliver, *, dry_run: bool
+    settings: Settings, tenant: str, means: Callable[[str], bool], deliver: Deliver, *, now: float, dry_run: bool
 ) -> _Persons:
     """Erase the persons that `means` names.
 
     A record of the history cannot be replaced. The command writes the whole history again without the persons, and asks
     the broker to delete the records before. Readers prefer the copies. Raises BrokerUnavailable: run it again.
     """
+    names: set[str] = set()
+
+    def is_meant(name: str) -> bool:
+        if found := means(name):
+            names.add(name)
+        return found
+
+    async def send(values: Sequence[Outgoing]) -> None:
+        # The erasures keep older exports out. They come first, because a second run no longer finds the names.
+        erasures = [Erasure(time=now, agent=stable_hash(each), before=now) for each in sorted(names)]
+        await deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
+        await deliver(values)
+
     name, refused = topic(tenant, HISTORY), ""
     records = [each async for each in records_of(settings.cluster, name)]
-    values, held = rewritten([each.value or b"" for each in records], means)
+    values, held = rewritten([each.value or b"" for each in records], is_meant)
     if held and not dry_run:
-        await deliver([Outgoing(tenant, HISTORY, "", each) for each in values])
+        await send([Outgoing(tenant, HISTORY, "", each) for each in values])
         old = {TopicPartition(name, each.partition): RecordsToDelete(each.offset + 1) for each in records}
         try:
             async with connected(make_admin(settings.cluster)) as admin:
@@ -169,11 +184,11 @@ async def erase_persons(
         except KafkaError as error:  # the right is missing, or the embedded broker cannot
             refused = repr(error)
     sent, erased, newest = _Sent(), set[bytes](), [topic(tenant, DECISIONS)]
-    while sent := _to_send(await read_to_end(settings.cluster, newest, _READ_SECONDS), means, sent):
+    while sent := _to_send(await read_to_end(settings.cluster, newest, _READ_SECONDS), is_meant, sent):
         erased |= sent.keys()
         if dry_run:
             break
-        await deliver([Outgoing(tenant, DECISIONS, key.decode(), value) for key, (_, value) in sent.items()])
+        await send([Outgoing(tenant, DECISIONS, key.decode(), value) for key, (_, value) in sent.items()])
     found = {DECISIONS: len(erased), HISTORY: held}
     return _Persons({name: count for name, count in found.items() if count}, refused)
 

@@ -39,7 +39,7 @@ _ERASED = "(erased)"
 
 def without(decided: Decision, means: Callable[[str], bool]) -> Decision:
     """Return a decision without the reason of an erased decider and without the hint of an erased author."""
-    if means(decided.by):
+    if decided.by != _ERASED and means(decided.by):
         decided = replace(decided, by=_ERASED, why="")
     return replace(decided, hint=None) if decided.hint is not None and means(decided.hint.author) else decided
 

@@ -20,7 +20,7 @@ from streams.embedded.kept_decisions import KeptDecisions
 from streams.offline.erase import erase_persons, remaining, rewritten
 from streams.offline.operator_word import decide, read_decisions
 from streams.stage.base import Outgoing
-from streams.stage.operators import put_in_history, without
+from streams.stage.operators import Erased, put_in_history, without
 from tests.doubles.memory_log import InMemoryLog
 
 HERS, REASON = "Join orders by zebrafish.", "zebrafish told me"
@@ -119,7 +119,7 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
         )
 
         for dry_run in (True, False):
-            found = await erase_persons(settings, tenant, is_ann, producer.deliver, dry_run=dry_run)
+            found = await erase_persons(settings, tenant, is_ann, producer.deliver, now=9.0, dry_run=dry_run)
             assert found.decisions == {DECISIONS: 3, HISTORY: 4}
         assert bool(found.refused) is not deletes, "tansu deletes no record"
         assert told(await read_decisions(settings, tenant, 120, HISTORY)) == LEFT
@@ -161,6 +161,26 @@ async def test_a_decision_that_is_made_meanwhile_still_counts(
                     await producer.deliver([Outgoing(tenant, DECISIONS, hers[1].key, None)])  # erased by another run
             await producer.deliver(values)
 
-        await erase_persons(settings, tenant, is_ann, deliver, dry_run=False)
+        await erase_persons(settings, tenant, is_ann, deliver, now=9.0, dry_run=False)
     newest = await read_decisions(settings, tenant, 120)
     assert sorted(newest, key=lambda each: each.time) == list(theirs)
+
+
+async def test_an_older_export_brings_nobody_of_an_erased_tenant_back(
+    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+) -> None:
+    await make_topics(broker.address, tenant, *TOPICS)
+    settings, erased = Settings(broker=broker.address, tenants=(tenant,)), Erased()
+    for each in MADE:
+        await decide(settings, tenant, each)
+    by_eve = replace(MADE[5], id="i2", by="eve")
+    async with BatchProducer(broker.address) as producer:
+        # A decision of a release without the history.
+        await producer.deliver([Outgoing(tenant, DECISIONS, by_eve.key, by_eve.to_json())])
+        for dry_run in (True, False):
+            await erased.read(broker.address, [tenant])
+            assert not erased.count
+            await erase_persons(settings, tenant, lambda _: True, producer.deliver, now=9.0, dry_run=dry_run)
+    await erased.read(broker.address, [tenant])
+    names = {name for name in ("ann", "bob", "eve", "(erased)", "kim") if erased.drops(tenant, "", name, 8.0)}
+    assert names == {"ann", "bob", "eve"} and not erased.drops(tenant, "", "ann", 9.0)
