@@ -80,7 +80,7 @@ class Actions:
         log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
         lore = _lore(kind)
         if lore is None:
-            return await self._move(action, kind, id, f"{why} ({by})")
+            return await self._move(action, kind, id, why)
         on = action in ("revoke", "distrust")
         decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=time.time())
         if lore != "agent":

@@ -83,7 +83,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
     """The workers must be running."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
-        persons = _Persons({})
+        persons: _Persons | None = None
         if not (wanted.session or wanted.user):
             persons = await erase_persons(
                 settings, tenant, wanted.means_person, producer.deliver, now=now, dry_run=dry_run
@@ -118,7 +118,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         records={name: on.records for name, on in found.topics.items()},
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,
-        decisions=persons.decisions,
+        decisions=persons.decisions if persons else {},
         versions=versions,
         remains=remaining(settings, compacting=compacting and any(rows.values()), other=other, persons=persons),
     )
@@ -302,6 +302,10 @@ def remaining(
             "until it has compacted, and then its settings common.retentionDuration and dataCoord.gc.dropTolerance"
         )
     decisions, refused = persons or _Persons({})
+    if persons is not None:
+        left["topic adapters"] = (
+            "reasons that persons gave for a version: until it is moved again or deleted; for ever if it was revoked"
+        )
     if DECISIONS in decisions:
         left[f"topic {DECISIONS}"] = "a decision before: within a day (max.compaction.lag.ms) of the next one"
     if HISTORY in decisions:

@@ -155,7 +155,9 @@ async def publish_again(
     settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
 ) -> States:
     known = await known_to(store, tenant, decided.id)
-    await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, decided))
+    # An erasure does not reach the owners' topics, so no name or text of a person goes there.
+    plain = msgspec.structs.replace(decided, by="", why="", hint=None)
+    await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, plain))
     return known
 
 

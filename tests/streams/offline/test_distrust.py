@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import Event
+from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
 from streams.commands.lore.decisions import register
 from streams.offline.memory_pipeline import MemoryStore
@@ -52,6 +54,10 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     code, said, _ = await run(pipeline, "distrust", "a1", "--why", "its key was stolen", "--by", "jo", "--json")
     report = orjson.loads(said)
     assert code == 0 and report["patterns"] > 0 and report["items"] > 0
+    topics = [topic(pipeline.tenant, name) for name in ("observations", "candidates")]
+    values = [each.value or b"" for each in await read_to_end(pipeline.settings.cluster, topics, 120)]
+    assert any(b"reconsider" in each for each in values)
+    assert not [each for each in values if b"jo" in each or b"stolen" in each], "an erasure does not reach these topics"
     never = await reference(pipeline.tenant, [event for each in fleet if each[0].agent != "a1" for event in each])
     known = await pipeline.knowledge()
     assert (known.patterns, known.items) == (never.patterns, never.items) != (before.patterns, before.items)

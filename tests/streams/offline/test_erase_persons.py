@@ -135,6 +135,7 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
         assert values and not [each for each in values if any(mark in each for mark in MARKS)]
     left = remaining(settings, compacting=False, persons=found._replace(refused="refused"))
     assert "until the topic's retention ends" in left[f"topic {HISTORY}"]
+    assert "reasons that persons gave" in left["topic adapters"]
     gone = remaining(settings, compacting=False, persons=found._replace(refused=""))
     assert "segment.ms" in gone[f"topic {HISTORY}"] and "max.compaction.lag.ms" in gone[f"topic {DECISIONS}"]
     index = await LoreReplica.snapshot(broker.address, tenant)
