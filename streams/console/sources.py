@@ -330,8 +330,9 @@ class Sources:
     async def _take_history(self, fetched: Fetched) -> None:
         for record in _records(fetched):
             put_in_history(self._history, record.value or b"")
-        for oldest in list(self._history)[: max(0, len(self._history) - _HISTORY_KEPT)]:
-            del self._history[oldest]
+        # An erasure writes old decisions again, so the newest ones are not those that came last.
+        newest = sorted(self._history.items(), key=lambda each: each[1].time)[-_HISTORY_KEPT:]
+        self._history = dict(newest)
 
     async def _watch_adapters(self) -> None:
         while True:

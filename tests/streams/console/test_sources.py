@@ -2,13 +2,18 @@
 
 import asyncio
 
+import pytest
+from aiokafka import TopicPartition
+from msgspec.structs import replace
 from prometheus_client import generate_latest
 
 from fleetlore.config import Settings
 from fleetlore.testing import FakeClock
+from fleetlore.wire.lore import HISTORY, Decision
 from sinks.metrics import Metrics
 from streams.console.sources import KEPT_SECONDS, Scraper, Sources, read_metrics
 from tests.build import memory_item
+from tests.doubles.memory_log import InMemoryLog
 
 
 def said(metrics: Metrics) -> str:
@@ -97,3 +102,18 @@ def test_the_page_holds_no_more_lore_than_an_agent_does() -> None:
         sources._replica._receive_one("fleetlore.default.items", id.encode(), memory_item(id).to_json(), gathers=False)
     shown = sources.snapshot()
     assert 100 < len(shown.index.items) < 1_000 and shown.left_out == 2_000 - len(shown.index.items)
+
+
+async def test_a_history_that_is_written_again_displaces_no_newer_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.console.sources._HISTORY_KEPT", 3)
+    made = [Decision(kind="item", id="i", on=True, by="ann", why="wrong", time=float(n)) for n in range(5)]
+    log = InMemoryLog()
+    sources = Sources(Settings(), "one", [])
+    for each in [*made, *(replace(each, by="(erased)", why="") for each in made[:4])]:
+        log.append(HISTORY, each.to_json())
+        await sources._take_history({TopicPartition(HISTORY, 0): log.read_all(HISTORY)[-1:]})
+    assert [(each.time, each.by) for each in sources.snapshot().history] == [
+        (4, "ann"),
+        (3, "(erased)"),
+        (2, "(erased)"),
+    ]
