@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
@@ -132,7 +132,7 @@ class _Persons(NamedTuple):
     """`decisions`: number by topic that held a name or words. `refused`: why the broker still has these records."""
 
     decisions: dict[str, int]
-    refused: str = ""
+    refused: KafkaError | None = None
 
 
 def rewritten(records: Iterable[bytes], means: Callable[[str], bool]) -> tuple[list[bytes], int]:
@@ -172,7 +172,7 @@ async def erase_persons(
         await deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
         await deliver(values)
 
-    name, refused = topic(tenant, HISTORY), ""
+    name, refused = topic(tenant, HISTORY), None
     records = [each async for each in records_of(settings.cluster, name)]
     values, held = rewritten([each.value or b"" for each in records], is_meant)
     if held and not dry_run:
@@ -182,7 +182,7 @@ async def erase_persons(
             async with connected(make_admin(settings.cluster)) as admin:
                 await admin.delete_records(old)
         except KafkaError as error:  # the right is missing, or the embedded broker cannot
-            refused = repr(error)
+            refused = error
     sent, erased, newest = _Sent(), set[bytes](), [topic(tenant, DECISIONS)]
     while sent := _to_send(await read_to_end(settings.cluster, newest, _READ_SECONDS), is_meant, sent):
         erased |= sent.keys()
@@ -310,12 +310,14 @@ def remaining(
         left[f"topic {DECISIONS}"] = "a decision before: within a day (max.compaction.lag.ms) of the next one"
     if HISTORY in decisions:
         left[f"topic {HISTORY}"] = (
-            f"readers skip the records before, which the broker did not delete ({refused}): until the topic's "
-            "retention ends; give the operator the right Delete (`fleetlore topics acls`) and erase again"
-            if refused
-            else "no reader gets the records before; they leave the broker's files with the first decision after "
+            "no reader gets the records before; they leave the broker's files with the first decision after "
             "segment.ms, by default a week"
+            if refused is None
+            else f"readers skip the records before, which the broker did not delete ({refused!r}): until the topic's "
+            "retention ends"
         )
+        if isinstance(refused, TopicAuthorizationFailedError):
+            left[f"topic {HISTORY}"] += "; give the operator the right Delete (`fleetlore topics acls`) and erase again"
     for version in other:
         left[f"collection version {version}, which another release made"] = f"until `fleetlore backfill drop {version}`"
     if settings.llm_answers:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError, UnknownError
 from msgspec.structs import replace
 
 from benchmarks.embedded_broker import EmbeddedBroker
@@ -133,10 +134,14 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
     if deletes:
         values = [each.value or b"" for each in await read_to_end(broker.address, [topic(tenant, HISTORY)], 120)]
         assert values and not [each for each in values if any(mark in each for mark in MARKS)]
-    left = remaining(settings, compacting=False, persons=found._replace(refused="refused"))
-    assert "until the topic's retention ends" in left[f"topic {HISTORY}"]
+    left = remaining(settings, compacting=False, persons=found._replace(refused=UnknownError()))
+    assert left[f"topic {HISTORY}"].endswith("until the topic's retention ends")
+    left_by_login = remaining(
+        settings, compacting=False, persons=found._replace(refused=TopicAuthorizationFailedError())
+    )
+    assert "the right Delete" in left_by_login[f"topic {HISTORY}"]
     assert "reasons that persons gave" in left["topic adapters"]
-    gone = remaining(settings, compacting=False, persons=found._replace(refused=""))
+    gone = remaining(settings, compacting=False, persons=found._replace(refused=None))
     assert "segment.ms" in gone[f"topic {HISTORY}"] and "max.compaction.lag.ms" in gone[f"topic {DECISIONS}"]
     index = await LoreReplica.snapshot(broker.address, tenant)
     assert set(index.hints.decisions) == {"h2"} and not index.hints.standing, "what she decided still holds"
