@@ -4,7 +4,7 @@
 Rows are deleted, and Milvus compacts. (4) The same is done in other collection versions. (5) Adapter versions that have
 learned of it are revoked and deleted. To continue a stopped run, repeat the command.
 
-A person's name and words leave the decisions. That something was decided, and when, stays.
+The command takes a person's name and words out of the decisions. It keeps what they decided on, and when.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def rewritten(records: Iterable[bytes], means: Callable[[str], bool]) -> tuple[l
             for value in split(record if record.startswith(b"[") else b"[%b]" % record):
                 try:
                     decided = Decision.from_json(value)
-                except ValueError:  # another release's format stays as it is
+                except ValueError:  # keep a value that this release cannot read
                     foreign[value] = None
                     continue
                 held += without(decided, means) != decided
