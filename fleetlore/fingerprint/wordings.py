@@ -65,13 +65,12 @@ _CODES = tuple(
         ("no route", "no route to host|host is unreachable|ehostunreach|errno 113|errno 65|winerror 10065",
          "connect EHOSTUNREACH"),
         ("no host", "could not resolve host|could not resolve hostname|enotfound|service not known|nor servname"
-         f"|unknown host exception|no such host {END}"
-         "|no such host is known|errno 11001|getaddrinfo failed|could not translate host name|name not resolved"
-         "|curl code 6|failed to resolve host|no address associated", "getaddrinfo ENOTFOUND"),
+         f"|unknown host exception|no such host {END}|no such host is known|errno 11001|getaddrinfo failed|curl code 6"
+         "|could not translate host name|name not resolved|failed to resolve host|no address associated",
+         "getaddrinfo ENOTFOUND"),
         ("no resolver", "temporary failure in name resolution|eai again", "temporary failure in name resolution"),
-        ("issuer", "local issuer certificate|issuer cert locally|signed by unknown authority"
-         "|verify the first certificate"
-         "|verify leaf signature|unknown issuer|unknownissuer|pkix path building", "PKIX path building failed"),
+        ("issuer", "local issuer certificate|issuer cert locally|signed by unknown authority|unknown issuer"
+         "|verify the first certificate|verify leaf signature|unknownissuer|pkix path building", "PKIX path building"),
         ("self-signed", "self-signed certificate|self signed certificate", "self signed certificate"),
         ("certificate expired", "certificate has expired|cert has expired|certificate is expired|certificate expired"
          "|expired or is not yet valid", "certificate has expired"),
@@ -106,17 +105,15 @@ PHRASES = _CODES + tuple(
         ("missing", "cannot load|could not load|unable to load|failed to load", "cannot load such file -- a"),
         ("missing", "cannot open|could not open|unable to open|failed to open", "cannot open shared object a"),
         ("missing", "no matching distribution found for|could not find a version that satisfies the requirement"
-         "|unknown|unrecognized|unrecognised|not recognized|not recognised",
-         "unknown column a"),
+         "|unknown|unrecognized|unrecognised|not recognized|not recognised", "unknown column a"),
         ("missing", "undefined|undeclared|not defined|not declared|implicit declaration|unconfigured", "undefined: a"),
         ("missing", "not in this registry|not in the npm registry|not installed|not available|not registered"
-         "|not present|not configured|not host",
-         "a not installed"),
+         "|not present|not configured|not host", "a not installed"),
         ("missing", "has no|no module|no provider|no match for|no matches for|not a member|nothing provides",
          "value a is not a member of List"),
         ("missing", "no _ specified|no _ given|no _ provided|no _ named|no _ called|no _ matching|no _ with"
-         "|no _ _ named|no _ _ of type|no _ _ with"
-         "|no _ of type|no version of|no versions of|not contain|not match|not provide", "no role named 'a'"),
+         "|no _ _ named|no _ _ of type|no _ _ with|no _ of type|no version of|no versions of|not contain|not match"
+         "|not provide", "no role named 'a'"),
         ("missing", "missing", "missing script: a"),
         ("missing", "not in scope", "variable not in scope: a"),
         ("denied", "permission denied|access denied|access is denied|denied|forbidden|eacces|eperm"
@@ -127,8 +124,7 @@ PHRASES = _CODES + tuple(
         ("denied", "authentication failed|authentication required|authentication error|invalid credentials",
          "authentication failed for a"),
         ("exists", "already|already _|already been _|duplicate|unique constraint|in use|not unique|redefinition"
-         "|file exists|eexist|errno 17"
-         "|winerror 183|winerror 80", "table 'a' already exists"),
+         "|file exists|eexist|errno 17|winerror 183|winerror 80", "table 'a' already exists"),
         ("unreachable", "connection closed|connection lost|connection aborted|connection was _", "connection lost"),
         ("unreachable", "cannot connect|could not connect|unable to connect|failed to connect|cannot reach"
          "|could not reach|unable to reach|not reachable|unreachable", "cannot connect to 'a'"),
@@ -163,8 +159,7 @@ PHRASES = _CODES + tuple(
         ("condition", "condition failed|conditional request failed|conditional check failed|precondition",
          "precondition on 'a'"),
         ("required", "missing required|is required|are required|field required|required but|required field"
-         "|must be|must have|must not"
-         "|not set|not provided|not specified|needs", "field a is required"),
+         "|must be|must have|must not|not set|not provided|not specified|needs", "field a is required"),
     )
 )  # fmt: skip
 
