@@ -196,7 +196,7 @@ async def erase_persons(
 def _to_send(records: Iterable[ConsumerRecord], means: Callable[[str], bool], sent: _Sent) -> _Sent:
     """Return the values to send to the topic `decisions`, after `sent` was sent.
 
-    A copy in `sent` replaces whatever somebody else wrote meanwhile, so that is sent once more.
+    A copy in `sent` may have replaced a newer value of another writer. Such a value is sent again.
     """
     last, newest = dict[bytes, ConsumerRecord](), dict[bytes, ConsumerRecord]()
     for record in records:
