@@ -83,6 +83,8 @@ _BARE = {("missing", "file"): "no file", ("denied", ""): "no access"}
 _NEED_NAMES = frozenset({"invalid", "unsupported"})
 # Words of a clause that only adds a name or code behind another, or a program before it.
 _MAX_BEHIND, _MAX_BEFORE = 3, 2
+# Characters of a line in which a wording is sought. Identities are made of no more.
+_MAX_SEARCHED = 600
 # A clause without a phrase says which failure it is with this many words.
 _MIN_WORDS = 2
 # More words than these do not make a clause better: the last of such clauses is the cause.
@@ -218,8 +220,8 @@ def sentences_of(line: str) -> list[str]:
 
 
 def has_phrase(line: str) -> bool:
-    """Whether a line holds a wording of `PHRASES`, other than a number."""
-    return bool(_phrases([word for word in words_of(line) if not word.isdigit()]))
+    """Whether the start of a line holds a wording of `PHRASES`, other than a number."""
+    return bool(_phrases([word for word in words_of(line[:_MAX_SEARCHED]) if not word.isdigit()]))
 
 
 def words_of(line: str) -> list[str]:
