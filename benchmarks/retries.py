@@ -231,7 +231,7 @@ class World:
         self.service, self.memory = Service(seed, self.clock), MemoryPipeline(self.clock)
         self.readers: dict[str, Reader] = {}
         self._events: list[Event] = []
-        # What the model has read in each session.
+        # The lines that the model has read, by session.
         self._read: defaultdict[str, set[str]] = defaultdict(set)
         self.model, self.relay = "", Starlette()
 

@@ -51,8 +51,8 @@ _HOST = re.compile(r"\burl\(([^)]+)\)")
 _CHECK, _ASSERT = "assertionerror", "assert"
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _ELSE = "…"
-# The reader fills it: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
 _FIGURES = re.compile(r"\d+")
+# The reader fills it: `pragma table_info(<name>)` is shown as `pragma table_info(NAME)`.
 _SLOT = re.compile(r"<([a-z ]{1,24})>")
 # A transient error counts its agents, halved every minute. Below `_TRANSIENT_PASSED` it has passed.
 _TRANSIENT_HALF_LIFE_SECONDS = 60.0
@@ -96,7 +96,7 @@ def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         id = pattern_id("sent again", failed.failure.class_)
         shown = "This exact call failed a moment ago", f"{id}\x1f{failed.call.key('')}"
         if high < _NEVER_WORKS and failed.failure.transient:
-            return  # it passes by itself
+            return  # the source `passing` says how long to wait
         if high < _NEVER_WORKS:
             yield _change_it(id, *shown, moment, failed, sessions - worked, sessions)
         elif low > _MOSTLY_WORKS and seconds <= _LONGEST_WAIT_SECONDS:

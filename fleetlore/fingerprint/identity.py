@@ -209,9 +209,7 @@ class _Clause(NamedTuple):
     @property
     def says_more(self) -> bool:
         """Whether it says more than an HTTP status."""
-        return not (
-            _TYPE.fullmatch(self.text) or all(word in _HTTP or word.lstrip("-").isdigit() for word in self.spoken)
-        )
+        return not (self.is_type or all(word in _HTTP or word.lstrip("-").isdigit() for word in self.spoken))
 
 
 def sentences_of(line: str) -> list[str]:
@@ -242,7 +240,8 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
         return code
     if clauses and _LONE_CODE.fullmatch(clauses[-1].text):
         return clauses[-1].text
-    if status and not any(each.says_more for each in clauses[clauses[:1] != [] and clauses[0].length == 1 :]):
+    behind_program = clauses[1:] if clauses and clauses[0].length == 1 else clauses
+    if status and not any(each.says_more for each in behind_program):
         return f"http {status}"
     # The cause within the first of the best sentences.
     ends = [number for number, sentence in enumerate(sentences) for _ in sentence]
@@ -276,7 +275,7 @@ def _beside(clauses: list[_Clause], place: int) -> frozenset[str]:
             before = _near(clauses[: place + 1], place)
             names |= next((each.words for each in before if len(each.words) == each.length), frozenset())
     others = (*near, *clauses[place + 1 : place + 2], *clauses[max(0, place - 1) : place])
-    others = tuple(each for each in others if not _TYPE.fullmatch(each.text))
+    others = tuple(each for each in others if not each.is_type)
     return names or next((found for each in others if not each.kind and (found := each.names or each.words)), names)
 
 

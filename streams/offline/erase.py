@@ -307,13 +307,14 @@ def remaining(
             "reasons that persons gave for a version: until it is moved again or deleted; for ever if it was revoked"
         )
     if DECISIONS in decisions:
-        left[f"topic {DECISIONS}"] = "a decision before: within a day (max.compaction.lag.ms) of the next one"
+        left[f"topic {DECISIONS}"] = (
+            "the older form of a decision: within a day (max.compaction.lag.ms) of the next one"
+        )
     if HISTORY in decisions:
         left[f"topic {HISTORY}"] = (
-            "no reader gets the records before; they leave the broker's files with the first decision after "
-            "segment.ms, by default a week"
+            "deleted records, which no reader gets: until the first decision after segment.ms, by default a week"
             if refused is None
-            else f"readers skip the records before, which the broker did not delete ({refused!r}): until the topic's "
+            else f"older records, which readers skip and the broker did not delete ({refused!r}): until the topic's "
             "retention ends"
         )
         if isinstance(refused, TopicAuthorizationFailedError):

@@ -45,7 +45,7 @@ def without(decided: Decision, means: Callable[[str], bool]) -> Decision:
 
 
 def put_in_history(known: dict[str, Decision], value: bytes) -> None:
-    """Add the decisions of a record, by their moments. A copy that an erasure made replaces its original."""
+    """Add the decisions of a record, keyed by thing and time. A copy that an erasure made replaces its original."""
     with suppress(InvalidEvent):
         for part in split(value):
             with suppress(ValueError):  # another release's format
