@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import AsyncIterable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Share", "Shares", "refusals", "refused"]
+__all__ = ["Share", "Shares", "bounded", "refusals", "refused"]
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,17 @@ def refused(reason: str, detail: str) -> None:
 def refusals() -> dict[str, int]:
     with _counting:
         return dict(_refused)
+
+
+async def bounded(parts: AsyncIterable[bytes], most: int) -> bytes | None:
+    """Join the parts of a body. Return None as soon as it is too large."""
+    found: list[bytes] = []
+    async for part in parts:
+        found.append(part)
+        most -= len(part)
+        if most < 0:
+            return None
+    return b"".join(found)
 
 
 Key = TypeVar("Key", bound=Hashable)

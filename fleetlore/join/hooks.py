@@ -74,7 +74,10 @@ class HookCalls:
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a hook. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
-        output = self._chosen(given) if event == "PreToolUse" else _context(self._told(event, given))
+        if event == "PreToolUse":
+            output = self._chosen(given)
+        else:
+            output = {"additionalContext": said} if (said := self._told(event, given)) else {}
         if self._client == "cursor":
             return self._for_cursor(given, output)
         return {"hookSpecificOutput": {"hookEventName": event, **output}} if output else {}
@@ -127,10 +130,7 @@ class HookCalls:
         if interrupted or not made:
             action.abandon()
             return ""
-        if error is None:
-            action.end(response, duration_seconds=seconds)
-        else:
-            action.end(error_text=error, duration_seconds=seconds)
+        action.end(response if error is None else None, error_text=error, duration_seconds=seconds)
         return after_call(self._session, failed=error is not None)
 
     def _verdict_of(self, response: object) -> Verdict:
@@ -191,7 +191,3 @@ def in_claudes_words(client: str, given: Mapping[str, Any]) -> Mapping[str, Any]
         "last_assistant_message": given.get("text"),
     }
     return msgspec.convert(translated, _Hook)
-
-
-def _context(text: str) -> dict[str, Any]:
-    return {"additionalContext": text} if text else {}

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.errors import ModelUnavailable, NotOpen
-from fleetlore.limits import refused
+from fleetlore.limits import bounded, refused
 from fleetlore.transcripts.session import MALFORMED, timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
 from fleetlore.wire.decode import inflated, unpacked_zstd
@@ -40,7 +40,6 @@ _PLACE_BYTES = 2_000
 _MAX_RUNS = 16
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
-_NO_OTLP = (ValueError, DecodeError, RecursionError)
 # Spans of a trace come children first, in batches of some seconds.
 _SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
@@ -172,7 +171,7 @@ async def take_export(traces: Traces, request: Request) -> Response:
             refused("too_large", "an export has too many bytes")
             return Response(f"more than {_MAX_BODY} bytes", 413)
         malformed = await traces.take(body, form, logs=logs)
-    except _NO_OTLP as error:
+    except (ValueError, DecodeError, RecursionError) as error:
         refused("no_otlp", str(error))
         return Response(f"no OTLP: {error}", 400)
     except ModelUnavailable as error:
@@ -195,14 +194,8 @@ def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
 
 async def _body(request: Request, encoding: str) -> bytes | None:
     """Return None as soon as it is too large."""
-    parts, size = [], 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > _MAX_BODY:
-            return None
-    body = b"".join(parts)
-    if encoding in ("", "identity"):
+    body = await bounded(request.stream(), _MAX_BODY)
+    if body is None or encoding in ("", "identity"):
         return body
     unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding == "gzip")
     body = unpack(body, _MAX_BODY)

@@ -19,7 +19,7 @@ from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.http_server import PROBLEM
 from fleetlore.join.conversations import Conversations
-from fleetlore.limits import refusals, refused
+from fleetlore.limits import bounded, refusals, refused
 from fleetlore.recall.index import LoreIndex
 from fleetlore.relay import schemas
 from fleetlore.relay.callers import NUMBERLESS, BufferFull, Caller, Member, RemoteSessions, events_of
@@ -39,9 +39,6 @@ _LOOK_SECONDS = 0.25
 # Proxies close silent connections.
 _SILENT_SECONDS = 15.0
 _MOST_WAITING = 1024
-_READY = b"event: ready\ndata: {}\n\n"
-# The listener is too slow and must read the lore again.
-_BEHIND = b"event: behind\ndata: {}\n\n"
 
 
 class Api:
@@ -170,7 +167,14 @@ class Api:
 
     def _take(self, fleet: Fleet, caller: Caller, event: Event, whole: bool) -> bool:
         if event.kind == "feedback":
-            return _correct(fleet, event)
+            if event.sequence != NUMBERLESS:
+                sent = fleet.emitter.emit(event)
+            else:
+                outcome, reward = event.data.get(OUTCOME, "unknown"), event.data.get(REWARD)
+                sent = Member(fleet, event.agent).feedback(event.session, outcome, reward)
+            if not sent:
+                raise BufferFull
+            return True
         if whole:
             return self.native.take(fleet, caller, event)
         key = fleet.tenant, event.agent, event.session
@@ -212,13 +216,14 @@ class _Changes:
         if self._task is None:
             self._task = asyncio.create_task(self._look(self._entries()), name="fleetlore-changes")
         try:
-            yield _READY
+            yield b"event: ready\ndata: {}\n\n"
             while not waiting.full():
                 try:
                     yield await asyncio.wait_for(waiting.get(), _SILENT_SECONDS)
                 except TimeoutError:
                     yield b": still here\n\n"
-            yield _BEHIND
+            # The listener is too slow and must read the lore again.
+            yield b"event: behind\ndata: {}\n\n"
         finally:
             self._listeners.discard(waiting)
             if not self._listeners and self._task is not None:
@@ -259,17 +264,6 @@ async def _decided(fleet: Fleet, decided: Decision) -> Decision:
     return decided
 
 
-def _correct(fleet: Fleet, event: Event) -> bool:
-    if event.sequence != NUMBERLESS:
-        sent = fleet.emitter.emit(event)
-    else:
-        outcome, reward = event.data.get(OUTCOME, "unknown"), event.data.get(REWARD)
-        sent = Member(fleet, event.agent).feedback(event.session, outcome, reward)
-    if not sent:
-        raise BufferFull
-    return True
-
-
 def _answer(session: Session, advice: Advice) -> schemas.AdviceAnswer:
     tips = tuple(schemas.Shown(tip.id, tip.source, tip.text) for tip in advice.tips)
     return schemas.AdviceAnswer(
@@ -279,14 +273,9 @@ def _answer(session: Session, advice: Advice) -> schemas.AdviceAnswer:
 
 async def body_of(request: Request, most: int = MAX_BODY) -> bytes:
     """Raises HTTPException (413) as soon as it is too large."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        parts.append(part)
-        size += len(part)
-        if size > most:
-            raise HTTPException(413, f"a body has at most {most} bytes")
-    return b"".join(parts)
+    if (body := await bounded(request.stream(), most)) is None:
+        raise HTTPException(413, f"a body has at most {most} bytes")
+    return body
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:

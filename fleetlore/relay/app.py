@@ -136,14 +136,9 @@ def relay_app(
     posts += [Route(path, export, methods=["POST"]) for path in OTLP_PATHS]
     # Without tokens, so they name no tenant and no agent.
     probes = {"/livez": alive, "/readyz": ready, "/metrics": metrics, "/v1/openapi.json": describe}
-    return Starlette(
-        routes=[*named, *(Route(path, end) for path, end in probes.items()), *posts],
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _refuse, Exception: _refuse, **dict.fromkeys(_MALFORMED, _refuse)},
-    )
-
-
-_MALFORMED = (FleetloreError, msgspec.DecodeError, ClientDisconnect)
+    routes = [*named, *(Route(path, end) for path, end in probes.items()), *posts]
+    refused = HTTPException, Exception, FleetloreError, msgspec.DecodeError, ClientDisconnect
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys(refused, _refuse))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -303,9 +298,8 @@ def _parameters(operation: Operation, known: dict[str, Any]) -> Iterator[dict[st
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
-    content = (
-        {"application/json": _schema(operation.gives)} if _is_struct(operation.gives) else {"text/event-stream": {}}
-    )
+    gives = operation.gives
+    content = {"application/json": _schema(gives)} if _is_struct(gives) else {"text/event-stream": {}}
     statuses = [each for each in _FAILURES if operation.status == 202 or each not in _OF_EVENTS]
     refused = {str(each): {"$ref": f"#/components/responses/Problem{each}"} for each in statuses}
     return {str(operation.status): {"description": "Done.", "content": content}} | refused

@@ -128,7 +128,6 @@ def _event(raw: Any, caller: Caller, now: float) -> Event:
     return Event(KINDS[found.type], caller.tenant, found.agent, found.session, sequence, time, whole["data"])
 
 
-CALL_ID = "gen_ai.tool.call.id"
 # Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
 _MAX_BEGUN = 1024
@@ -239,7 +238,7 @@ class _RemoteSession:
 
 
 def _call_id(data: dict[str, Any]) -> str:
-    return str(data.get(CALL_ID) or "")
+    return str(data.get(names.CALL_ID) or "")
 
 
 def _key(data: dict[str, Any]) -> str:

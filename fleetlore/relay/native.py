@@ -61,7 +61,7 @@ class Native:
             raise HTTPException(400, f"an agent follows {LORE} or {ADAPTER_TOPICS}, not {asked.topics}")
         key = fleet.tenant, asked.topics
         mirror = self._mirrors.get(key) or self._mirrors.setdefault(key, _Mirror(fleet, asked.topics))
-        if not (mirror.connected if asked.wait else await mirror.is_up_to_date()):
+        if not (mirror.follower.connected if asked.wait else await mirror.is_up_to_date()):
             raise HTTPException(503, "no broker answers this relay")
         wait = min(asked.wait, _LONGEST_WAIT_SECONDS)
         if asked.stream:
@@ -82,14 +82,12 @@ class Native:
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
         if name == "definitions":  # sent by agents of earlier releases
             return
-        if name == _ACKS:
-            said = json_reader(dict[str, Any])(value)
-            if caller.sure and said.get("agent") != caller.agent:
-                raise HTTPException(403, f"the token is of agent {caller.agent}")
-            stored = await send_record(fleet, _ACKS, key, value)
-        else:
+        if name != _ACKS:
             raise HTTPException(404, f"an agent writes no {name}")
-        if not stored:
+        said = json_reader(dict[str, Any])(value)
+        if caller.sure and said.get("agent") != caller.agent:
+            raise HTTPException(403, f"the token is of agent {caller.agent}")
+        if not await send_record(fleet, _ACKS, key, value):
             raise HTTPException(503, "the broker has not taken it")
 
 
@@ -119,7 +117,7 @@ class _Mirror:
         settings, clock = fleet.settings, fleet.clock
         self._clock = clock
         self._bound = Bound(_REPLICAS * settings.replica_mb * 1e6)
-        self._follower = Follower(
+        self.follower = Follower(
             fleet.bootstrap,
             tuple(self._names),
             self._take,
@@ -132,7 +130,7 @@ class _Mirror:
         self._asking = asyncio.Lock()
         self._asked = self._answered = 0
         self._up_to_date = False
-        self._task = asyncio.create_task(self._follower.run(), name="fleetlore-mirror")
+        self._task = asyncio.create_task(self.follower.run(), name="fleetlore-mirror")
 
     async def close(self) -> None:
         self._task.cancel()
@@ -144,13 +142,9 @@ class _Mirror:
         async with self._asking:
             if self._answered < number:
                 last = self._asked
-                self._up_to_date = await self._follower.caught_up(_BEHIND_SECONDS)
+                self._up_to_date = await self.follower.caught_up(_BEHIND_SECONDS)
                 self._answered = last
             return self._up_to_date
-
-    @property
-    def connected(self) -> bool:
-        return self._follower.connected
 
     def answer(self, records: Sequence[RelayedRecord] = ()) -> bytes:
         ends = {name: {number: part.end for number, part in parts.items()} for name, parts in self._parts.items()}

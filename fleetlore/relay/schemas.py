@@ -6,9 +6,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import fields
 
 from fleetlore.advice.decide import Judgment
 from fleetlore.wire import events
+from fleetlore.wire.decode import Data
 from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQUENCE, TYPES, Outcome
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, TOPICS
@@ -25,14 +27,8 @@ _OF_EVENTS = {
     "sequence": "From 0, one more for each event of the session.",
     "time": "RFC 3339 with an offset from UTC.",
 }
-_DATA = {
-    "goal": events.GOAL, "task": events.TASK, "place": events.PLACE, "user": events.USER,
-    "conversation": events.CONVERSATION, "tool": events.TOOL,
-    "arguments": events.ARGUMENTS, "call_id": "gen_ai.tool.call.id", "result": events.RESULT,
-    "error_type": events.ERROR_TYPE, "error_message": events.ERROR_MESSAGE, "guard": events.VIOLATION,
-    "duration_seconds": events.DURATION, "advice": events.ADVICE, "withheld": events.WITHHELD,
-    "adapter": events.ADAPTER, "role": events.ROLE, "content": events.CONTENT,
-    "outcome": events.OUTCOME, "reward": events.REWARD,
+_DATA = {each.name: each.encode_name for each in fields(Data)} | {
+    "call_id": events.CALL_ID, "conversation": events.CONVERSATION, "duration_seconds": events.DURATION,
 }  # fmt: skip
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH, description="No control characters.")]
 Sequence = Annotated[
@@ -104,44 +100,20 @@ class _Event(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type")
     source: str | UnsetType = UNSET
 
 
-class SessionStarted(_Event, kw_only=True, tag=TYPES["session.started"]):
-    """A session began."""
-
-    data: Started
-
-
-class ActionEvent(_Event, kw_only=True, tag=TYPES["action"]):
-    """A tool call is about to run; optional."""
-
-    data: Called
-
-
-class OutcomeEvent(_Event, kw_only=True, tag=TYPES["outcome"]):
-    """A tool call ended."""
-
-    data: Returned
-
-
-class MessageEvent(_Event, kw_only=True, tag=TYPES["message"]):
-    """A message between two calls."""
-
-    data: Said
-
-
-class SessionEnded(_Event, kw_only=True, tag=TYPES["session.ended"]):
-    """A session ended."""
-
-    data: Concluded
-
-
-class FeedbackEvent(_Event, kw_only=True, tag=TYPES["feedback"]):
-    """A later correction of how an agent's session ended."""
-
-    data: Concluded
+def _event(kind: events.Kind, name: str, meaning: str, data: type) -> type[msgspec.Struct]:
+    about = {"__doc__": meaning, "__module__": __name__}
+    return msgspec.defstruct(name, [("data", data)], bases=(_Event,), namespace=about, tag=TYPES[kind], kw_only=True)
 
 
 # An agent's event as a CloudEvent 1.0. `data` uses OpenTelemetry's names for generative AI.
-CloudEvent = SessionStarted | ActionEvent | OutcomeEvent | MessageEvent | SessionEnded | FeedbackEvent
+CloudEvent: Any = (
+    _event("session.started", "SessionStarted", "A session began.", Started)
+    | _event("action", "ActionEvent", "A tool call is about to run; optional.", Called)
+    | _event("outcome", "OutcomeEvent", "A tool call ended.", Returned)
+    | _event("message", "MessageEvent", "A message between two calls.", Said)
+    | _event("session.ended", "SessionEnded", "A session ended.", Concluded)
+    | _event("feedback", "FeedbackEvent", "A later correction of how an agent's session ended.", Concluded)
+)
 
 
 class EventsAnswer(msgspec.Struct):
@@ -166,8 +138,7 @@ class EventsQuery(WaitQuery):
     """Query of `/v1/events`."""
 
     whole: Annotated[
-        bool,
-        Meta(description="Send events on as they are: the sender keeps its sessions, as `Fleet(relay=…)` does."),
+        bool, Meta(description="Send events on as they are: the sender keeps its sessions, as `Fleet(relay=…)` does.")
     ] = False
 
 

@@ -29,6 +29,7 @@ Outcome = Literal["success", "failure", "unknown"]
 
 TOOL = "gen_ai.tool.name"
 ARGUMENTS = "gen_ai.tool.call.arguments"
+CALL_ID = "gen_ai.tool.call.id"
 RESULT = "gen_ai.tool.call.result"
 ERROR_TYPE = "error.type"
 ERROR_MESSAGE = "error.message"

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.join.mcp.proxy import MAX_MESSAGE, McpCalls
+from fleetlore.limits import bounded
 from fleetlore.wire.decode import read_json
 
 __all__ = ["forwarding_app", "upstream_client"]
@@ -92,14 +93,11 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         told = _told(request, answer)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return StreamingResponse(_events(answer, calls, over), answer.status_code, told)
-        parts, size = [], 0
         try:
-            async for part in answer.aiter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > MAX_MESSAGE:
-                    return Response(f"{url} answers with more than {MAX_MESSAGE} bytes", 502)
-            body = calls.from_server(b"".join(parts))
+            body = await bounded(answer.aiter_bytes(), MAX_MESSAGE)
+            if body is None:
+                return Response(f"{url} answers with more than {MAX_MESSAGE} bytes", 502)
+            body = calls.from_server(body)
         except httpx2.HTTPError as error:
             return Response(f"{url} cut off its answer: {error}", 502)
         finally:

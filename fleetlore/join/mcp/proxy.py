@@ -132,10 +132,7 @@ class McpCalls:
         if not made:
             begun.abandon()
             return False
-        if error is not None:
-            begun.end(error_text=error)
-        else:
-            begun.end(result.get("structuredContent") or text or parts)
+        begun.end(None if error is not None else result.get("structuredContent") or text or parts, error_text=error)
         advice = after_call(self._session, failed=error is not None)
         if advice:
             result["content"] = [*parts, {"type": "text", "text": advice}]
