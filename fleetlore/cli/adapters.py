@@ -27,19 +27,9 @@ if TYPE_CHECKING:
     from fleetlore.calls.model import CallModel
     from fleetlore.calls.places import PlaceNames
 
-__all__ = ["register"]
-
 _SHORT = 12
 _MOST_NAMES = 20
 _MOST_FIGURES = 3
-
-
-def register(app: typer.Typer) -> None:
-    adapters = typer.Typer(no_args_is_help=True, help="Show and control adapter versions.")
-    adapters.command("list")(list_)
-    adapters.command("show")(show)
-    app.add_typer(adapters, name="adapters")
-    app.command()(places)
 
 
 @command
@@ -83,7 +73,13 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
         if name in manifest  # the other figures belong to another adapter
     }
     facts |= {"created": moment(of.created), "gate": _figures(of)}
-    facts |= {"learned from": [_range(each) for each in manifest.get("data", []) if isinstance(each, dict)]}
+    facts |= {
+        "learned from": [
+            f"{each.get('topic')}[{each.get('partition')}] {each.get('start')}–{each.get('stop')}"
+            for each in manifest.get("data", [])
+            if isinstance(each, dict)
+        ]
+    }
     for name, value in facts.items():
         said = ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
         typer.echo(f"{name:<15} {safe(said) or '-'}")
@@ -117,10 +113,6 @@ def _figures(of: Listed, most: int | None = None) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in of.metrics[:most]) or "-"
 
 
-def _range(each: dict[str, Any]) -> str:
-    return f"{each.get('topic')}[{each.get('partition')}] {each.get('start')}–{each.get('stop')}"
-
-
 _COLUMNS: Columns = {
     "ADAPTER": attrgetter("adapter"),
     ">#": attrgetter("ordinal"),
@@ -132,7 +124,6 @@ _COLUMNS: Columns = {
     "CREATED (UTC)": lambda of: moment(of.created),
     "~GATE": lambda of: _figures(of, _MOST_FIGURES),
 }
-_Row = dict[str, Any]
 _PLACE_COLUMNS: Columns = {
     "PLACE": itemgetter("place"),
     ">SESSIONS": itemgetter("sessions"),
@@ -162,7 +153,7 @@ def places(
     model = _read_call_model(reader)
     known: dict[str, PlaceNames] = dict(model.places) if model is not None else {}
     if place is None:
-        rows: list[_Row] = [
+        rows: list[dict[str, Any]] = [
             {"place": name, "sessions": of.sessions, "names": len(of.names)} for name, of in sorted(known.items())
         ]
         nothing = f"Agents of tenant {reader.tenant} run no version that knows a place yet. " + (

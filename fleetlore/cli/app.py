@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -24,6 +25,20 @@ PANELS = {
     "Run": ("worker", "trainer", "topics", "backfill", "hints", "revoke", "distrust", "decisions", "erase", "export",
             "export sessions", "export lore", "import lore"),
     "Check": ("doctor", "uplift", "why", "backtest"),
+}  # fmt: skip
+# The server's package adds others, also to these groups.
+_GROUPS = {
+    "adapters": "Show and control adapter versions.",
+    "dead-letters": "Inspect and redrive records that could not be processed.",
+    "ingest": "Receive traces of agents.",
+    "topics": "Describe the topics of a broker.",
+}
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "health": lore.health, "patterns": lore.patterns, "items": lore.items, "places": adapters.places,
+    "adapters list": adapters.list_, "adapters show": adapters.show,
+    "dead-letters list": dead_letters.list_, "dead-letters show": dead_letters.show,
+    "import": transcripts.import_logs, "ingest otel": transcripts.otel, "install": install.install,
+    "relay": relay.relay, "mcp": relay.mcp, "mcp-proxy": relay.mcp_proxy, "topics schema": relay.schema,
 }  # fmt: skip
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 _OTHERS = "Commands"
@@ -83,10 +98,17 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH},
     )
     app.callback()(_root)
-    for each in (lore, adapters, dead_letters, transcripts, install, relay):
-        each.register(app)
+    for name, help in _GROUPS.items():
+        group(app, name).info.help = help
+    for name, function in _COMMANDS.items():
+        _parent(app, name).command(name.split()[-1])(function)
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
-        _load(app, entry)
+        try:
+            register = entry.load()
+        except (ImportError, ModelUnavailable) as error:
+            _stand_in(app, entry.name, str(error))
+        else:
+            register(app)
     for group_ in app.registered_groups:
         if group_.typer_instance is not None:
             group_.typer_instance.rich_markup_mode = None
@@ -112,13 +134,9 @@ def _root(
     pass
 
 
-def _load(app: typer.Typer, entry: EntryPoint) -> None:
-    try:
-        register = entry.load()
-    except (ImportError, ModelUnavailable) as error:
-        _stand_in(app, entry.name, str(error))
-    else:
-        register(app)
+def _parent(app: typer.Typer, name: str) -> typer.Typer:
+    parent, _, _ = name.rpartition(" ")
+    return group(app, parent) if parent else app
 
 
 def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
@@ -129,7 +147,8 @@ def _stand_in(app: typer.Typer, name: str, reason: str) -> None:
             "pip install fleetlore-server from your index"
         )
 
-    parent, _, command = name.rpartition(".")
-    (group(app, parent) if parent else app).command(
-        command, help="Needs an extra that is not installed.", context_settings={"ignore_unknown_options": True}
+    _parent(app, name.replace(".", " ")).command(
+        name.rpartition(".")[2],
+        help="Needs an extra that is not installed.",
+        context_settings={"ignore_unknown_options": True},
     )(unavailable)

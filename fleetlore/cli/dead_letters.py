@@ -38,13 +38,6 @@ _PLACE = re.compile(r"\d{1,9}:\d{1,18}\Z", re.ASCII)
 Reason = Annotated[list[str] | None, typer.Option("--reason", help="Select this reason; repeat for several.")]
 
 
-def register(app: typer.Typer) -> None:
-    letters = typer.Typer(no_args_is_help=True, help="Inspect and redrive records that could not be processed.")
-    letters.command("list")(list_)
-    letters.command("show")(show)
-    app.add_typer(letters, name="dead-letters")
-
-
 def place(text: str) -> str:
     """Raises BadParameter: the text is no dead letter's id."""
     if not _PLACE.match(text):

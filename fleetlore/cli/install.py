@@ -16,8 +16,6 @@ from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
 
-__all__ = ["register"]
-
 _RELAY = "http://127.0.0.1:7411"
 _READABLE = 0o644
 
@@ -45,10 +43,6 @@ _SETTINGS = {
 _NOTES = {"codex": "Codex runs new hooks once you have trusted them: /hooks"}
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(install)
-
-
 def install(
     agent: Annotated[Literal["claude-code", "codex", "cursor"], typer.Argument(help="Agent whose settings to change.")],
     project: Annotated[
@@ -72,7 +66,12 @@ def install(
     given = _parsed(file, before)
     _take_out(given, agent)
     if not remove:
-        _put_in(given, agent, relay)
+        if agent == "cursor":
+            given.setdefault("version", 1)
+        hooks = given.setdefault("hooks", {})
+        for event in _SETTINGS[agent].hooks:
+            hook = {"command": _command(agent, relay, event)}
+            hooks.setdefault(event, []).append(hook if agent == "cursor" else {"hooks": [{"type": "command", **hook}]})
     after = json.dumps(given, indent=2, ensure_ascii=False) + "\n" if given else ""
     if _parsed(file, before) == given:
         typer.echo(f"{file} {'has no hooks of fleetlore' if remove else 'has the hooks already'}")
@@ -106,16 +105,6 @@ def _command(agent: str, relay: str, event: str) -> str:
     # /dev/fd/3 cannot open.
     curl = f"curl -q -sf -m 2 --noproxy localhost,127.0.0.1,::1 -K /dev/fd/4 --data-binary @- {url}"
     return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || {silent}"""
-
-
-def _put_in(given: dict[str, Any], agent: str, relay: str) -> None:
-    if agent == "cursor":
-        given.setdefault("version", 1)
-    hooks = given.setdefault("hooks", {})
-    for event in _SETTINGS[agent].hooks:
-        command = _command(agent, relay, event)
-        hook = {"command": command} if agent == "cursor" else {"hooks": [{"type": "command", "command": command}]}
-        hooks.setdefault(event, []).append(hook)
 
 
 def _take_out(given: dict[str, Any], agent: str) -> None:

@@ -42,11 +42,6 @@ _Searched = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    for each in (health, patterns, items):
-        app.command()(each)
-
-
 @command
 def health(
     reader: Reader,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.shared import Broker, Data, Joined, command, connection, extra, group, print_json
+from fleetlore.cli.shared import Broker, Data, Joined, command, connection, extra, print_json
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback, without_pages
@@ -39,15 +39,6 @@ def _url(name: str, help: str) -> Any:
         return value
 
     return typer.Option(name, metavar="URL", help=help, callback=checked)
-
-
-def register(app: typer.Typer) -> None:
-    for each in (relay, mcp):
-        app.command()(each)
-    app.command("mcp-proxy")(mcp_proxy)
-    topics = group(app, "topics")
-    topics.info.help = "Describe the topics of a broker."  # the server's commands change it
-    topics.command("schema")(schema)
 
 
 @command

@@ -156,17 +156,14 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
     hints = get_type_hints(of, include_extras=True)
     for each in signature(of).parameters.values():
-        _name_value(each.name, hints[each.name])
+        kind = hints[each.name]
+        for info in getattr(kind, "__metadata__", ()):
+            # Show `--limit LIMIT`, and not `<int range>`.
+            types = {*get_args(kind.__origin__), kind.__origin__} - {bool, type(None)}
+            if isinstance(info, OptionInfo) and info.metavar is None and types & {str, int, float, Path, list[str]}:
+                info.metavar = each.name.upper()
         # Keyword-only, so that options with a default may precede others.
-        yield each.replace(annotation=hints[each.name], kind=Parameter.KEYWORD_ONLY)
-
-
-def _name_value(name: str, kind: Any) -> None:
-    """Show `--limit LIMIT`, and not `<int range>`."""
-    for info in getattr(kind, "__metadata__", ()):
-        types = {*get_args(kind.__origin__), kind.__origin__} - {bool, type(None)}
-        if isinstance(info, OptionInfo) and info.metavar is None and types & {str, int, float, Path, list[str]}:
-            info.metavar = name.upper()
+        yield each.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY)
 
 
 @contextmanager

@@ -29,18 +29,9 @@ if TYPE_CHECKING:
     from fleetlore.config import Settings
     from fleetlore.kafka.emitter import Emitter
 
-__all__ = ["register"]
-
 # Importing so many bytes takes half a second, as starting a process does.
 _PART_BYTES = 8_000_000
 _FULL_SECONDS = 0.005
-
-
-def register(app: typer.Typer) -> None:
-    app.command("import")(import_logs)
-    ingest = typer.Typer(no_args_is_help=True, help="Receive traces of agents.")
-    ingest.command()(otel)
-    app.add_typer(ingest, name="ingest")
 
 
 @command
@@ -66,7 +57,7 @@ def import_logs(
     started = time.monotonic()
     settings = None if dry_run else asked.settings
     size = sum(file.stat().st_size for file in files)
-    work = partial(_import, form=form, settings=settings, tenant=asked.tenant, agent=agent, task=task, timeout=timeout)
+    work = partial(_import, form, settings, asked.tenant, agent, task, timeout)
     found = _import_in_parts(size, files, work)
     if not found.sessions:
         raise ConfigError(
@@ -129,28 +120,27 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
 
 
 def _import(
-    files: list[Path],
-    *,
     form: Form,
     settings: Settings | None,
     tenant: str,
     agent: str | None,
     task: str | None,
-    timeout: float,
+    seconds: float,
+    files: list[Path],
 ) -> _Found:
     from fleetlore.kafka.emitter import Emitter
     from fleetlore.kafka.encode import personal_data_of
 
-    sessions = read_files(form, files)
+    send_to = partial(_send_sessions, read_files(form, files), tenant, agent, task)
 
     async def send() -> _Found:
         if settings is None:
-            return await _send_sessions(sessions, None, tenant, agent=agent, task=task)
+            return await send_to(None)
         emitter = Emitter(settings.cluster, tenant, personal=personal_data_of(settings.mask_personal))
         await emitter.start()
         try:
-            found = await _send_sessions(sessions, emitter, tenant, agent=agent, task=task)
-            taken = await emitter.flush(timeout) and not emitter.dropped
+            found = await send_to(emitter)
+            taken = await emitter.flush(seconds) and not emitter.dropped
             found.masked = emitter.masked
             if not taken:
                 raise BrokerUnavailable(
@@ -164,12 +154,7 @@ def _import(
 
 
 async def _send_sessions(
-    sessions: Iterable[LoggedSession | None],
-    emitter: Emitter | None,
-    tenant: str,
-    *,
-    agent: str | None,
-    task: str | None,
+    sessions: Iterable[LoggedSession | None], tenant: str, agent: str | None, task: str | None, emitter: Emitter | None
 ) -> _Found:
     from fleetlore.kafka.encode import Encoded, encode, mask, masks_of
 
@@ -222,8 +207,7 @@ def _show(found: _Found, files: int, size: int, seconds: float, *, sent: bool) -
 
 @command
 def otel(
-    joined: Joined,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318,
+    joined: Joined, port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.")] = 4318
 ) -> None:
     """Receive OpenTelemetry traces.
 
