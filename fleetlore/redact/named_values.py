@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 __all__ = ["REDACTED"]
@@ -34,20 +34,18 @@ def mask_of(kind: str) -> str:
     return f"{REDACTED}{kind}]"
 
 
-def masked_group(match: re.Match[str], group: str, mask: str, length: int | None = None) -> str:
+def masked_group(match: re.Match[str], group: str | int, mask: str, length: int | None = None) -> str:
     text, start = match[0], match.start(group) - match.start()
     end = start + (len(match[group]) if length is None else length)
     return text[:start] + mask + text[end:]
 
 
-def form_rule(kind: str, needles: str, pattern: str, *, folded: bool = False) -> Rule:
+def form_rule(kind: str, needles: str, pattern: str, named: str = "", *, folded: bool = False) -> Rule:
     """Make a rule that masks the group `secret`, or the whole match."""
     compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
-    mask = mask_of(kind)
-    if "secret" not in compiled.groupindex:
-        return Rule(kind, tuple(needles.split("|")), compiled, lambda _: mask)
-
-    return Rule(kind, tuple(needles.split("|")), compiled, lambda match: masked_group(match, "secret", mask))
+    group = "secret" if "secret" in compiled.groupindex else 0
+    replace = partial(masked_group, group=group, mask=mask_of(kind))
+    return Rule(kind, tuple(needles.split("|")), compiled, replace, re.compile(named) if named else None)
 
 
 # Suffixes, as in `password_new`.
@@ -252,29 +250,6 @@ def _element() -> Rule:
     return Rule("password", needles, re.compile(pattern, re.IGNORECASE), replace, named)
 
 
-def _encoded() -> Rule:
-    rule = form_rule(
-        "password",
-        "pass|pwd|secret|token|key",
-        rf"(?:{_WORDS})(?:%22|%27|%20|\+){{0,4}}%3[ad](?:%22|%27|%20|\+){{0,4}}"
-        r"(?P<secret>(?!%|\[redacted:)(?:[\w.~!*-]|%(?!22|26|27|2C|7D|0A|0D)[0-9a-f]{2}){3,512})",
-        folded=True,
-    )
-    return rule._replace(named=re.compile(rf"(?:{_WORDS})(?:%2|\+|%3)"))
-
-
-def _quoted_password() -> Rule:
-    """SQL's `PASSWORD '…'`"""
-    rule = form_rule(
-        "password",
-        "pass",
-        r"(?<![\w-])(?:password|passwd|passphrase)\s{1,4}\\*[\"']"
-        r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})\\*[\"']",
-        folded=True,
-    )
-    return rule._replace(named=re.compile(r"pass(?:word|wd|phrase)\s"))
-
-
 # Last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
     form_rule("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
@@ -298,8 +273,22 @@ NAMED: tuple[Rule, ...] = (
     *_named("secret", "secret|token|key|signat|cred|auth", KEYS),
     _element(),
     _own_key(),
-    _encoded(),
-    _quoted_password(),
+    form_rule(  # encoded for a URL
+        "password",
+        "pass|pwd|secret|token|key",
+        rf"(?:{_WORDS})(?:%22|%27|%20|\+){{0,4}}%3[ad](?:%22|%27|%20|\+){{0,4}}"
+        r"(?P<secret>(?!%|\[redacted:)(?:[\w.~!*-]|%(?!22|26|27|2C|7D|0A|0D)[0-9a-f]{2}){3,512})",
+        named=rf"(?:{_WORDS})(?:%2|\+|%3)",
+        folded=True,
+    ),
+    form_rule(  # SQL's `PASSWORD '…'`
+        "password",
+        "pass",
+        r"(?<![\w-])(?:password|passwd|passphrase)\s{1,4}\\*[\"']"
+        r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})\\*[\"']",
+        named=r"pass(?:word|wd|phrase)\s",
+        folded=True,
+    ),
     _said(),
 )
 

@@ -194,18 +194,14 @@ KINDS: frozenset[str] = frozenset(
 
 def suspects(texts: Sequence[str]) -> list[int]:
     """Return the ascending indices of texts that `redact` might change."""
-    return _open([text.encode("utf-8", "surrogatepass") for text in texts])
+    return may_hold_secret([text.encode("utf-8", "surrogatepass") for text in texts])
 
 
-def may_hold_secret(jsons: Sequence[bytes]) -> list[int]:
+def may_hold_secret(texts: Sequence[bytes]) -> list[int]:
     """Return the ascending indices of JSON texts whose values `redact_value` might change.
 
     They must escape only what they must, as `orjson` does.
     """
-    return _open(jsons)
-
-
-def _open(texts: Sequence[bytes]) -> list[int]:
     found = _NEEDLES.find(texts)
     opened = {
         index for index, needles in found.items() if _is_open(texts[index].decode("utf-8", "surrogatepass"), needles)
