@@ -153,9 +153,6 @@ class Action:
     def is_open(self) -> bool:
         return self._phase == "open"
 
-    def belongs_to(self, session: Session) -> bool:
-        return self._session is session
-
     def __enter__(self) -> Self:
         self._token = OPEN_ACTION.set(self)
         return self.begin()
@@ -249,7 +246,7 @@ def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwar
     if (
         begun is not None
         and begun.is_open
-        and begun.belongs_to(session)
+        and begun._session is session
         and (begun.tool == tool or arguments_text(begun.arguments) == arguments_text(arguments))
     ):
         return _Witness(begun)
@@ -298,15 +295,8 @@ def _data(value: Any, depth: int) -> Any:
         return [each for each in (_data(each, depth + 1) for each in value) if each is not _NO_DATA]
     if isinstance(value, PurePath | UUID | Decimal | date | time | Enum):
         return str(value.value if isinstance(value, Enum) else value)
-    parts = _parts(value)
-    if parts is None:
+    names = [each.name for each in fields(value)] if is_dataclass(value) else getattr(type(value), "model_fields", None)
+    if not isinstance(names, list | dict):
         return _NO_DATA
-    data = {name: _data(each, depth + 1) for name, each in parts.items()}
+    data = {name: _data(getattr(value, name, None), depth + 1) for name in names}
     return _NO_DATA if any(each is _NO_DATA for each in data.values()) else data  # a handle, such as a context
-
-
-def _parts(value: Any) -> dict[str, Any] | None:
-    if is_dataclass(value):
-        return {each.name: getattr(value, each.name, None) for each in fields(value)}
-    of_model = getattr(type(value), "model_fields", None)
-    return {name: getattr(value, name, None) for name in of_model} if isinstance(of_model, dict) else None

@@ -46,13 +46,7 @@ class AgentAdapters:
     """
 
     def __init__(
-        self,
-        bootstrap: Bootstrap,
-        settings: Settings,
-        tenant: str,
-        agent: str,
-        clock: Clock,
-        lock: threading.RLock,
+        self, bootstrap: Bootstrap, settings: Settings, tenant: str, agent: str, clock: Clock, lock: threading.RLock
     ) -> None:
         self.calls: AdapterSubscriber[CallModelSlot] | None = None
         self._bootstrap, self._settings, self._tenant, self._agent = bootstrap, settings, tenant, agent
@@ -98,10 +92,6 @@ class AgentAdapters:
     async def caught_up(self, timeout_seconds: float) -> bool:
         """Wait for the current version. Return False on time-out."""
         return self.calls is None or await self.calls.caught_up(timeout_seconds)
-
-    @property
-    def refused(self) -> dict[str, int]:
-        return dict(self.calls.refused) if self.calls is not None else {}
 
     def action_opens(self) -> None:
         self._open_actions += 1

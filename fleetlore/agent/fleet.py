@@ -127,8 +127,14 @@ class Fleet:
             mask_personal=mask_personal,
         )
         self.personal = personal_data_of(self.settings.mask_personal)
-        # A relay signs what it sends.
-        self.bootstrap, key = self._where(data), "" if self.settings.relay else self.settings.principal_key
+        self.bootstrap: Bootstrap = self.settings.cluster
+        if data is not None:
+            self.bootstrap = StackFolder(Path(data))
+        elif address := self.settings.relay:
+            self.bootstrap = Relay(
+                address=address, agent=self.agent, tenant=self.tenant, token=self.settings.relay_token
+            )
+        key = "" if self.settings.relay else self.settings.principal_key  # a relay signs what it sends
         self.emitter = Emitter(
             self.bootstrap, self.tenant, max_events=max_buffered_events, personal=self.personal, principal_key=key
         )
@@ -149,14 +155,6 @@ class Fleet:
         self.adapters = AgentAdapters(self.bootstrap, self.settings, self.tenant, self.agent, self.clock, self.lock)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
-
-    def _where(self, data: str | Path | None) -> Bootstrap:
-        settings = self.settings
-        if data is not None:
-            return StackFolder(Path(data))
-        if not settings.relay:
-            return settings.cluster
-        return Relay(address=settings.relay, agent=self.agent, tenant=self.tenant, token=settings.relay_token)
 
     @property
     def _senders(self) -> tuple[Emitter, Emitter]:
@@ -299,7 +297,7 @@ class Fleet:
     @property
     def adapters_refused(self) -> dict[str, int]:
         """By reason."""
-        return self.adapters.refused
+        return dict(self.adapters.calls.refused) if self.adapters.calls is not None else {}
 
     def count_advice(self, advice: Advice, seconds: float) -> None:
         with _counting:

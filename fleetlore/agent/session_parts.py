@@ -90,13 +90,8 @@ class SessionEvents:
     def start(self) -> None:
         given = self._options
         data: dict[str, Any] = {names.GOAL: redact_fenced(given.goal), names.TASK: given.task}
-        data |= _known(
-            {
-                names.PLACE: given.place,
-                names.USER: user_hash(given.user) if given.user else "",
-                names.CONVERSATION: self._conversation,
-            }
-        )
+        user = user_hash(given.user) if given.user else ""
+        data |= _known({names.PLACE: given.place, names.USER: user, names.CONVERSATION: self._conversation})
         self._emit("session.started", data)
 
     def end(self, outcome: Outcome, reward: float | None, rule: str) -> None:

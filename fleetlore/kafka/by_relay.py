@@ -137,7 +137,10 @@ class _RelayClient:
     def _accepted(self, answer: Any) -> bytes:
         body: bytes = answer.content
         if answer.status_code >= 300:
-            raise _Refused(answer.status_code, f"the relay at {self._relay} refuses: {_detail(body)}")
+            why = body[:200].decode(errors="replace")
+            with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+                why = str(orjson.loads(body)["detail"])
+            raise _Refused(answer.status_code, f"the relay at {self._relay} refuses: {why}")
         return body
 
 
@@ -145,12 +148,6 @@ class _Refused(ConnectionError):
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
-
-
-def _detail(body: bytes) -> str:
-    with suppress(orjson.JSONDecodeError, KeyError, TypeError):
-        return str(orjson.loads(body)["detail"])
-    return body[:200].decode(errors="replace")
 
 
 class RelayProducer(_RelayClient):

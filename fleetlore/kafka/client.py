@@ -80,7 +80,9 @@ def _made(kind: Callable[..., Any], bootstrap: Bootstrap, *topics: str, **settin
 
 
 def _connection_settings(bootstrap: Bootstrap) -> dict[str, Any]:
-    _quiet_client_logs()
+    client = logging.getLogger("aiokafka")
+    if client.level == logging.NOTSET:  # it logs several errors a second in an outage
+        client.setLevel(logging.CRITICAL)
     cluster = _found(bootstrap)
     # `_choose_server` leaves one server at start.
     servers = str(cluster.address).split(",")
@@ -246,10 +248,3 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc,unused-ignore]
 
     async def token(self) -> str:
         return await asyncio.to_thread(self._make)
-
-
-def _quiet_client_logs() -> None:
-    """aiokafka logs several errors a second in an outage."""
-    client = logging.getLogger("aiokafka")
-    if client.level == logging.NOTSET:
-        client.setLevel(logging.CRITICAL)

@@ -338,9 +338,6 @@ class Emitter:
             queue.entries.popleft()
         self.waiting -= count
         self._waiting_bytes -= sum(sizes[:count])
-        self._end_flushes()
-
-    def _end_flushes(self) -> None:
         if self._flushes:
             first = [queue.entries[0][0] for queue in (self._unassigned, *self._queues) if queue.entries]
             oldest = min(first, default=self._accepted + 1)

@@ -251,7 +251,14 @@ class Follower:
         while True:
             followed_since = inf
             try:
-                async with connected(self._make_consumer()) as consumer:
+                consumer = make_consumer(
+                    self.bootstrap,
+                    *self.topics,
+                    fetch_max_wait_ms=self.fetch_wait_ms,
+                    metadata_max_age_ms=_FOLLOWER_METADATA_AGE_MS,
+                    request_timeout_ms=_REQUEST_TIMEOUT_MS,
+                )
+                async with connected(consumer):
                     await self._seek(consumer)
                     followed_since = self.clock.monotonic()
                     self._consumer = consumer
@@ -304,15 +311,6 @@ class Follower:
 
     def _too_long_away(self) -> bool:
         return self.clock.now() - self._heard > _MOST_AWAY_SECONDS
-
-    def _make_consumer(self) -> Any:
-        return make_consumer(
-            self.bootstrap,
-            *self.topics,
-            fetch_max_wait_ms=self.fetch_wait_ms,
-            metadata_max_age_ms=_FOLLOWER_METADATA_AGE_MS,
-            request_timeout_ms=_REQUEST_TIMEOUT_MS,
-        )
 
     async def _seek(self, consumer: Any) -> None:
         if not self.resumes:
