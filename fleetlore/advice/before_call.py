@@ -153,8 +153,9 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             continue
         if pattern.sessions <= 1 and pattern.id in moment.met.own_failures:
             continue
-        if _is_mended(index, call, pattern.parent or ""):
-            continue
+        changes = [item for item in index.recoveries(pattern.parent or "") if item.was and item.now and is_sure(item)]
+        if changes and not any(_is_unmended(item, call) for item in changes):
+            continue  # it is the other half of these calls that fails
         quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
         parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *_error_parts(pattern), ".")
         kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
@@ -342,12 +343,6 @@ def name_quote(text: str) -> Quote:
 def _kind_quote(*kinds: Expected) -> Quote:
     text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, " or ".join(each.kind for each in kinds))
     return Quote(text, min(each.agents for each in kinds), "error")
-
-
-def _is_mended(index: LoreIndex, call: MadeCall, failure: str) -> bool:
-    """Whether it is the other half of these calls that fails."""
-    changes = [item for item in index.recoveries(failure) if item.was and item.now and is_sure(item)]
-    return bool(changes) and not any(_is_unmended(item, call) for item in changes)
 
 
 def _is_unmended(item: MemoryItem, call: MadeCall) -> bool:

@@ -25,7 +25,6 @@ from fleetlore.advice.provenance import redact_fenced
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, values_of
 from fleetlore.calls.context import ERROR_CHARACTERS
-from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import PlaceNames, is_covered, missing, structure, unknown
 from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, strategy_id
 from fleetlore.fingerprint.names import missing_name, spelled
@@ -204,8 +203,10 @@ def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the call by which other sessions found what such a call lacked."""
     failed = moment.met.failed
-    found = _look_up(moment, failed) if failed is not None else None
-    if failed is not None and found is not None:
+    found = moment.look_up(failed.kind.kind) if failed is not None else None
+    if failed is None or found is None:
+        return
+    if found.by != failed.call.tool or "<" in found.text or found.text not in failed.seen:
         id = pattern_id("look-up", found.tool, found.kind)
         names = _quoted([spelled(name, failed.call.text) for name in failed.kind.names])
         instead = f" instead of {names}" if names else ""
@@ -276,13 +277,6 @@ def _folded(names: Iterable[str]) -> tuple[str, ...]:
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
-
-
-def _look_up(moment: Situation, failed: FailedCall) -> LookUp | None:
-    found = moment.look_up(failed.kind.kind)
-    if found is None or (found.by == failed.call.tool and "<" not in found.text and found.text in failed.seen):
-        return None
-    return found
 
 
 class Source(NamedTuple):

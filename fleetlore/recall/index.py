@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from heapq import nlargest
+from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fleetlore.wire.lore import Decision, Hint, MemoryItem, Pattern
@@ -106,14 +107,6 @@ class _Ranked(Generic[_Entry]):
         self.best = tuple(nlargest(KEPT, self.entries.values(), self.rank))
 
 
-def _by_failures(pattern: Pattern) -> tuple[int, float, str]:
-    return pattern.failures, pattern.last_seen, pattern.id
-
-
-def _by_time(pattern: Pattern) -> tuple[float, str]:
-    return pattern.last_seen, pattern.id
-
-
 def _by_standing(item: MemoryItem) -> tuple[float, int, int, str]:
     return item.standing(), item.support, item.agents, item.id
 
@@ -124,9 +117,8 @@ _Role = Literal[
 ]  # fmt: skip
 _Key = tuple[_Role, str]
 _RANKS: dict[_Role, Callable[[Any], Any]] = {
-    "failures of call": _by_failures,
-    "transient of call": _by_failures,
-    "transient of tool": _by_time,
+    **dict.fromkeys(("failures of call", "transient of call"), attrgetter("failures", "last_seen", "id")),
+    "transient of tool": attrgetter("last_seen", "id"),
 }
 
 
@@ -147,12 +139,9 @@ def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
     """
     if pattern.transient:
         return False
-    if pattern.sessions_ended < TRIED_SESSIONS:
+    ended, failed = pattern.sessions_ended, pattern.sessions_failed
+    if ended < TRIED_SESSIONS:
         return True
-    return _fail_more(pattern.sessions_ended, pattern.sessions_failed, tool)
-
-
-def _fail_more(ended: int, failed: int, tool: Pattern | None) -> bool:
     others = tool.sessions_ended - ended if tool is not None else 0
     if tool is None or others < TRIED_SESSIONS:
         return failed > 0  # there are no others to compare with
@@ -364,4 +353,4 @@ def _keys_of_item(item: MemoryItem) -> list[_Key]:
         keys += [("recoveries", item.pattern)] if item.pattern else []
         keys += [("changes", f"{item.tool}\x1f{item.was[0]}")] if item.was and item.now else []
         return keys
-    return [("strategies", item.id)] if item.kind == "strategy" else []
+    return [("strategies", item.id)]

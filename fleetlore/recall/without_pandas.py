@@ -10,8 +10,6 @@ from contextlib import suppress
 from importlib.util import find_spec
 from types import ModuleType
 
-_PANDAS = ("pandas", "pandas.api", "pandas.api.types")
-
 
 class _Absent(ModuleType):
     """A module with every name. No value is an instance of its types."""
@@ -22,19 +20,15 @@ class _Absent(ModuleType):
         return type(name, (), {})
 
 
-def _import() -> None:
-    absent = {name: _Absent(name) for name in _PANDAS}
-    sys.modules.update(absent)
+if "pymilvus" not in sys.modules and "pandas" not in sys.modules and find_spec("pymilvus") is not None:
+    _absent = {name: _Absent(name) for name in ("pandas", "pandas.api", "pandas.api.types")}
+    sys.modules.update(_absent)
     try:
         import pymilvus  # noqa: F401
     finally:
-        for name in absent:
+        for name in _absent:
             del sys.modules[name]
     with suppress(ImportError, AttributeError):  # private; without it a worker also loads scipy
         from pymilvus.client.utils import SciPyHelper
 
         SciPyHelper._checked = True  # no scipy to test a row for its matrices
-
-
-if "pymilvus" not in sys.modules and "pandas" not in sys.modules and find_spec("pymilvus") is not None:
-    _import()

@@ -213,14 +213,6 @@ def _destroys(command: Command) -> bool:
     return command.program == "dropdb"
 
 
-def _prints_secret(command: Command) -> bool:
-    return not command.into and any(_SECRET_NAME.search(word) for word in command.words[1:])
-
-
-def _kills_all(command: Command) -> bool:
-    return command.program == "kill" and command.words[-1] in ("-1", "1") and len(command.words) > 2
-
-
 _SHELL: dict[str, tuple[tuple[str, Callable[[Command], bool]], ...]] = {
     "rm": (
         ("rm-root", lambda command: _recursive(command) and any(map(_is_root, command.operands()))),
@@ -232,7 +224,7 @@ _SHELL: dict[str, tuple[tuple[str, Callable[[Command], bool]], ...]] = {
     "git": (("git-force-push", _git_forces), ("git-discard", _git_discards)),
     "chmod": (("chmod-open", _any(_OPEN)),),
     "chown": (("chown-root", lambda command: _recursive(command) and any(map(_is_root, command.operands()[1:]))),),
-    "kill": (("kill-all", _kills_all),),
+    "kill": (("kill-all", lambda command: command.words[-1] in ("-1", "1") and len(command.words) > 2),),
     "iptables": (("firewall-off", lambda command: "-F" in command.flags() or "--flush" in command.flags()),),
     "ufw": (("firewall-off", lambda command: "disable" in command.words),),
     "setenforce": (("firewall-off", lambda command: "0" in command.words),),
@@ -241,7 +233,10 @@ _SHELL: dict[str, tuple[tuple[str, Callable[[Command], bool]], ...]] = {
         ("print-environment", lambda command: not command.operands()),
         ("print-secret", lambda command: any(_SECRET_NAME.match(f"${word}") for word in command.operands())),
     ),
-    **dict.fromkeys(("echo", "printf"), (("print-secret", _prints_secret),)),
+    **dict.fromkeys(
+        ("echo", "printf"),
+        (("print-secret", lambda command: not command.into and any(map(_SECRET_NAME.search, command.words[1:]))),),
+    ),
     "init": (("machine-down", lambda command: command.words[1:2] in (("0",), ("6",))),),
     "systemctl": (("machine-down", lambda command: bool(_DOWN & set(command.words[1:]))),),
     **dict.fromkeys(_DOWN, (("machine-down", lambda command: True),)),
