@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -27,6 +27,9 @@ from fleetlore.kafka.client import backoff, connected, make_producer
 from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.adapter_manifest import ADAPTERS, AdapterManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
+
+if TYPE_CHECKING:
+    from fleetlore.adapters.subscriber import AdapterSubscriber
 
 __all__ = ["FETCH_WAIT_MS", "STOP_SECONDS", "AdapterFollower", "shared_follower"]
 
@@ -69,14 +72,6 @@ class EpochFile:
             log.warning("%s cannot be written, so a restart may accept an older adapter version (%r)", self.path, error)
 
 
-class _Subscriber(Protocol):
-    def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
-        """Handle the refusal of a record with this key."""
-
-    async def turn(self) -> None:
-        """Look at the follower's views. Called after each fetch, and at least every second."""
-
-
 class AdapterFollower:
     """Follows the adapters of one tenant across outages. Use `shared_follower`. `views`: by adapter."""
 
@@ -100,7 +95,7 @@ class AdapterFollower:
         self._topics = tuple(topic(tenant, name) for name in ADAPTER_TOPICS)
         self._read_to: dict[TopicPartition, int] = {}
         self._follower = self._new_follower()
-        self._subscribers: list[_Subscriber] = []
+        self._subscribers: list[AdapterSubscriber[Any]] = []
         self.views = self._remembered()
         self._saved: dict[bytes, bytes] = {}
         self._giving = asyncio.Lock()
@@ -127,14 +122,14 @@ class AdapterFollower:
         _remember(views, self._epochs.load() if self._epochs is not None else ())
         return views
 
-    async def join(self, subscriber: _Subscriber) -> None:
+    async def join(self, subscriber: AdapterSubscriber[Any]) -> None:
         self._subscribers.append(subscriber)
         if self._task is None:
             self._task = asyncio.create_task(self._follower.run(), name="fleetlore-adapters")
         async with self._giving:
             await self._turn(subscriber)
 
-    async def leave(self, subscriber: _Subscriber) -> None:
+    async def leave(self, subscriber: AdapterSubscriber[Any]) -> None:
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)
         if not self._subscribers and self._task is not None:
@@ -195,7 +190,7 @@ class AdapterFollower:
         for subscriber in self._subscribers:
             subscriber.refuse(refusal, key)
 
-    async def _turn(self, subscriber: _Subscriber) -> None:
+    async def _turn(self, subscriber: AdapterSubscriber[Any]) -> None:
         """Call a subscriber. A failing one is removed; others still learn of revocations."""
         try:
             await subscriber.turn()
@@ -259,11 +254,7 @@ _followers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...]
 
 
 def shared_follower(
-    bootstrap: Bootstrap,
-    tenant: str,
-    trusted: PublicKeys,
-    state_dir: str = "",
-    fetch_wait_ms: int = FETCH_WAIT_MS,
+    bootstrap: Bootstrap, tenant: str, trusted: PublicKeys, state_dir: str = "", fetch_wait_ms: int = FETCH_WAIT_MS
 ) -> AdapterFollower:
     """Return the follower that agents of the running loop with the same trusted keys share."""
     followers = _followers.setdefault(asyncio.get_running_loop(), {})

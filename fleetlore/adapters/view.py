@@ -101,11 +101,9 @@ class AdapterView(Generic[Manifest]):
     def complete(self) -> tuple[bytes, Manifest] | None:
         """Return weights and manifest of the stable version, or None if it is missing or revoked."""
         stable = self.stable
-        return (
-            None
-            if stable is None or stable.weights is None or self.revoked(stable)
-            else (stable.weights, stable.manifest)
-        )
+        if stable is None or stable.weights is None or self.revoked(stable):
+            return None
+        return stable.weights, stable.manifest
 
     def revoked(self, release: Release[Manifest]) -> bool:
         """Return whether the version or the key that signed it is revoked."""
@@ -210,7 +208,8 @@ class AdapterView(Generic[Manifest]):
 
     def _revoke(self, value: bytes) -> None:
         revocation, signer = self._verified(value, Revocation)
-        if revocation.kind == "key" and not self._outranks(signer, revocation.what):
+        rank = self._rank.get(revocation.what) if revocation.kind == "key" else None
+        if rank is not None and rank <= self._rank[signer]:
             raise AdapterRefused("outranked", f"the key {revocation.what[:64]} stands before the one that revokes it")
         self._revocations.setdefault(revocation.key, (revocation, value))
         if revocation.kind == "key":
@@ -230,6 +229,3 @@ class AdapterView(Generic[Manifest]):
         if document.tenant != self.tenant:
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")
         return document, signer
-
-    def _outranks(self, signer: str, other: str) -> bool:
-        return other not in self._rank or self._rank[signer] < self._rank[other]

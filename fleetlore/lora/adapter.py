@@ -30,24 +30,12 @@ _NAME = re.compile(r"base_model\.model\.((?:[\w-]+\.)*([\w-]+))\.lora_(A|B)\.wei
 _MOST_CONFIG = 1024 * 1024
 _MOST_RANK = 512
 
-# `LoraConfig` fields that must be absent, empty or these. Other values change more than two matrices a module or name
-# code.
-_PLAIN: Mapping[str, object] = {
-    "modules_to_save": None,
-    "bias": "none",
-    "use_dora": False,
-    "lora_bias": False,
-    "use_qalora": False,
-    "use_bdlora": None,
-    "fan_in_fan_out": False,
-    "rank_pattern": None,
-    "alpha_pattern": None,
-    "auto_mapping": None,
-    "layer_replication": None,
-    "alora_invocation_tokens": None,
-    "trainable_token_indices": None,
-    "target_parameters": None,
-}
+# `LoraConfig` fields that must be absent or empty. Other values change more than two matrices a module or name code.
+_NOT_PLAIN = (
+    "modules_to_save", "use_dora", "lora_bias", "use_qalora", "use_bdlora", "fan_in_fan_out", "rank_pattern",
+    "alpha_pattern", "auto_mapping", "layer_replication", "alora_invocation_tokens", "trainable_token_indices",
+    "target_parameters",
+)  # fmt: skip
 # These change the base before training, so the file does not hold the whole difference.
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 
@@ -225,9 +213,9 @@ def config_of(manifest: LanguageModelManifest) -> bytes:
 def _scale_of(stated: Any) -> tuple[int, float, bool]:
     if not isinstance(stated, dict) or stated.get("peft_type") != "LORA":
         raise AdapterRefused("structure", f"{CONFIG} does not describe a LoRA")
-    for name, plain in _PLAIN.items():
+    for name in ("bias", *_NOT_PLAIN):
         value = stated.get(name)
-        if value and value != plain:
+        if value and (name, value) != ("bias", "none"):
             raise AdapterRefused("structure", f"{CONFIG}: {name} is {str(value)[:100]}: only plain LoRA is taken")
     initial = stated.get("init_lora_weights", True)
     if isinstance(initial, str) and initial.lower().startswith(_CHANGES_BASE):
