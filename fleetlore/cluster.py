@@ -18,18 +18,9 @@ import orjson
 from fleetlore.errors import ConfigError, ModelUnavailable
 
 __all__ = [
-    "ADAPTERS",
-    "LOCK_FILE",
-    "SIGNING_KEY",
-    "STACK_FILE",
-    "TOKEN",
-    "Bootstrap",
-    "Cluster",
-    "Relay",
-    "StackFolder",
-    "check_address",
-    "roles_of",
-]
+    "ADAPTERS", "LOCK_FILE", "SIGNING_KEY", "STACK_FILE", "TOKEN", "Bootstrap", "Cluster", "Relay", "StackFolder",
+    "check_address", "roles_of",
+]  # fmt: skip
 
 STACK_FILE = "stack.json"
 LOCK_FILE = "stack.lock"

@@ -33,16 +33,9 @@ from fleetlore.calls.document import (
 from fleetlore.calls.places import PlaceNames, Places
 
 __all__ = [
-    "CallModel",
-    "Expected",
-    "Features",
-    "KindScores",
-    "Outlook",
-    "call_cells",
-    "failure_chance",
-    "features",
+    "CallModel", "Expected", "Features", "KindScores", "Outlook", "call_cells", "failure_chance", "features",
     "kind_cells",
-]
+]  # fmt: skip
 
 _MAX_NAMES = 14
 FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200

@@ -239,13 +239,10 @@ def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
         elif event.get("event") == "model":
             choices = (event.get("output") or {}).get("choices") or [{}]
             talk.say("assistant", text_of_content((choices[0].get("message") or {}).get("content")), time)
-    talk.session.end(_reward(sample.get("scores") or {}))
-    return talk.done()
-
-
-def _reward(scores: dict[str, Any]) -> float | None:
+    scores = sample.get("scores") or {}
     value = next(iter(scores.values())).get("value") if scores else None
-    return ev.finite(value) if isinstance(value, int | float) else _GRADES.get(str(value))
+    talk.session.end(ev.finite(value) if isinstance(value, int | float) else _GRADES.get(str(value)))
+    return talk.done()
 
 
 def _whole(value: Any, attached: dict[str, Any]) -> Any:

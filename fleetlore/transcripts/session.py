@@ -74,11 +74,8 @@ class LoggedSession:
         ended: dict[str, Any] = {ev.OUTCOME: self.outcome}
         if self.reward is not None:
             ended[ev.REWARD] = self.reward
-        started: dict[str, Any] = {ev.GOAL: self.goal, ev.TASK: self.task}
-        if self.place:
-            started[ev.PLACE] = self.place
-        if self.conversation:
-            started[ev.CONVERSATION] = self.conversation
+        about = {ev.PLACE: self.place, ev.CONVERSATION: self.conversation}
+        started = {ev.GOAL: self.goal, ev.TASK: self.task} | {name: value for name, value in about.items() if value}
         return [("session.started", started), *self.events, ("session.ended", ended)]
 
     def end(self, reward: float | None, succeeded: bool | None = None) -> None:

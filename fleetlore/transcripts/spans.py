@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fleetlore.transcripts.calls import json_or_text
-from fleetlore.transcripts.session import LATEST, Conversation, LoggedSession
+from fleetlore.transcripts.session import LATEST, MALFORMED, Conversation, LoggedSession
 from fleetlore.wire.decode import read_json
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
@@ -43,7 +43,6 @@ _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "servic
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _SHOWN = 200
 # Twice a trace id in hex; OpenTelemetry's own limit of attributes.
 _MAX_ID, _MAX_SHARED = 64, 128
@@ -152,10 +151,9 @@ def _said(value: Any) -> str:
     given = json_or_text(value)
     for message in given if isinstance(given, list) else ():
         if isinstance(message, dict) and message.get("role") == "user":
-            parts = message.get("parts") or message.get("content")
-            said = (
-                part.get("content") or part.get("text") if isinstance(part, dict) else part for part in _list(parts)
-            )
+            found = message.get("parts") or message.get("content")
+            parts = found if isinstance(found, list) else [found]
+            said = (part.get("content") or part.get("text") if isinstance(part, dict) else part for part in parts)
             return next((each for each in said if each and isinstance(each, str)), "")
     return given if isinstance(given, str) else msgspec.json.encode(given).decode() if given else ""
 
@@ -183,7 +181,7 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
     for resource in _listed(export, resources):
         try:
             shared = dict(islice(_attributes(resource.get("resource") or {}).items(), _MAX_SHARED))
-        except _MALFORMED:
+        except MALFORMED:
             shared = {}
         for scope in _listed(resource, scopes):
             for record in _listed(scope, records):
@@ -192,12 +190,8 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
                         yield _span(record, shared, in_hex=in_hex)
                     elif record.get("eventName") == _EVALUATION and record.get("spanId"):
                         yield _evaluation(record, in_hex=in_hex)
-                except _MALFORMED as error:
+                except MALFORMED as error:
                     yield ValueError(f"{str(record)[:_SHOWN]}: {error!r}")
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _listed(holder: Any, name: str) -> list[Any]:

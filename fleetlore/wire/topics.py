@@ -68,50 +68,26 @@ class TopicSpec:
 
 TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("events", "session", False, 30, "events, one or a JSON array of them"),
-    TopicSpec(
-        "feedback", "session", False, 30, "corrections of how a session ended; who may write here outranks rewards"
-    ),
+    TopicSpec("feedback", "session", False, 30,
+              "corrections of how a session ended; who may write here outranks rewards"),
     TopicSpec("observations", "-", False, 7, "what sessions saw of tools and patterns, cumulative"),
     TopicSpec("patterns", "pattern", True, None, "failure pattern or call health with counts"),
-    TopicSpec(
-        "trajectories",
-        "-",
-        False,
-        30,
-        "closed sessions: goal, steps, how they ended; corrections, and what a model said of them",
-    ),
+    TopicSpec("trajectories", "-", False, 30,
+              "closed sessions: goal, steps, how they ended; corrections, and what a model said of them"),
     TopicSpec("judgments", "-", False, 30, "trajectories with a verdict"),
     TopicSpec("candidates", "-", False, 7, "what one session contributes to a memory item"),
     TopicSpec("items", "item", True, None, "memory items with lineage; tombstone = forgotten"),
     TopicSpec("erasures", "what is erased", True, None, "hashes of sessions and agents that were erased", partitions=1),
-    TopicSpec(
-        "decisions",
-        "what it is about",
-        True,
-        None,
-        "what operators revoked, approved and wrote, and which agents they distrust: who, when and why",
-        partitions=1,
-    ),
-    TopicSpec(
-        "decisions.history",
-        "what it is about, and when",
-        False,
-        _HISTORY_DAYS,
-        "every decision, in order, for an audit",
-        partitions=1,
-        keyed=False,
-    ),
-    TopicSpec(
-        "adapters",
-        "adapter/sha256 of the weights",
-        True,
-        None,
-        "one version: signed manifest, channel, epoch and weights; or a revocation",
-        partitions=1,
-    ),
+    TopicSpec("decisions", "what it is about", True, None,
+              "what operators revoked, approved and wrote, and which agents they distrust: who, when and why",
+              partitions=1),
+    TopicSpec("decisions.history", "what it is about, and when", False, _HISTORY_DAYS,
+              "every decision, in order, for an audit", partitions=1, keyed=False),
+    TopicSpec("adapters", "adapter/sha256 of the weights", True, None,
+              "one version: signed manifest, channel, epoch and weights; or a revocation", partitions=1),
     TopicSpec("adapters.acks", "adapter/agent", False, 7, "version, result, load time"),
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
-)
+)  # fmt: skip
 NAMES = frozenset(spec.name for spec in TOPICS)
 # What agents ask a relay for to follow adapters.
 ADAPTER_TOPICS = ("adapters",)
