@@ -12,6 +12,7 @@ from benchmarks.living.arms import ARMS
 from benchmarks.living.command import chosen, measure
 from benchmarks.living.llm.model import Answers, Model
 from benchmarks.living.sql.world import SqlWorld
+from benchmarks.living.states import DRAWS
 from benchmarks.living.tools.world import ToolsWorld
 from fleetlore.cli.shared import print_json
 from fleetlore.errors import ConfigError
@@ -35,6 +36,7 @@ def living(
     ] = 24,
     sessions: Annotated[int, typer.Option(min=0, help="Held-out tasks that are played in every arm.")] = 12,
     seed: Annotated[int, typer.Option(help="Of the split and of all draws.")] = 0,
+    draws: Annotated[int, typer.Option(min=1, help="Times that each state and session is drawn.")] = DRAWS,
     url: Annotated[
         str | None, typer.Option(help="A llama.cpp server, or an OpenAI-compatible endpoint to /v1.")
     ] = None,
@@ -46,7 +48,9 @@ def living(
         raise ConfigError("--world is the folder of the world sql, and only of that one")
     place = SqlWorld(world) if world else ToolsWorld()
     with Model(name, Answers(answers), url) as model:
-        report = measure(place, model, chosen(arms), states=states, sessions=sessions, seed=seed, keep=keep)
+        report = measure(
+            place, model, chosen(arms), states=states, sessions=sessions, seed=seed, keep=keep, draws=draws
+        )
     print_json(report)
 
 

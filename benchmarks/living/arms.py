@@ -1,8 +1,9 @@
 """Make the texts of a session, arm by arm. The past is the same for all.
 
-`none` · `ours` · `placebo`: what fleetlore says at another place, as long and at the same moments · `names`: names of
-the place that its past holds, flat, with no other words · `raw`: the nearest past sessions as they were ·
-`bank`: ReasoningBank's way · `look first`: the agent's own code looks the schema up, where a call shows it ·
+`none` · `ours` · `curated`: hints written by hand from the schema alone, four a database · `both`: these
+beside what the fleet learned · `placebo`: what fleetlore says at another place, as long and at the same moments ·
+`names`: names of the place that its past holds, flat, with no other words · `raw`: the nearest past sessions as they
+were · `bank`: ReasoningBank's way · `look first`: the agent's own code looks the schema up, where a call shows it ·
 `full`: the whole schema or the docs, which a user could add by hand. All arms learn from the whole results of the past.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -21,6 +23,7 @@ from benchmarks.living.past import Lore, Ours
 from benchmarks.living.world import Call, Ran, Task, World, drawn, names
 from fleetlore.recall.encoder import shared_encoder
 
+HINTS = Path(__file__).parents[1] / "data" / "curated_hints.jsonl"
 Moment = Literal["start", "before", "after"]
 
 NAMES_CHARACTERS = 600
@@ -46,6 +49,8 @@ class Arms:
         make: dict[str, Callable[[Task, str], Told]] = {
             "none": lambda task, id: Silent(),
             "ours": lambda task, id: self._lore.told(task, id),
+            "curated": lambda task, id: self._curated.told(task, id),
+            "both": lambda task, id: self._both.told(task, id),
             # Find the text of the other group first: an open session would get the note that it waits.
             "placebo": lambda task, id: Placebo(self._said, self._lore.told(task, id), task, seed),
             "names": lambda task, id: AtStart(self._names(task)),
@@ -60,6 +65,14 @@ class Arms:
     @cached_property
     def _lore(self) -> Lore:
         return Lore(self._world, self._past, self._seed)
+
+    @cached_property
+    def _curated(self) -> Lore:
+        return Lore(self._world, (), self._seed, hints=HINTS)
+
+    @cached_property
+    def _both(self) -> Lore:
+        return Lore(self._world, self._past, self._seed, hints=HINTS)
 
     @cached_property
     def _said(self) -> dict[Moment, list[tuple[str, str]]]:
@@ -113,7 +126,7 @@ class Arms:
         return ""
 
 
-ARMS = ("none", "ours", "placebo", "names", "raw", "bank", "look first", "full")
+ARMS = ("none", "ours", "curated", "both", "placebo", "names", "raw", "bank", "look first", "full")
 
 
 class Placebo:

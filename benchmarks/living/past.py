@@ -10,10 +10,14 @@ import asyncio
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
 
 from benchmarks.living.agent import AtStart, LooksFirst, Played, Silent, Told, play
 from benchmarks.living.llm.model import WORKERS, Model
 from benchmarks.living.world import Call, Ran, Task, World, drawn
+from fleetlore.advice.decide import Draft, write
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.events import Event
@@ -48,7 +52,8 @@ def seed_of(seed: int, task: Task, draw: int = 0) -> int:
 class Lore:
     """The fleet after its past: all stages of the pipeline and the call model, in memory."""
 
-    def __init__(self, world: World, past: Sequence[Played], seed: int) -> None:
+    def __init__(self, world: World, past: Sequence[Played], seed: int, hints: Path | None = None) -> None:
+        """`hints`: drafts that a person wrote, one a line, as the relay's `POST /v1/hints` takes them."""
         self._world = world
         self._pipeline = MemoryPipeline()
         training = CallTraining()
@@ -66,6 +71,9 @@ class Lore:
                     training.learn(trajectory)
 
         asyncio.run(learn())
+        for number, line in enumerate(hints.read_bytes().splitlines() if hints is not None else ()):
+            draft = msgspec.json.decode(line, type=Draft)
+            self._pipeline.index.put_hint(write(self._pipeline.index, draft, by="curator", now=1.0 + number))
         self._pipeline.call_model = CallModel.from_bytes(training.version().weights)
 
     def told(self, task: Task, id: str) -> Ours:

@@ -2,22 +2,26 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from benchmarks.living.agent import Silent, play
-from benchmarks.living.arms import ARMS
+from benchmarks.living.arms import ARMS, HINTS
 from benchmarks.living.command import chosen, measure
 from benchmarks.living.figures import Past, of_states
 from benchmarks.living.llm.model import Answer, Answers, Message, Model
 from benchmarks.living.sql.world import Question, SqlWorld
 from benchmarks.living.states import DRAWS, State
 from benchmarks.living.world import Call, Ran, split
+from fleetlore.advice.decide import Draft, write
 from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.recall.index import LoreIndex
 from tests.benchmarks.living.scripted import Scripted, reads_nothing, reads_what_it_is_told
 
 # Seed of the draws: with it two agents of each place have read the schema, as with most seeds; with 0 one has.
@@ -71,6 +75,15 @@ def test_every_arm_runs(world: SqlWorld, tmp_path: Path) -> None:
     # A model that reads nothing makes the same calls in all arms, so fleetlore speaks at the same ones.
     for part in (first, after):
         assert part["placebo"]["characters"] == pytest.approx(part["ours"]["characters"], abs=0.5)
+
+
+def test_the_hints_by_hand_are_hints_of_one_database() -> None:
+    drafts = [msgspec.json.decode(line, type=Draft) for line in HINTS.read_bytes().splitlines()]
+    index = LoreIndex()
+    for draft in drafts:
+        index.put_hint(write(index, draft, by="a", now=1.0))
+    assert len(index.hints.standing) == len(drafts) == 32
+    assert set(Counter(each.place for each in drafts).values()) == {4}
 
 
 def test_who_looks_first_reads_the_whole_schema_before_the_first_call(world: SqlWorld, tmp_path: Path) -> None:
