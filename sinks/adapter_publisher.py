@@ -27,15 +27,7 @@ from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, Co
 from fleetlore.files import write_whole
 from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
-from fleetlore.wire.adapter_manifest import (
-    CALLS,
-    CANARY,
-    CHANNEL,
-    REVOKED,
-    AdapterRecord,
-    Manifest,
-    Revocation,
-)
+from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterRecord, Manifest, Revocation
 from fleetlore.wire.topics import topic
 
 __all__ = ["AdapterPublisher"]

@@ -133,9 +133,7 @@ class Metrics:
     )
     stage_duration = _histogram("latency", "Time a stage takes for one batch, its sinks included.", "stage")
     end_to_end_latency = _histogram(
-        "latency",
-        "From an event to the end of a stage. Worry when the 99th percentile passes 2 s.",
-        "stage",
+        "latency", "From an event to the end of a stage. Worry when the 99th percentile passes 2 s.", "stage"
     )
     consumer_lag = _gauge(
         "lag",
@@ -223,9 +221,7 @@ class Metrics:
     sink_rows = _counter("sinks", "Rows that Milvus has acknowledged.", "collection")
     sink_duration = _histogram("sinks", "Time of one upsert, retries included.", "collection")
     sink_retries = _counter(
-        "sinks",
-        "Upserts tried again. Worry when it grows: Milvus is away or overloaded.",
-        "collection",
+        "sinks", "Upserts tried again. Worry when it grows: Milvus is away or overloaded.", "collection"
     )
     trainer_sessions = _counter(
         "training", "Sessions that an adapter learns from. Worry when it stands still while sessions end.", "adapter"

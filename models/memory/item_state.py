@@ -30,19 +30,7 @@ SAMPLED_SESSIONS = 64
 EXAMPLES = 3
 _STRATEGY_EXAMPLES = 6
 # Fields of the shown contribution that an item repeats.
-_SHOWN = (
-    "tenant",
-    "kind",
-    "title",
-    "description",
-    "content",
-    "when",
-    "tool",
-    "task",
-    "was",
-    "now",
-    "version",
-)
+_SHOWN = ("tenant", "kind", "title", "description", "content", "when", "tool", "task", "was", "now", "version")
 # If one session and revision has two sides, the first one here counts.
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 

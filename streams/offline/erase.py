@@ -36,15 +36,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.memory_pipeline import Chain
-from streams.offline.operator_word import (
-    BEHIND,
-    Deliver,
-    States,
-    ask_owners,
-    beside_workers,
-    states_that,
-    wait_drained,
-)
+from streams.offline.operator_word import BEHIND, Deliver, States, ask_owners, beside_workers, states_that, wait_drained
 from streams.stage.base import ListedStore, Outgoing, split
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators, put_in_history, without
 from streams.stages.pipeline import pipeline

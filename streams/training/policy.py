@@ -41,12 +41,7 @@ class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
     patience_seconds = 60.0
 
     def __init__(
-        self,
-        publication: Publication[LanguageModelManifest],
-        base: Path,
-        name: str,
-        quorum: int,
-        **options: Any,
+        self, publication: Publication[LanguageModelManifest], base: Path, name: str, quorum: int, **options: Any
     ) -> None:
         super().__init__(publication, **options)
         self._base, self._base_name, self._quorum = base, name, quorum

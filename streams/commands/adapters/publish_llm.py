@@ -43,8 +43,7 @@ def publish_llm(
     base: Annotated[Path, typer.Option("--base", metavar="DIR", help="The language model that it changes.")],
     base_name: Annotated[str, typer.Option("--base-name", help="Name under which that model is served.")],
     gate: Annotated[
-        Path,
-        typer.Option("--gate", metavar="FILE", help='Report of its gate: {"passed": true, "metrics": {...}}.'),
+        Path, typer.Option("--gate", metavar="FILE", help='Report of its gate: {"passed": true, "metrics": {...}}.')
     ],
     dataset: Annotated[
         Path | None,

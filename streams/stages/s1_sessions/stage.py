@@ -165,13 +165,7 @@ class SessionsStage(Stage):
         elif session.ending is not None:
             partition.incomplete[key] = self._clock.monotonic()
 
-    def _add_waiting(
-        self,
-        waiting: Waiting,
-        session: OpenSession,
-        partition: Partition,
-        effects: Effects,
-    ) -> None:
+    def _add_waiting(self, waiting: Waiting, session: OpenSession, partition: Partition, effects: Effects) -> None:
         for arrival, _ in waiting:
             try:
                 if not self._is_erased(arrival):
