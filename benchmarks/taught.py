@@ -31,7 +31,7 @@ from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Judgment
 from fleetlore.words import names_of
 from models.backtest import Call, CallLog, Heard
-from models.cases import telling, worked_after
+from models.distil.cases import telling, worked_after
 from models.judge import JudgeChain
 from models.llm.client import Answers
 from models.llm.questions import Teacher

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.sources import WAYS_OUT
@@ -15,6 +15,7 @@ from fleetlore.calls.call import KEYWORDS, text_of
 from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import Failure
 from fleetlore.fingerprint.names import FailureKind, failure_kind
+from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.stats import stable_hash
 from fleetlore.words import names_of
 
@@ -119,18 +120,7 @@ def plain_text(text: str) -> str:
 _Slice = Literal["A", "T", "AT", "K", "S"]
 
 
-class Logged(Protocol):
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def agent(self) -> str: ...
-
-    @property
-    def task(self) -> str: ...
-
-
-L = TypeVar("L", bound=Logged)
+L = TypeVar("L", LoggedSession, CallLog)
 
 
 def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list[L]]:
@@ -155,7 +145,7 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
     return train, test
 
 
-def slices_of(train: Sequence[Logged], test: Sequence[Logged]) -> list[_Slice]:
+def slices_of(train: Sequence[CallLog], test: Sequence[CallLog]) -> list[_Slice]:
     """Return each test session's slice, by what its source's training sessions know.
 
     A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: a new source.
@@ -188,9 +178,6 @@ def _models(agents: Sequence[str], most: int) -> list[str]:
     return held or min(setups.values(), key=len) if most else []
 
 
-_Asked = tuple[Turn, Told]
-
-
 def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
@@ -203,9 +190,6 @@ class _WayOut(NamedTuple):
 
     told: str
     new: frozenset[str]
-
-    def held_by(self, text: str) -> bool:
-        return self.new <= names_of(text)
 
 
 def ways_out(heard: Heard) -> Iterator[_WayOut]:
@@ -228,7 +212,7 @@ def ways_out(heard: Heard) -> Iterator[_WayOut]:
 
 
 def hit_rate(cases: Sequence[_WayOut]) -> float | None:
-    return mean([each.held_by(each.told) for each in cases if each.told])
+    return mean([each.new <= names_of(each.told) for each in cases if each.told])
 
 
 def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -236,21 +220,18 @@ def advice_rows(train: Sequence[CallLog], heard: Sequence[Heard]) -> dict[str, d
     for each, slice_ in zip(heard, slices_of(train, [each.log for each in heard]), strict=True):
         found[each.log.source][slice_].append(each)
     return {
-        source: {slice_: _advice_row(slices[slice_], asked(slices[slice_])) for slice_ in sorted(slices)}
+        source: {slice_: _advice_row(slices[slice_]) for slice_ in sorted(slices)}
         for source, slices in sorted(found.items())
     }
 
 
-def asked(heard: Sequence[Heard]) -> list[_Asked]:
-    return [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
-
-
-def _advice_row(heard: Sequence[Heard], calls: Sequence[_Asked]) -> dict[str, Any]:
+def _advice_row(heard: Sequence[Heard]) -> dict[str, Any]:
     """Figures of the advice over some calls. An undefined figure is None.
 
     fail_warned, fail_unwarned: P(fails) of calls with and without a warning. way_out_said: share of the ways out with
     advice. way_out: share of these whose advice holds the way out. chars: characters shown.
     """
+    calls = [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
     failed = [turn.call.failure is not None for turn, _ in calls]
     warned = [told.warned for _, told in calls]
     pairs = list(zip(failed, warned, strict=True))

@@ -75,7 +75,11 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         """Return the contributions under the current verdict, and withdrawals of earlier ones."""
         assert self.trajectory is not None, "nothing is taught by a session that has not come"
         now = {each.item_id: each for each in candidates}
-        gone = [_withdrawal(id, kind, self.trajectory) for id, kind in self.taught.items() if id not in now]
+        gone = [
+            Candidate(**origin(self.trajectory), item_id=id, kind=kind, side="withdrawn")
+            for id, kind in self.taught.items()
+            if id not in now
+        ]
         for id, each in now.items():
             if len(self.taught) < MAX_TAUGHT:
                 self.taught.setdefault(id, each.kind)
@@ -101,10 +105,6 @@ def _replaces(new: Trajectory, known: Trajectory) -> bool:
         return new.claim > known.claim
     # The same number of events: the whole session, of which only a digest was stored.
     return (new.events, not new.is_open) >= (known.events, not known.is_open)
-
-
-def _withdrawal(id: str, kind: ItemKind, trajectory: Trajectory) -> Candidate:
-    return Candidate(**origin(trajectory), item_id=id, kind=kind, side="withdrawn")
 
 
 _read = msgspec.json.Decoder(SessionState).decode

@@ -106,7 +106,10 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_
     whose = frozenset(word.lower() for text in identities for word in _WORD.findall(text))
 
     def is_name(word: str) -> bool:
-        return _is_name(word) and word.lower() not in whose
+        """Whether a word may name a thing: no word of a query, no id, no sentence."""
+        if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or word.lower() in whose or _ID.search(word):
+            return False
+        return len(word.strip("_").split("_")) <= MAX_PARTS
 
     return Told(
         frozenset(filter(is_name, names)),
@@ -135,8 +138,11 @@ class _Read(NamedTuple):
     def of(cls, step: Step) -> _Read:
         masked = masked_arguments(step.arguments)
         keys = frozenset(key.lower() for key in values_of(step.arguments))
-        values = [_without_literals(each) for each in (masked.values() if isinstance(masked, dict) else (masked,))]
-        text = "\n".join(each if isinstance(each, str) else orjson.dumps(each).decode() for each in values)
+        values = masked.values() if isinstance(masked, dict) else (masked,)
+        text = "\n".join(
+            _PLACEHOLDER.sub(" ", each).strip() if isinstance(each, str) else orjson.dumps(each).decode()
+            for each in values
+        )
         return cls._of_text(text, keys)
 
     @classmethod
@@ -164,10 +170,6 @@ class _Read(NamedTuple):
         owner = next(iter(owners.values())) if len(owners) == 1 else ""
         pairs += [(owner, each) for each in names if owner and each.lower() not in owners]
         return cls(names, pairs[:_MAX_MEMBERS], owner, own)
-
-
-def _without_literals(value: object) -> object:
-    return _PLACEHOLDER.sub(" ", value).strip() if isinstance(value, str) else value
 
 
 def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -215,10 +217,3 @@ def _of_rows(step: Step, call: _Read) -> Iterator[_Pair]:
 
 def _plain(result: str) -> str:
     return result[:MAX_SCHEMA].replace("\\n", " ").replace("\\t", " ").replace('\\"', '"').replace("\\'", "'")
-
-
-def _is_name(word: str) -> bool:
-    """Whether a word may name a thing: no word of a query, no id, no sentence."""
-    if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or _ID.search(word):
-        return False
-    return len(word.strip("_").split("_")) <= MAX_PARTS

@@ -20,7 +20,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.stats import newcombe, wilson
 from fleetlore.wire.trajectory import Trajectory
-from models.cases import said_by
+from models.distil.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
 

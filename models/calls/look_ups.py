@@ -20,7 +20,7 @@ from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, obje
 from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
-from models.cases import worked_after
+from models.distil.cases import worked_after
 from models.place_names import Told, shows_schema
 
 __all__ = ["LookUps", "PlaceRecords", "failures_met"]
@@ -289,16 +289,13 @@ class PlaceRecords:
         for _, place, name, ended in sorted(found)[:most]:
             names[place][self._places[place].spelling(name)] = ended
         members = self._members(most // 2)
-        return {
-            place: Place(
-                self._places[place].sessions,
-                of,
-                _said_words(self._places[place].words),
-                members.get(place, {}),
-                *look_ups.get(place, ("", "")),
-            )
-            for place, of in sorted(names.items())
-        }
+        places = {}
+        for place, of in sorted(names.items()):
+            known, look_up = self._places[place], look_ups.get(place, ("", ""))
+            often = sorted((-backed.sessions, word) for word, backed in known.words.items() if backed.is_enough)
+            words = tuple([word for _, word in often[:_SAID_WORDS]])
+            places[place] = Place(known.sessions, of, words, members.get(place, {}), *look_up)
+        return places
 
     def _members(self, most: int) -> dict[str, dict[str, tuple[str, ...]]]:
         found = [
@@ -319,11 +316,6 @@ class PlaceRecords:
 def _count(facts: Facts[Fact], met: Iterable[Fact], who: Who) -> None:
     for fact in sorted(met):  # type: ignore[type-var]  # the order decides what is forgotten first
         facts.count(fact, who)
-
-
-def _said_words(known: Mapping[str, Evidence]) -> tuple[str, ...]:
-    often = sorted((-backed.sessions, word) for word, backed in known.items() if backed.is_enough)
-    return tuple([word for _, word in often[:_SAID_WORDS]])
 
 
 class _Names(PlaceNames):

@@ -27,8 +27,8 @@ from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fleet, OldValues, Who
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, PlaceRecords, failures_met
-from models.cases import said_by
-from models.memory.identities import identities
+from models.distil.cases import said_by
+from models.memory.identities import identities, texts_of
 from models.place_names import told_of_place
 
 __all__ = ["CallTraining", "TrainedCalls", "train"]
@@ -60,14 +60,17 @@ class _NamedFailures:
         self._known: OrderedDict[Key, tuple[Evidence, Evidence]] = OrderedDict()
         self._of_name: dict[tuple[str, str], list[Key]] = {}
 
-    def learn(self, who: Who, calls: Iterable[tuple[str, frozenset[str], Key | None]]) -> None:
+    def learn(self, who: Who, calls: Iterable[_Made]) -> None:
         held: set[Key] = set()
         failed: set[Key] = set()
-        for tool, names, key in calls:
+        for made in calls:
+            names = frozenset(made.call.names)
+            key = made.failure if made.failure is not None and made.failure[2] else None
             if key is not None and key not in self._known:
                 self._add(key)
             for name in names:
-                held.update(each for each in self._of_name.get((tool, name), ()) if names.issuperset(each[2]))
+                known = self._of_name.get((made.step.tool, name), ())
+                held.update(each for each in known if names.issuperset(each[2]))
             if key is not None:
                 held.add(key)
                 failed.add(key)
@@ -163,17 +166,22 @@ class CallTraining:
         for each in lasting:
             self._made_by[each.step.tool][who.agent] += 1
         weights = {tool: self._weight(tool, who.agent) for tool in {each.step.tool for each in lasting}}
-        for number, each in enumerate(lasting):
-            if weights[each.step.tool] == 1.0:
-                self._foresee(each, session.id, self._calls + number)
-            self._try(each)
+        for number, each in enumerate(lasting, self._calls):
+            step, key = each.step, (each.step.tool, each.state)
+            if weights[step.tool] == 1.0:
+                fails = self._weights.fails(each.found)
+                self._foreseen[key].append(Foreseen(number, session.id, each.position, *key, fails, step.failed))
+            warning = warning_id(*key)
+            if (warning in step.advice) != (warning in step.withheld):
+                self._trials[key].add(shown=warning in step.advice, failed=step.failed)
         for each in lasting:
             self._learn(each, who, weights[each.step.tool])
-        self._named.learn(who, [_named(each) for each in lasting])
+        self._named.learn(who, lasting)
         self.look_ups.learn(failures_met(session, kinds, place))
         self._old_values.learn(who, [each.step for each in lasting])
         if place:
-            told = told_of_place(session.calls, _identities(session), self._closed_tools)
+            own = identities(texts_of(session.goal, session.calls))
+            told = told_of_place(session.calls, own, self._closed_tools)
             self._places.learn(place, who, told, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.came)
@@ -239,16 +247,6 @@ class CallTraining:
             else:
                 most //= 2
 
-    def _foresee(self, made: _Made, session: str, number: int) -> None:
-        tool, state, failed = made.step.tool, made.state, made.step.failed
-        fails = self._weights.fails(made.found)
-        self._foreseen[tool, state].append(Foreseen(number, session, made.position, tool, state, fails, failed))
-
-    def _try(self, made: _Made) -> None:
-        step, warning = made.step, warning_id(made.step.tool, made.state)
-        if (warning in step.advice) != (warning in step.withheld):
-            self._trials[step.tool, made.state].add(shown=warning in step.advice, failed=step.failed)
-
     def _weight(self, tool: str, agent: str) -> float:
         """Calls beyond the median agent's number fade: together they count as much as the first."""
         made = self._made_by[tool]
@@ -263,18 +261,6 @@ class CallTraining:
             again = self._replayed[self._random.randrange(len(self._replayed))]
             self._weights.learn(*again[:3])
         self._replayed.append(_Replay(made.found, made.step.failed, weight, made.step.tool, who.agent))
-
-
-def _named(made: _Made) -> tuple[str, frozenset[str], Key | None]:
-    failed_for_names = made.failure is not None and bool(made.failure[2])
-    return made.step.tool, frozenset(made.call.names), made.failure if failed_for_names else None
-
-
-def _identities(session: Trajectory) -> list[str]:
-    texts = [session.goal]
-    for step in session.calls:
-        texts += (step.arguments, step.result, step.error_message or "")
-    return list(identities(texts))
 
 
 def _place(session: Trajectory, context: CallContext) -> str:

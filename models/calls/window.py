@@ -125,10 +125,6 @@ class _Pass:
             pace()
         return count
 
-    def skip(self) -> None:
-        """Let only the newest session wait."""
-        self.waiting = self.waiting[-1:]
-
 
 class Passes:
     def __init__(self, training: Callable[[], CallTraining] = CallTraining) -> None:
@@ -173,7 +169,7 @@ class Passes:
     def _serve(self, most: int, pace: Callable[[], object], is_late: Callable[[], bool]) -> int:
         learned = self._serving.learn(most, pace, is_late)
         if learned < most and is_late():
-            self._serving.skip()
+            self._serving.waiting = self._serving.waiting[-1:]
             learned += self._serving.learn(1, pace, is_late)
         return learned
 

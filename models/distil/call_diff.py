@@ -306,14 +306,13 @@ class _Shown:
 def _white_space(failed: str, worked: str, known: frozenset[str]) -> list[_Edit]:
     old, new = failed.splitlines(keepends=True), worked.splitlines(keepends=True)
     for _, start, end, since, until in _opcodes(old, new):
-        was, now = (_visible(masked_text("".join(lines), known)) for lines in (old[start:end], new[since:until]))
+        texts = (masked_text("".join(lines), known) for lines in (old[start:end], new[since:until]))
+        was, now = (
+            _SPACE.sub(lambda space: "".join([_MARKS.get(each, each) for each in space[0]]), text) for text in texts
+        )
         if was != now:
             return [(was, now)]
     return []
-
-
-def _visible(text: str) -> str:
-    return _SPACE.sub(lambda match: "".join([_MARKS.get(each, each) for each in match.group()]), text)
 
 
 def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | None:
@@ -322,18 +321,18 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
         return 0  # the same JSON, spelled otherwise
     shared = old.keys() & new.keys()
     # Without another argument only a telling value shows that both calls are about one thing.
-    renamed = sum(bool(shared) or _tells(old[was]) for was in _renamed(old, new, changed))
-    alike = renamed + sum(_value_overlap(old[key], new[key]) for key in shared)
+    renamed = sum(
+        bool(shared) or (old[was] not in (None, True, False) and len(_text(old[was])) >= _TELLING)
+        for was in _renamed(old, new, changed)
+    )
+    overlaps = (_overlap(_parsed(_text(old[key])), _parsed(_text(new[key]))) for key in shared if old[key] != new[key])
+    alike = renamed + sum(old[key] == new[key] for key in shared) + sum(overlaps)
     keys = len(old.keys() | new.keys()) - renamed
     if keys > 1 and alike / keys < _RELATED:
         return None
     if all(key in shared and _is_other_thing(key, old, new) for key in changed):
         return None
     return sum(_edited(_parsed(_text(old.get(key, ""))), _parsed(_text(new.get(key, "")))) for key in changed)
-
-
-def _tells(value: Any) -> bool:
-    return value not in (None, True, False) and len(_text(value)) >= _TELLING
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -343,10 +342,6 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _value_overlap(old: Any, new: Any) -> float:
-    return 1.0 if old == new else _overlap(_parsed(_text(old)), _parsed(_text(new)))
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

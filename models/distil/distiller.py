@@ -1,6 +1,6 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
-A `recovery` is a call that worked once changed (`models.distil.recovery`), or a name looked up after an error rejected
+A `recovery` is a call that worked once changed (`models.distil.cases`), or a name looked up after an error rejected
 another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are shown without literals. Ids are made of
 content, so many sessions' contributions meet in one item.
 """
@@ -26,7 +26,7 @@ from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of
-from models.cases import (
+from models.distil.cases import (
     MAX_GOAL,
     MAX_STEP,
     REMEMBERED,
@@ -34,14 +34,13 @@ from models.cases import (
     Calls,
     error_text,
     is_shown_to_work,
-    item_id,
     line,
+    recoveries,
     said,
     telling,
     worked_after,
-)
-from models.distil.recovery import recoveries
-from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, origin
+)  # fmt: skip
+from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
 __all__ = ["distil"]
 
@@ -195,7 +194,7 @@ def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name
     told = f"{INSTEAD_OF}{f' beside `{beside}`' if beside else ''}: `{name}`"
     return Candidate(
         **origin(trajectory),
-        item_id=item_id("recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
+        item_id=item_id(VERSION, "recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
         kind="recovery",
         side="success",
         delayed=True,

@@ -26,7 +26,7 @@ from fleetlore.fingerprint.literals import masked_text
 from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.stats import drawn
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
-from models.cases import error_text, is_shown_to_work, known_of, line, said, telling, worked_after
+from models.distil.cases import error_text, is_shown_to_work, known_of, line, said, telling, worked_after
 from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
 from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin

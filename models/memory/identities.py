@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.personal import personal_data
-from fleetlore.wire.trajectory import Trajectory
+from fleetlore.wire.trajectory import Step, Trajectory
 from models.memory.candidate import Candidate
 
 _PERSONAL = (
@@ -57,16 +57,16 @@ def without_identities(candidates: Iterable[Candidate], trajectory: Trajectory) 
     if not any(each.title for each in taught):
         return taught  # contradictions quote nothing
     quoted = "\n".join([arguments_text(getattr(each, name)) for each in taught for name in _QUOTING])
-    found = identities(texts_of(trajectory), by_form=_FORMED.search(quoted) is not None)
+    found = identities(texts_of(trajectory.goal, trajectory.steps), by_form=_FORMED.search(quoted) is not None)
     if not found:
         return taught
     replaced = replacing(found)
-    return [_without(each, replaced) for each in taught]
+    return [replace(each, **{name: replaced(getattr(each, name)) for name in _QUOTING}) for each in taught]
 
 
-def texts_of(session: Trajectory) -> list[str]:
-    texts = [session.goal]
-    for step in session.steps:
+def texts_of(goal: str, steps: Iterable[Step]) -> list[str]:
+    texts = [goal]
+    for step in steps:
         texts += (step.arguments, step.result, step.error_message or "")
     return texts
 
@@ -130,7 +130,3 @@ def replacing(found: _Found) -> Callable[[Any], Any]:
 @lru_cache(maxsize=256)
 def _pattern(quoted: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, quoted))})(?!\w)", re.IGNORECASE)
-
-
-def _without(candidate: Candidate, replaced: Callable[[Any], Any]) -> Candidate:
-    return replace(candidate, **{name: replaced(getattr(candidate, name)) for name in _QUOTING})

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -185,10 +184,15 @@ class ItemState:
             return self._with_open().to_item(half_life_seconds)
         if not self.is_item:
             return None
-        told = self._most_said(half_life_seconds)
-        shown, backed = told.shown, told.backed
+        counted = self._counted
+        found = votes([(each.way, each) for each in counted], half_life_seconds)
+        ways = [(cached_hash(each.said), each) for each in self.examples["success"]]
+        most = min((way for way, _ in ways), key=lambda way: _order(found.get(way), way))
+        shown = [each for way, each in ways if way == most]
+        backed = [each for each in counted if each.way == most and each.side == "success"]
+        against = [each for each in counted if each.side == "failure"]
         agents, goals = {each.agent for each in backed}, {each.goal for each in backed}
-        weights, even = (weigh([*backed, *told.against], half_life) for half_life in (half_life_seconds, math.inf))
+        weights, even = (weigh([*backed, *against], half_life) for half_life in (half_life_seconds, math.inf))
         if len(agents) < _least_agents(shown[0]) or len(goals) < shown[0].least_goals:
             return None
         if weights["failure"] > weights["success"]:
@@ -211,17 +215,6 @@ class ItemState:
             last_seen=self.last_seen,
             said_by=tuple(sorted({cached_hash(each.agent) for each in shown})),
             against=round(support * even["failure"] / even["success"]),
-        )
-
-    def _most_said(self, half_life_seconds: float) -> _Said:
-        counted = self._counted
-        found = votes([(each.way, each) for each in counted], half_life_seconds)
-        ways = [(cached_hash(each.said), each) for each in self.examples["success"]]
-        most = min((way for way, _ in ways), key=lambda way: _order(found.get(way), way))
-        return _Said(
-            [each for way, each in ways if way == most],
-            [each for each in counted if each.way == most and each.side == "success"],
-            [each for each in counted if each.side == "failure"],
         )
 
     @property
@@ -260,12 +253,6 @@ class ItemState:
             first_seen=FirstSeen(kept.first_seen),
             last_seen=kept.last_seen,
         )
-
-
-class _Said(NamedTuple):
-    shown: list[Candidate]
-    backed: list[Contributor]
-    against: list[Contributor]
 
 
 class _Kept(msgspec.Struct, gc=False):

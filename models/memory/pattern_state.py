@@ -51,12 +51,6 @@ class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, 
         """The fields that may differ within one id: an error with a code has one id in any words."""
         return not self.transient, self.template, self.error_class, self.parent or ""
 
-    def in_words(self, words: Words) -> Subject:
-        lasting, template, error_class, parent = words
-        return replace_fields(
-            self, transient=not lasting, template=template, error_class=error_class, parent=parent or None
-        )
-
 
 class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A subject with the cumulative counts of one session: a value of the topic `observations`.
@@ -189,8 +183,13 @@ class PatternState:
         return changed
 
     def _choose_words(self) -> None:
-        words = self.wordings.of_most
-        self.subject = replace_fields(self.subject, template="") if words is None else self.subject.in_words(words)
+        if (words := self.wordings.of_most) is None:
+            self.subject = replace_fields(self.subject, template="")
+            return
+        lasting, template, error_class, parent = words
+        self.subject = replace_fields(
+            self.subject, transient=not lasting, template=template, error_class=error_class, parent=parent or None
+        )
 
     @property
     def _samples(self) -> list[CountSample]:
@@ -236,6 +235,9 @@ class PatternState:
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
         figures, timelines = sample.totals, self.timelines
+        periods: tuple[Figures, ...] = ("hours", "days")
+        estimated: list[Figures] = ["all"] if sample.is_full else []
+        estimated += [name for name in periods if name in timelines and timelines[name].is_estimated]
         lately = timelines["quarters"].seen(self.last - LATELY_SECONDS) if "quarters" in timelines else ()
         return Pattern(
             **asdict(self.subject),
@@ -254,15 +256,9 @@ class PatternState:
             outages=self._outages(),
             hours=timelines["hours"].periods if "hours" in timelines else (),
             days=timelines["days"].periods if "days" in timelines else (),
-            estimated=self._estimated,
+            estimated=tuple(estimated),
             seen_by=tuple(sorted({seen.agent for seen in sample.seen})) if figures.agents <= NAMED_BACKERS else (),
         )
-
-    @property
-    def _estimated(self) -> tuple[Figures, ...]:
-        names: tuple[Figures, ...] = ("hours", "days")
-        estimated = [name for name in names if name in self.timelines and self.timelines[name].is_estimated]
-        return (*(("all",) if self.sample.is_full else ()), *estimated)
 
     def _outages(self) -> tuple[tuple[int, int, int], ...]:
         runs: list[tuple[dict[int, int], dict[int, int]]] = []  # the first and last quarter of each agent

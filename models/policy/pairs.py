@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 import orjson
@@ -23,9 +24,8 @@ from fleetlore.redact.named_values import REDACTED
 from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
-from models.cases import is_shown_to_work, tells, worked_after
 from models.distil.call_diff import distance
-from models.distil.recovery import LESS
+from models.distil.cases import LESS, is_shown_to_work, said_by, tells, worked_after
 from models.memory.identities import identities, replacing, texts_of
 
 __all__ = ["Messages", "Pair", "calling", "chat", "preference_pairs", "session_row", "usable"]
@@ -138,7 +138,8 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
         if not fitting:
             continue
         way = min(fitting, key=lambda way: (distance(failed.arguments, way.call.arguments) or 0, way.call.arguments))
-        masked = replacing(identities([*texts_of(session), *texts_of(way.session)]))
+        texts = (texts_of(each.goal, each.steps) for each in (session, way.session))
+        masked = replacing(identities(chain.from_iterable(texts)))
         # After the failure the rival is the next call if it failed, or else the same call again.
         again = calls[number + 1] if number + 1 < len(calls) and _teaches(calls[number + 1]) else failed
         again = again if again.tool == failed.tool and again.arguments != way.call.arguments else failed
@@ -187,13 +188,15 @@ def usable(judgment: Judgment) -> bool:
     session = judgment.trajectory
     if session.guard or session.part or session.missing or session.ending == "continued":
         return False
-    return judgment.verdict.label != "abstained" and not any(MARK in text for text in texts_of(session))
+    return judgment.verdict.label != "abstained" and not any(
+        MARK in text for text in texts_of(session.goal, session.steps)
+    )
 
 
 def session_row(judgment: Judgment) -> _Row:
     session = judgment.trajectory
     row = {"messages": chat(session, len(session.calls)), "label": judgment.verdict.label == "success"}
-    replaced: _Row = replacing(identities(texts_of(session)))(row)
+    replaced: _Row = replacing(identities(texts_of(session.goal, session.steps)))(row)
     return {"session": session.session, "agent": session.agent, "task": session.task, **replaced}
 
 
@@ -219,12 +222,8 @@ def chat(session: Trajectory, calls: int) -> list[_Row]:
         if not calls:
             break
         calls -= 1
-        messages += [calling(step, words), {"role": "tool", "content": _result(step), "name": step.tool}]
+        messages += [calling(step, words), {"role": "tool", "content": said_by(step), "name": step.tool}]
     return messages
-
-
-def _result(step: Step) -> str:
-    return (step.error_message or step.error_type or "") if step.failed else step.result
 
 
 def calling(step: Step, words: str = "") -> _Row:

@@ -42,7 +42,7 @@ from fleetlore.wire.lore import DECISIONS, Decision, Pattern
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Count, Hash, Moment
-from models.cases import VERSION as ITEMS
+from models.distil.cases import VERSION as ITEMS
 from models.memory.bottom_k import AgentHash
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
