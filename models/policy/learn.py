@@ -53,8 +53,6 @@ def _loss(worked: Tensor, failed: Tensor) -> Tensor:
 
 
 class Training(NamedTuple):
-    """How to learn."""
-
     rank: int = 8
     alpha: int = 16
     # More raise the perplexity on unrelated text.
@@ -128,7 +126,6 @@ class LanguageModel:
             return False
 
     def learn(self, pairs: Sequence[Pair]) -> Lora:
-        """Train, run and return an adapter."""
         how, encoded = self.training, [self._encoded(pair) for pair in pairs]
         # Restore the global generator: the trainer neither affects its surroundings nor depends on them.
         with torch.random.fork_rng(devices=[]):

@@ -69,7 +69,6 @@ class CanaryTrial:
         self._votes[version].append((agent, judgment.verdict.label == "success"))
 
     def decide(self, now: float) -> _Decision:
-        """Decide by the votes so far."""
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
         found = self._evidence(pairs)
         agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()

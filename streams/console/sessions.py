@@ -23,7 +23,7 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Judgment, Step, Trajectory
+from fleetlore.wire.trajectory import Judgment, Trajectory
 from fleetlore.words import count
 from models.uplift import Trial
 from streams.stage.base import split
@@ -231,10 +231,6 @@ def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
                 elif entry is not None:
                     text, path = entry.template or entry.error_class or entry.level, f"/patterns/{id}"
                     evidence = f"{count(entry.agents, 'agent')} in {count(entry.sessions, 'session')}"
-                then = _then(calls[number : number + 2])
+                made = [f"{each.tool} {'failed' if each.failed else 'worked'}" for each in calls[number : number + 2]]
+                then = ", then ".join(made)
                 yield _Explained(step.sequence, step.tool, id, withheld, source, text, evidence, sessions, path, then)
-
-
-def _then(calls: Iterable[Step]) -> str:
-    made = [f"{each.tool} {'failed' if each.failed else 'worked'}" for each in calls]
-    return ", then ".join(made)

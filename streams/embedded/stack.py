@@ -91,7 +91,7 @@ class Stack:
         self._held: list[socket.socket] = []
         self.console = "" if console_port is None else f"http://127.0.0.1:{held_port(console_port, self._held)}/"
         self._http, self._workers, self._trainer, self._policy = http, workers, trainer, policy
-        self._keep_log, self._progress = keep_log, progress
+        self.keeps_log, self._progress = keep_log, progress
         self._ports = {"broker": held_port(broker_port, self._held), "milvus": free_port()}
         self.settings = Settings.from_env(
             embedded_environ(self.data),
@@ -131,11 +131,6 @@ class Stack:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    @property
-    def keeps_log(self) -> bool:
-        """False if Kafka is missing."""
-        return self._keep_log
-
     async def failed(self) -> FleetloreError:
         if self._failed is None:
             raise StackError("the stack has not been started")
@@ -154,14 +149,14 @@ class Stack:
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)
         milvus = Child("milvus", milvus_command(self.data / "milvus", self._ports["milvus"]), logs)
         # An in-memory broker would come back without its topics.
-        await self._launch_store(broker, restarts=_STORE_RESTARTS if self._keep_log else 0)
+        await self._launch_store(broker, restarts=_STORE_RESTARTS if self.keeps_log else 0)
         await self._launch_store(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
         # Before any request: automatic creation gives other partitions and no compaction.
         await ensure_topics(self.settings)
         decisions = KeptDecisions(self.data / "orders.json", self.settings)
         restored = self.data / "kafka" / "restored"
-        fresh = not (self._keep_log and restored.exists())
+        fresh = not (self.keeps_log and restored.exists())
         if fresh:
             await decisions.restore()  # workers read them at start
         self._watchers.append(asyncio.create_task(decisions.follow()))
@@ -175,7 +170,7 @@ class Stack:
         await self._answering(milvus)
         if fresh:
             await self._restore_topics(logs)
-            if self._keep_log:
+            if self.keeps_log:
                 restored.touch()
         await asyncio.gather(*(self.ready(name) for name in workers))
         write_whole(seen, _collections_digest(self.data).encode())
@@ -207,7 +202,7 @@ class Stack:
 
     def _broker_command(self) -> list[str]:
         folder = self.data / "kafka"
-        if self._keep_log:
+        if self.keeps_log:
             try:
                 command = kafka_command(folder, self._ports["broker"], free_port(), self._progress)
                 # Kafka answers at once. The in-memory broker's short waits would cost a tenth of a core.
@@ -217,7 +212,7 @@ class Stack:
                 if folder.exists():  # without that log, new events would be lost to it
                     raise
                 log.warning("the event log is kept in memory and ends with the stack, since %s", missing)
-                self._keep_log = False
+                self.keeps_log = False
         return broker_command(self._ports["broker"])
 
     async def _migrate(self, logs: Path) -> None:

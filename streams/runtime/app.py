@@ -320,12 +320,11 @@ async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
             await attempt()
             return
         except BrokerUnavailable as error:
-            if not _may_pass(error.__cause__) or time.monotonic() > last:
+            cause = error.__cause__
+            passes = isinstance(cause, OSError | KafkaTimeoutError) or (
+                isinstance(cause, KafkaError) and cause.retriable
+            )
+            if not passes or isinstance(cause, ConnectionRefused) or time.monotonic() > last:
                 raise
             log.warning("%s; trying again in %.1f s", error, pause)
         await asyncio.sleep(pause)
-
-
-def _may_pass(cause: BaseException | None) -> bool:
-    may = isinstance(cause, OSError | KafkaTimeoutError) or (isinstance(cause, KafkaError) and cause.retriable)
-    return may and not isinstance(cause, ConnectionRefused)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -30,7 +30,7 @@ from fleetlore.wire.dead_letter import RECORD_REFUSED, ROW_REFUSED, UNREADABLE, 
 from fleetlore.wire.topics import tenant_of
 from sinks.collections import alias_of
 from sinks.metrics import Metrics
-from sinks.producer import COMPACTED
+from sinks.producer import COMPACTED, BatchProducer
 from streams.runtime.bad_records import Breaker, record_of, records_of
 from streams.runtime.ledger import Lease, Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, Record, Stage, Store, TopicPartition
@@ -44,12 +44,6 @@ log = logging.getLogger(__name__)
 
 # The commit of a suspect run is held back until it has not grown for this long (see `bad_records`).
 _SUSPECT_SECONDS = 5.0
-
-
-class _Producer(Protocol):
-    async def deliver(self, values: Sequence[Outgoing], positions: Mapping[tuple[str, int], int]) -> None: ...
-
-    async def send(self, records: Sequence[RawRecord]) -> None: ...
 
 
 class SecondWrites:
@@ -100,7 +94,7 @@ class Delivery:
     def __init__(
         self,
         store: Store,
-        producer: _Producer,
+        producer: BatchProducer,
         metrics: Metrics,
         clock: Clock,
         ledger: Ledger,

@@ -142,7 +142,10 @@ class JudgmentsStage(Stage):
         for key, values in came.items():
             if first := next((each for each in values if isinstance(each, Trajectory) and each.part == 0), None):
                 named.setdefault((key[0], first.session), []).append(key)
-        states = await self._load([*came, *((tenant, review_key(session)) for tenant, session in named)])
+        keys = [*came, *((tenant, review_key(session)) for tenant, session in named)]
+        ids = {row_id(*key): key for key in keys}
+        rows = await self._store.get("judgments", list(ids), "state") if ids else {}
+        states = {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
         for review, keys in named.items():
             tenant, session = review
             state = states.get((tenant, review_key(session))) or SessionState()
@@ -161,11 +164,6 @@ class JudgmentsStage(Stage):
                 for key in dict.fromkeys(keys):
                     came[key].append(state.feedback)
         return states
-
-    async def _load(self, keys: Sequence[_Key]) -> dict[_Key, SessionState]:
-        ids = {row_id(*key): key for key in keys}
-        rows = await self._store.get("judgments", list(ids), "state") if ids else {}
-        return {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
 
     def _merge(
         self, tenant: str, id: str, record: Record, values: list[_Value], state: SessionState, effects: Effects

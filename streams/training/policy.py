@@ -58,7 +58,6 @@ class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
         return self.name, self.verdicts
 
     def judge(self, judgment: Judgment) -> None:
-        """Keep the verdict, and count it in a trial."""
         session = judgment.trajectory
         known = self._verdicts.get(session.id)
         if known is None or known[0] <= session.revision:

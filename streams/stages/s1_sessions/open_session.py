@@ -146,7 +146,12 @@ class OpenSession(msgspec.Struct):
         # An action about to run holds only what its outcome repeats.
         self.size += _EVENT_BYTES + (text_bytes(step) if (step := self.steps.get(sequence)) is not None else 0)
         if sequence == self._next:
-            self._advance()
+            # Calls after a gap wait: counts never fall, and a lost call may break a loop.
+            self._next += 1
+            while self._next in self.sequences:
+                if (call := self._waiting.pop(self._next, None)) is not None:
+                    self._compare(self._next, *call)
+                self._next += 1
 
     def _take_outcome(self, sequence: int, time: float, data: Data) -> None:
         tool, arguments, result = data.tool or "", data.arguments, data.result
@@ -198,17 +203,15 @@ class OpenSession(msgspec.Struct):
             counts.add(subject, time, calls, failed * calls)
         return new
 
-    def _advance(self) -> None:
-        """Calls after a gap wait: counts never fall, and a lost call may break a loop."""
-        self._next += 1
-        while self._next in self.sequences:
-            if (call := self._waiting.pop(self._next, None)) is not None:
-                self._compare(self._next, *call)
-            self._next += 1
-
     def _compare(self, sequence: int, time: int, arguments: str) -> None:
-        self._detect_loop(sequence, time, arguments)
         step = self.steps[sequence]
+        if (loop := self._detector.take(arguments, step)) is not None:
+            # A loop is a separate pattern: its failures are counted already.
+            pattern = loop.pattern
+            step = self.steps[sequence] = replace(step, loop=pattern.exact)
+            self.loops[pattern] = self.loops.get(pattern, 0) + 1
+            if self._count(subjects_of_loop(pattern), time, failed=False):
+                self.has_new_failure = True
         before = self._remember(step, time, arguments)
         if before is None:
             return
@@ -229,16 +232,6 @@ class OpenSession(msgspec.Struct):
         if len(self._unchanged) > _MOST_UNCHANGED:
             del self._unchanged[next(iter(self._unchanged))]
         return before
-
-    def _detect_loop(self, sequence: int, time: float, arguments: str) -> None:
-        """Count a loop as a separate pattern: its failures are counted already."""
-        step = self.steps[sequence]
-        if (loop := self._detector.take(arguments, step)) is not None:
-            pattern = loop.pattern
-            self.steps[sequence] = replace(step, loop=pattern.exact)
-            self.loops[pattern] = self.loops.get(pattern, 0) + 1
-            if self._count(subjects_of_loop(pattern), time, failed=False):
-                self.has_new_failure = True
 
     def take_observations(self) -> list[Observation]:
         self.has_new_failure = False

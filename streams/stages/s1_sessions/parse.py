@@ -86,19 +86,14 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
 
 
 def letter_of(event: Incoming, record: Record, error: Exception) -> DeadLetter:
-    """Make the dead letter of one event of a record."""
-    return dead_letter(record, error, _bytes_of(event, record))
-
-
-def _bytes_of(event: Incoming, record: Record) -> bytes:
     for part, _ in _parts(record):
         try:
             found = _read_one(part)
         except msgspec.DecodeError:
             continue
         if (found.session, found.sequence, found.agent) == (event.session, event.sequence, event.agent):
-            return part
-    return record.value or b""
+            return dead_letter(record, error, part)
+    return dead_letter(record, error, record.value or b"")
 
 
 def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
@@ -131,7 +126,13 @@ def _parts(record: Record) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """Bytes of each event, and its attributes if they lie in the headers."""
     value = record.value or b""
     if record.headers.get("ce_specversion"):
-        yield value, {**_attributes(record.headers), "data": _json(value)}
+        named = {name[3:]: raw for name, raw in record.headers.items() if raw is not None and name.startswith("ce_")}
+        attributes = of_headers({name: raw.decode("utf-8", "replace") for name, raw in named.items()})
+        try:
+            data = read_json(value)
+        except msgspec.DecodeError as error:
+            raise InvalidEvent("not_json", str(error)) from None
+        yield value, {**attributes, "data": data}
         return
     for part in split(mended_json(value)):
         yield part, None
@@ -151,19 +152,6 @@ def _checked(attributes: dict[str, Any] | None, part: bytes, tenant: str, latest
     if (reason := refusal(event, tenant, latest)) is not None:
         raise reason
     return event
-
-
-def _json(value: bytes) -> Any:
-    try:
-        return read_json(value)
-    except msgspec.DecodeError as error:
-        raise InvalidEvent("not_json", str(error)) from None
-
-
-def _attributes(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
-    """Read CloudEvents' binary mode from `ce_` headers."""
-    given = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}
-    return of_headers({name: raw.decode("utf-8", "replace") for name, raw in given.items()})
 
 
 def clean_records(

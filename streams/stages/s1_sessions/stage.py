@@ -18,7 +18,7 @@ from math import inf
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent, StoreUnavailable
 from fleetlore.recall.search import row_id
-from fleetlore.wire.decode import FEEDBACK, Data, Incoming
+from fleetlore.wire.decode import FEEDBACK, Incoming
 from fleetlore.wire.principals import Principals, principal_of, session_key
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Trajectory, encode
@@ -109,7 +109,8 @@ class SessionsStage(Stage):
                 if session.has_new_failure or trajectory is not None:
                     self._report(session, effects)  # as much as the trajectory holds: a restart may go on from it
                 if trajectory is not None:
-                    _hand_on(trajectory, effects)
+                    value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
+                    effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, value))
             partition.news.clear()
         self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
         return effects
@@ -127,7 +128,13 @@ class SessionsStage(Stage):
             if (feedback := feedback_of(event, claimed=True)) is not None:
                 effects.outgoing.append(Outgoing(arrival.tenant, "trajectories", event.session, feedback.to_json()))
             return
-        _note_time(event.time.timestamp(), partition, effects)
+        time = event.time.timestamp()
+        if time > partition.newest_time:
+            partition.newest_time = time
+        if time > effects.newest:
+            effects.newest = time
+        if time < effects.oldest:
+            effects.oldest = time
         if (session := partition.find(key)) is not None:
             self._add(arrival, session, partition, effects)
         elif event.sequence % PART_EVENTS:
@@ -141,7 +148,11 @@ class SessionsStage(Stage):
     def _add(self, arrival: Arrival, session: OpenSession, partition: Partition, effects: Effects) -> None:
         event, key, record = arrival
         sequence, time = event.sequence, event.time.timestamp()
-        if self._is_known(session, sequence, time):
+        known = sequence in session.sequences
+        if known and session.is_another(sequence, time):
+            raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")
+        if known or sequence < session.persisted_up_to:
+            self._metrics.duplicate_events().inc()
             return
         if session.ended_at is not None and sequence > session.ended_at:
             raise after_end()
@@ -149,8 +160,10 @@ class SessionsStage(Stage):
         if record.time < inf:  # no broker stamped the record
             session.arrived = max(session.arrived, record.time)
         session.add(event, time)
-        if event.data.advice or event.data.withheld:
-            self._count_advice(event.data)
+        if event.data.advice:
+            self._metrics.advised_calls("given").inc()
+        if event.data.withheld:
+            self._metrics.advised_calls("withheld").inc()
         if not session.follows(sequence):
             session.out_of_order[sequence] = letter_of(event, record, after_end())
             session.size += len(record.value or b"")
@@ -178,15 +191,6 @@ class SessionsStage(Stage):
         event, erased = arrival.event, self._erased
         return bool(erased.count) and erased.drops(arrival.tenant, event.session, event.agent, event.time.timestamp())
 
-    def _is_known(self, session: OpenSession, sequence: int, time: float) -> bool:
-        if sequence in session.sequences:
-            if session.is_another(sequence, time):
-                raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")
-        elif sequence >= session.persisted_up_to:
-            return False
-        self._metrics.duplicate_events().inc()
-        return True
-
     def _drop_erased(self) -> None:
         if self._erased_seen == self._erased.count:
             return
@@ -195,11 +199,6 @@ class SessionsStage(Stage):
             tenant = tenant_of(tp.topic)
             known = (*partition.open, *partition.tails, *partition.closed)
             partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
-
-    def _count_advice(self, data: Data) -> None:
-        for of_call, advice in (("given", data.advice), ("withheld", data.withheld)):
-            if advice:
-                self._metrics.advised_calls(of_call).inc()
 
     def _report(self, session: OpenSession, effects: Effects) -> None:
         for seen in session.take_observations():
@@ -211,7 +210,8 @@ class SessionsStage(Stage):
         partition.close(key, session)
         trajectory, left_out = session.close()
         effects.dead_letters.extend(left_out)
-        _hand_on(trajectory, effects)
+        value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
+        effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, value))
         self._metrics.sessions_closed(trajectory.ending).inc()
 
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
@@ -305,17 +305,3 @@ class SessionsStage(Stage):
         most = MAX_TAIL_BYTES // len(self._partitions)
         while partition.tail_size > most:
             effects.dead_letters += [letter for _, letter in partition.drop_tail(next(iter(partition.tails)))]
-
-
-def _hand_on(trajectory: Trajectory, effects: Effects) -> None:
-    value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
-    effects.outgoing.append(Outgoing(trajectory.tenant, "trajectories", trajectory.session, value))
-
-
-def _note_time(time: float, partition: Partition, effects: Effects) -> None:
-    if time > partition.newest_time:
-        partition.newest_time = time
-    if time > effects.newest:
-        effects.newest = time
-    if time < effects.oldest:
-        effects.oldest = time

@@ -64,21 +64,16 @@ MAX_WORD = 64
 _MAX_ADVICE = 64
 
 
-def _kept(result: str) -> str:
-    if len(result) <= MAX_TEXT:
-        return result
-    return clip(result, MAX_SCHEMA if shows_schema(result) else MAX_TEXT)
-
-
 def step_of(
     sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
 ) -> Step:
+    longest = MAX_SCHEMA if len(data.result) > MAX_TEXT and shows_schema(data.result) else MAX_TEXT
     step = Step(
         sequence=sequence,
         role="tool",
         tool=data.tool or "",
         arguments=clip(data.arguments, MAX_TEXT),
-        result=_kept(data.result),
+        result=clip(data.result, longest),
         duration_seconds=finite(data.duration) if isinstance(data.duration, int | float) else None,
         call=call,
         advice=advice,
