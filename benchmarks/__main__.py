@@ -20,18 +20,9 @@ from fleetlore.errors import ConfigError, FleetloreError
 
 # One a row of docs/results/performance.md, in its order.
 NAMES = (
-    "ingest",
-    "same_work",
-    "single",
-    "emitter",
-    "advice",
-    "immunity",
-    "step",
-    "backfill",
-    "scale",
-    "patterns",
+    "ingest", "same_work", "single", "emitter", "advice", "immunity", "step", "backfill", "scale", "patterns",
     "formats",
-)
+)  # fmt: skip
 
 
 def main(
@@ -68,7 +59,7 @@ def _chosen(name: str) -> tuple[str, ...]:
 def _machine(load: float) -> Row:
     """The machine of the figures. They are worth little if its load at the start is above half a core."""
     system = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
-    return Row(name="machine", figure=os.cpu_count() or 0, unit="cores", note=f"{system}, load at the start {load:.2f}")
+    return Row("machine", os.cpu_count() or 0, "cores", note=f"{system}, load at the start {load:.2f}")
 
 
 if __name__ == "__main__":

@@ -55,31 +55,24 @@ def run(quick: bool) -> Report:
     by_words, _ = timed(unheard, lambda failure: advise(index, asked_about(failure.tool, {}, failed_call(failure))))
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     figure = percentile(micros, 99)
-    return Report(
-        name="advice",
-        figure=figure,
-        bar=BAR_MICROSECONDS,
-        unit="µs of CPU, 99th percentile",
-        higher_is_better=False,
-        peers={},
-        rows=(
-            Row(
-                name="advise() before a call",
-                figure=figure,
-                unit="µs p99",
-                note=f"{known:,} patterns; {len(calls):,} calls of {source}, of {len(kinds):,} kinds; "
-                f"{sum(map(bool, told)) / len(told):.0%} got advice",
-            ),
-            Row(name="the same", figure=median(micros), unit="µs p50"),
-            Row(name="the same", figure=percentile(micros, 99.9), unit="µs p99.9"),
-            Row(name="asked before with the same arguments", figure=percentile(again, 99), unit="µs p99"),
-            Row(name="the same", figure=median(again), unit="µs p50"),
-            Row(name="after an error that is new, by words", figure=percentile(by_words, 99), unit="µs p99"),
-            Row(name="the same", figure=median(by_words), unit="µs p50"),
-            Row(name="its text for a prompt", figure=percentile(texts, 99), unit="µs p99"),
-            Row(name="the same", figure=median(texts), unit="µs p50"),
+    rows = (
+        Row(
+            "advise() before a call",
+            figure,
+            "µs p99",
+            note=f"{known:,} patterns; {len(calls):,} calls of {source}, of {len(kinds):,} kinds; "
+            f"{sum(map(bool, told)) / len(told):.0%} got advice",
         ),
+        Row("the same", median(micros), "µs p50"),
+        Row("the same", percentile(micros, 99.9), "µs p99.9"),
+        Row("asked before with the same arguments", percentile(again, 99), "µs p99"),
+        Row("the same", median(again), "µs p50"),
+        Row("after an error that is new, by words", percentile(by_words, 99), "µs p99"),
+        Row("the same", median(by_words), "µs p50"),
+        Row("its text for a prompt", percentile(texts, 99), "µs p99"),
+        Row("the same", median(texts), "µs p50"),
     )
+    return Report("advice", figure, BAR_MICROSECONDS, "µs of CPU, 99th percentile", higher_is_better=False, rows=rows)
 
 
 def asked(count: int) -> tuple[str, list[Call]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterator
 from itertools import islice
 
 from benchmarks.cpu import cpu_by_role
@@ -29,9 +28,11 @@ VERSION = "benchmark"
 
 
 def run(quick: bool) -> Report:
-    """See the module."""
     source, runs = sessions()
-    return asyncio.run(_measured(source, list(_timed(islice(events_of(runs, 0), 20_000 if quick else 200_000)))))
+    # On the fleet's clock, the last of them not in the future.
+    start, step = time.time() - 10_000_000, STEP_SECONDS / CONCURRENT_SESSIONS
+    events = enumerate(islice(events_of(runs, 0), 20_000 if quick else 200_000))
+    return asyncio.run(_measured(source, [event._replace(time=start + number * step) for number, event in events]))
 
 
 async def _measured(source: str, events: list[Event]) -> Report:
@@ -49,30 +50,24 @@ async def _measured(source: str, events: list[Event]) -> Report:
             switching, spent = time.perf_counter() - began, time.process_time() - spent
             known = await _live(settings)
     figures = report.to_dict()
-    return Report(
-        name="backfill",
-        figure=figures["times_real_time"],
-        bar=BAR,
-        unit="× real time",
-        peers={},
-        rows=(
-            Row(name="backfill", figure=figures["events_per_second"], unit="events/s", note=sent.describe()),
-            Row(name="its process", figure=own / report.events * 1e6, unit="µs/event", note="CPU"),
-            Row(name="Milvus Lite", figure=server / report.events * 1e6, unit="µs/event", note="CPU"),
-            Row(
-                name="switch of the names",
-                figure=switching,
-                unit="s",
-                note=f"with {RESOLVE_SECONDS:.0f} s for workers to follow and agents to hear; {spent:.1f} s of its CPU",
-            ),
-            Row(
-                name="judgments under the live names",
-                figure=len(known.judgments),
-                unit="rows",
-                note=f"and {known.patterns.total():,} patterns, {known.items.total():,} items",
-            ),
+    rows = (
+        Row("backfill", figures["events_per_second"], "events/s", note=sent.describe()),
+        Row("its process", own / report.events * 1e6, "µs/event", note="CPU"),
+        Row("Milvus Lite", server / report.events * 1e6, "µs/event", note="CPU"),
+        Row(
+            "switch of the names",
+            switching,
+            "s",
+            note=f"with {RESOLVE_SECONDS:.0f} s for workers to follow and agents to hear; {spent:.1f} s of its CPU",
+        ),
+        Row(
+            "judgments under the live names",
+            len(known.judgments),
+            "rows",
+            note=f"and {known.patterns.total():,} patterns, {known.items.total():,} items",
         ),
     )
+    return Report("backfill", figures["times_real_time"], BAR, "× real time", rows=rows)
 
 
 async def _live(settings: Settings) -> Knowledge:
@@ -80,10 +75,3 @@ async def _live(settings: Settings) -> Knowledge:
     async with MilvusStore.from_settings(settings) as store:
         await store.open()
         return await read_knowledge(store, TENANT)
-
-
-def _timed(events: Iterator[Event]) -> Iterator[Event]:
-    """The same events on the fleet's clock, the last of them not in the future."""
-    start = time.time() - 10_000_000
-    for number, event in enumerate(events):
-        yield event._replace(time=start + number * STEP_SECONDS / CONCURRENT_SESSIONS)

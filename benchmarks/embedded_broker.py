@@ -74,7 +74,6 @@ class EmbeddedBroker:
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Continue after `pause`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 

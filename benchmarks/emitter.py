@@ -16,8 +16,9 @@ import gc
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from itertools import islice
+from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaProducer
@@ -52,17 +53,9 @@ def run(quick: bool) -> Report:
     rows = []
     for name, said in measured.items():
         label = "fleetlore, encoding and masking included" if name == "emitter" else f"{name}, bytes ready made"
-        rows.append(Row(name=label, figure=rates[name], unit=UNIT, note=f"{said['max_rss_mb']:.0f} MB"))
-        rows.append(Row(name="  CPU", figure=said["cpu_seconds"] / said["events"] * 1e6, unit=CPU))
-    return Report(
-        name="emitter",
-        figure=rates.pop("emitter"),
-        bar=BAR,
-        unit=UNIT,
-        peers=rates,
-        reference=REFERENCE,
-        rows=tuple(rows),
-    )
+        rows.append(Row(label, rates[name], UNIT, note=f"{said['max_rss_mb']:.0f} MB"))
+        rows.append(Row("  CPU", said["cpu_seconds"] / said["events"] * 1e6, CPU))
+    return Report("emitter", rates.pop("emitter"), BAR, UNIT, peers=rates, reference=REFERENCE, rows=tuple(rows))
 
 
 def _measured(who: str, events: int, passes: int) -> dict[str, float]:
@@ -77,7 +70,6 @@ def _measured(who: str, events: int, passes: int) -> dict[str, float]:
 
 
 async def emitter(broker: str, events: list[Event]) -> int:
-    """fleetlore's own."""
     own = Emitter(broker, TENANT, max_events=BUFFER_EVENTS)
     await own.start()
     for start in range(0, len(events), BURST_EVENTS):
@@ -122,7 +114,7 @@ async def aiokafka_create_batch(broker: str, values: list[tuple[bytes, bytes]]) 
         return len(values)
 
 
-PEERS: dict[str, Callable[[str, list[tuple[bytes, bytes]]], Awaitable[int]]] = {
+PEERS: dict[str, Callable[[str, list[tuple[bytes, bytes]]], Coroutine[Any, Any, int]]] = {
     each.__name__: each for each in (aiokafka_send, aiokafka_create_batch)
 }
 
@@ -135,14 +127,10 @@ def main(who: str, broker: str, count: int) -> None:
     gc.collect()
     gc.freeze()
     before, started = time.process_time(), time.perf_counter()
-    sent = asyncio.run(_awaited(work))
+    sent = asyncio.run(work)
     seconds, cpu = time.perf_counter() - started, time.process_time() - before
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(orjson.dumps({"events": sent, "seconds": seconds, "cpu_seconds": cpu, "max_rss_mb": rss}).decode())
-
-
-async def _awaited(work: Awaitable[int]) -> int:
-    return await work
 
 
 if __name__ == "__main__":

@@ -112,14 +112,6 @@ def _claude_lines(chat: Chat, number: int) -> Iterator[str]:
         yield json.dumps(line)
 
 
-def _without_ids(chat: Chat) -> Chat:
-    return [_with_id(message, "") for message in chat]
-
-
-def _with_one_id(chat: Chat) -> Chat:
-    return [_with_id(message, "call_0") for message in chat]
-
-
 def _with_id(message: dict[str, Any], id: str) -> dict[str, Any]:
     if message["role"] == "tool":
         return message | {"tool_call_id": id}
@@ -137,8 +129,8 @@ def _without_end(chat: Chat) -> Chat:
 #: Damages of a chat, and of its text, by name.
 DAMAGES: dict[str, tuple[Callable[[Chat], Chat], Callable[[str], str]]] = {
     "whole": (list, str),
-    "ids empty": (_without_ids, str),
-    "one id for all calls": (_with_one_id, str),
+    "ids empty": (lambda chat: [_with_id(each, "") for each in chat], str),
+    "one id for all calls": (lambda chat: [_with_id(each, "call_0") for each in chat], str),
     "last result missing": (_without_end, str),
     "byte order mark": (list, lambda text: "\ufeff" + text),
     "half a surrogate pair": (list, lambda text: text.replace("the", "\\ud83d", 1)),
@@ -200,8 +192,7 @@ def run(quick: bool) -> Report:
         lost += count.lost + mislabelled
         rows.append(_row(f"own form, {path.name}", count, mislabelled))
     return Report(
-        name="formats", figure=lost, bar=0, unit="sessions and calls lost or mislabelled", peers={},
-        higher_is_better=False, rows=tuple(rows),
+        "formats", lost, 0, "sessions and calls lost or mislabelled", higher_is_better=False, rows=tuple(rows),
     )  # fmt: skip
 
 
@@ -214,9 +205,4 @@ def _steps(folder: Path) -> Iterator[dict[str, Any]]:
 def _row(name: str, count: Count, mislabelled: int = 0) -> Row:
     reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(count.reasons.items()))
     read = f"{count.read_sessions} of {count.sessions} sessions, {count.read_calls} of {count.calls} calls"
-    return Row(
-        name=name,
-        figure=count.lost + mislabelled,
-        unit="lost or mislabelled",
-        note=f"{read}; {reasons}" if reasons else read,
-    )
+    return Row(name, count.lost + mislabelled, "lost or mislabelled", note=f"{read}; {reasons}" if reasons else read)

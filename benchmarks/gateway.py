@@ -111,7 +111,6 @@ async def main(rounds: int = ROUNDS) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process so far."""
     return float(sum(psutil.Process(pid).cpu_times()[:2]))
 
 

@@ -98,7 +98,6 @@ class Census:
         self.counts: defaultdict[str, Count] = defaultdict(Count, {ALL: Count(), NOTHING: Count(), LAST_ERROR: Count()})
 
     def add(self, heard: Heard) -> None:
-        """Count one session."""
         log, turns = heard.log, {turn.place: turn for turn in heard.log.turns()}
         self.sessions += 1
         self.calls += len(turns)
@@ -187,7 +186,10 @@ def main(
     train, test = split(read_sessions(data), seed, SHARE)
     Random(seed).shuffle(test)
     pasts = {name: renamed(train, count) for name, count in NAMES.items()} if one_name else {"as logged": train}
-    heard = {name: asyncio.run(_hear(past, test[:sessions], seed)) for name, past in pasts.items()}
+    heard: dict[str, list[Heard]] = {}
+    for name, past in pasts.items():
+        learned = asyncio.run(run_logs(past, seed=seed, learn=True))
+        heard[name] = asyncio.run(hear(learned, test[:sessions]))
     first = next(iter(heard))
     found = {"seed": seed, "learned_from": len(train), "agents_named": first, **census(heard[first])}
     if one_name:
@@ -213,7 +215,6 @@ def census(heard: Iterable[Heard]) -> dict[str, Any]:
 
 
 def utterances(heard: Heard) -> Iterator[Utterance]:
-    """All that a session was shown, in order."""
     yield from (Utterance(-1, "start", shown) for shown in heard.start.shown)
     for place, told in enumerate(heard.before):
         yield from (Utterance(place, "before", shown) for shown in told.shown)
@@ -222,7 +223,6 @@ def utterances(heard: Heard) -> Iterator[Utterance]:
 
 
 def lines(heard: Iterable[Heard]) -> Iterator[str]:
-    """The golden file's lines."""
     for each in heard:
         for place, moment, shown in utterances(each):
             text = orjson.dumps(shown.text).decode()
@@ -270,10 +270,6 @@ def _makes(call: Call, text: str) -> bool:
         if re.fullmatch(f"(?:{re.escape(call.tool.casefold())} )?{pattern}", made):
             return True
     return False
-
-
-async def _hear(past: Sequence[LoggedSession], asking: Sequence[LoggedSession], seed: int) -> list[Heard]:
-    return await hear(await run_logs(past, seed=seed, learn=True), asking)
 
 
 def _failures_shown(found: dict[str, Any]) -> dict[str, float | None]:

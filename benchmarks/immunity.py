@@ -14,6 +14,7 @@ The rival runs the same loop with the same agents: a SQLite journal that all pro
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import sqlite3
 import sys
@@ -44,15 +45,9 @@ LINE_BYTES = 64 * 1024 * 1024
 
 JOURNAL, REFERENCE = "journal 0.1", "SQLite journal polled every 100 ms"
 PLAN = Plan(
-    memory="fleet",
-    where="",
-    agents=1_000,
-    processes=2,
-    calls_per_second=RATE,
-    seconds=40.0,
-    warm_up_seconds=10.0,
+    memory="fleet", where="", agents=1_000, processes=2, calls_per_second=RATE, seconds=40.0, warm_up_seconds=10.0,
     wait_seconds=30.0,
-)
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -100,25 +95,20 @@ class Run:
     def rows(self, name: str) -> list[Row]:
         cpu = {**self.cpu, "agents": sum(result.cpu_seconds for result in self.results)}
         lines = [
-            Row(name=f"{name}, p50", figure=percentile(self.milliseconds, 0.50), unit="ms", note=self._describe()),
-            Row(name=f"{name}, p99", figure=percentile(self.milliseconds, 0.99), unit="ms"),
-            *(
-                Row(name=f"  {role}", figure=seconds / self.calls * 1e6, unit="µs of CPU per call")
-                for role, seconds in cpu.items()
+            Row(f"{name}, p50", percentile(self.milliseconds, 0.50), "ms", note=self._describe()),
+            Row(f"{name}, p99", percentile(self.milliseconds, 0.99), "ms"),
+            *(Row(f"  {role}", seconds / self.calls * 1e6, "µs of CPU per call") for role, seconds in cpu.items()),
+            Row(
+                "  one question before a call",
+                sum(result.ask_seconds for result in self.results) / self.calls * 1e6,
+                "µs",
             ),
             Row(
-                name="  one question before a call",
-                figure=sum(result.ask_seconds for result in self.results) / self.calls * 1e6,
-                unit="µs",
-            ),
-            Row(
-                name="  agents behind their timetable, p99",
-                figure=max(result.late_seconds for result in self.results) * 1000,
-                unit="ms",
+                "  agents behind their timetable, p99", max(result.late_seconds for result in self.results) * 1000, "ms"
             ),
         ]
         if self.drained_seconds is not None:
-            lines.append(Row(name="  worked in after the last event", figure=self.drained_seconds, unit="s"))
+            lines.append(Row("  worked in after the last event", self.drained_seconds, "s"))
         return lines
 
     def _describe(self) -> str:
@@ -141,28 +131,15 @@ def run(quick: bool) -> Report:
     note = ""
     if not ours.sustained:
         note = f"{plan.calls_per_second:,.0f} calls/s are not sustained here: what is waited for is a queue that grows."
-    return Report(
-        name="immunity",
-        figure=percentile(ours.milliseconds, 0.50),
-        bar=P50_BAR_MS,
-        unit="ms",
-        higher_is_better=False,
-        peers={REFERENCE: percentile(peer.milliseconds, 0.50)},
-        reference=REFERENCE,
-        rows=(*ours.rows(f"fleetlore at {plan.calls_per_second:,.0f} calls/s"), *peer.rows(REFERENCE)),
-        also=(
-            Report(
-                name="immunity p99",
-                figure=percentile(ours.milliseconds, 0.99),
-                bar=P99_BAR_MS,
-                unit="ms",
-                higher_is_better=False,
-                peers={REFERENCE: percentile(peer.milliseconds, 0.99)},
-                reference=REFERENCE,
-            ),
-        ),
-        note=note,
-    )
+    rows = (*ours.rows(f"fleetlore at {plan.calls_per_second:,.0f} calls/s"), *peer.rows(REFERENCE))
+    p50, p99 = (
+        Report(
+            name, percentile(ours.milliseconds, share), bar, "ms", {REFERENCE: percentile(peer.milliseconds, share)},
+            higher_is_better=False, reference=REFERENCE,
+        )
+        for name, share, bar in (("immunity", 0.50, P50_BAR_MS), ("immunity p99", 0.99, P99_BAR_MS))
+    )  # fmt: skip
+    return dataclasses.replace(p50, rows=rows, also=(p99,), note=note)
 
 
 async def _on_stack(plan: Plan) -> Run:

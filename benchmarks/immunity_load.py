@@ -127,8 +127,6 @@ def new_call(number: int) -> Call:
 
 
 class Host:
-    """The agents of one process."""
-
     def __init__(self, plan: Plan, memory: Memory) -> None:
         self.result = Result()
         self._plan = plan

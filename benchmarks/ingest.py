@@ -43,21 +43,17 @@ def run(quick: bool) -> Report:
     floor = beside(sent, "with_aiokafka", TOPIC, sent.events)
     worker = beside(sent, "benchmarks.worker", sent.events, "sessions,judgments")
     rows = [
-        Row(name="fleetlore: from bytes to verdicts", figure=figure, unit=UNIT, note=sent.describe()),
-        Row(
-            name="the same by the clock",
-            figure=median(each["events"] / each["seconds"] for each in own),
-            unit="events/s",
-        ),
+        Row("fleetlore: from bytes to verdicts", figure, UNIT, note=sent.describe()),
+        Row("the same by the clock", median(each["events"] / each["seconds"] for each in own), "events/s"),
         *_rates("fleetlore's worker on the broker, all work, without Milvus", worker),
         *_rates(f"{PEER}, decode only", floor),
-        Row(name="physical limit: orjson.loads alone", figure=loads / sent.events * 1e6, unit=CPU_UNIT),
+        Row("physical limit: orjson.loads alone", loads / sent.events * 1e6, CPU_UNIT),
     ]
     return Report(
-        name="ingest",
-        figure=figure,
-        bar=BAR,
-        unit=UNIT,
+        "ingest",
+        figure,
+        BAR,
+        UNIT,
         peers={PEER: floor["events"] / floor["cpu_seconds"]},
         reference=PEER,
         rows=tuple(rows),
@@ -81,6 +77,6 @@ def beside(sent: Traffic, script: str, *arguments: object) -> Any:
 
 def _rates(name: str, said: Any) -> tuple[Row, Row]:
     return (
-        Row(name=name, figure=said["events"] / said["cpu_seconds"], unit=UNIT),
-        Row(name=f"{name}, by the clock", figure=said["events"] / said["seconds"], unit="events/s"),
+        Row(name, said["events"] / said["cpu_seconds"], UNIT),
+        Row(f"{name}, by the clock", said["events"] / said["seconds"], "events/s"),
     )

@@ -42,7 +42,6 @@ def _lines(name: str, results: Path) -> Iterator[str]:
 
 
 def write(names: Sequence[str]) -> None:
-    """Bring the page up to date."""
     PAGE.write_text(render(PAGE.read_text(), names))
 
 

@@ -51,7 +51,6 @@ def _pairs(names: list[str] | list[tuple[str, str]]) -> int:
 
 
 def ours(texts: list[Labelled]) -> list[str]:
-    """Class-level pattern of each text."""
     return [failure_of(each.tool, "", each.error_type, each.text).class_ for each in texts]
 
 
@@ -64,10 +63,7 @@ def cost(texts: list[Labelled]) -> list[Row]:
         spent.append((time.thread_time() - began) * 1e6)
     p50, p99 = np.quantile(spent, (0.5, 0.99))
     name = "fleetlore: a text not seen before"
-    return [
-        Row(name=f"{name}, p50", figure=p50, unit="µs of CPU"),
-        Row(name=f"{name}, p99", figure=p99, unit="µs of CPU"),
-    ]
+    return [Row(f"{name}, p50", p50, "µs of CPU"), Row(f"{name}, p99", p99, "µs of CPU")]
 
 
 def drain3(texts: list[Labelled]) -> list[str]:
@@ -96,24 +92,17 @@ def run(quick: bool) -> Report:
         for who, clusters in (("fleetlore", found), ("drain3", drained)):
             reached = score([labels[place] for place in places], [clusters[place] for place in places])
             note = f"{len(places)} texts of {len({labels[place] for place in places})} failures"
-            rows.append(Row(name=f"{name}, {who}: precision", figure=reached.precision, unit="of pairs", note=note))
-            rows.append(Row(name=f"{name}, {who}: recall", figure=reached.recall, unit="of pairs"))
+            rows.append(Row(f"{name}, {who}: precision", reached.precision, "of pairs", note=note))
+            rows.append(Row(f"{name}, {who}: recall", reached.recall, "of pairs"))
     reported_rows, reported_reports = reported.measure(ours, drain3)
     total, peer = score(labels, found), score(labels, drained)
     note = "" if logged else f"without the logged runs: no {LOGS}"
-    recall = Report(
-        name="patterns_recall",
-        figure=total.recall,
-        bar=BAR,
-        unit="of pairs",
-        peers={"drain3": peer.recall},
-        reference="drain3",
-    )
+    recall = Report("patterns_recall", total.recall, BAR, "of pairs", peers={"drain3": peer.recall}, reference="drain3")
     return Report(
-        name="patterns",
-        figure=total.precision,
-        bar=BAR,
-        unit="of pairs (precision)",
+        "patterns",
+        total.precision,
+        BAR,
+        "of pairs (precision)",
         peers={"drain3": peer.precision},
         reference="drain3",
         rows=(*rows, *costs, *reported_rows),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -12,17 +13,15 @@ from rich.table import Table
 HEAD = ("benchmark", "name", "figure", "unit", "bar", "met", "ratio", "note")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table and of the CSV."""
-
     name: str
     figure: float
     unit: str
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """One figure and whether it is good enough.
 
@@ -40,7 +39,7 @@ class Report:
     figure: float
     bar: float
     unit: str
-    peers: dict[str, float]
+    peers: Mapping[str, float] = field(default_factory=dict)
     higher_is_better: bool = True
     reference: str | None = None
     rows: tuple[Row, ...] = ()
@@ -59,11 +58,9 @@ class Report:
 
     @property
     def all(self) -> tuple[Report, ...]:
-        """This one and those it brings along."""
         return (self, *self.also)
 
     def headline(self) -> str:
-        """The figure, its bar and its ratio in a line."""
         side = "≥" if self.higher_is_better else "≤"
         ratio = f"{self.ratio:.2f} × {self.reference or 'the bar'}"
         line = (
@@ -73,7 +70,6 @@ class Report:
         return f"{line}\n{self.note}" if self.note else line
 
     def table(self) -> Table:
-        """The rows, for a terminal."""
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("")
         table.add_column("figure", justify="right")

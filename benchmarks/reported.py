@@ -64,7 +64,6 @@ def right_of(pairs: list[Pair], clusters: list[str], *, same: bool) -> float:
 
 
 def exact_text(texts: list[Labelled]) -> list[str]:
-    """The tool, the type and the whole text."""
     return [f"{each.tool}\t{each.error_type}\t{each.text}" for each in texts]
 
 
@@ -88,10 +87,8 @@ def measure(ours: Way, drain3: Way) -> tuple[list[Row], list[Report]]:
         for same, kind in ((True, "same kept together"), (False, "different kept apart")):
             note = f"{sum(pair.same is same for pair in pairs)} pairs"
             reached = {name: right_of(pairs, found, same=same) for name, found in clusters.items()}
-            rows += [Row(name=f"reported, {part}, {name}: {kind}", figure=figure, unit="of pairs", note=note)
+            rows += [Row(f"reported, {part}, {name}: {kind}", figure, "of pairs", note=note)
                      for name, figure in reached.items()]  # fmt: skip
             name, figure = f"patterns_reported_{part}_{kind.split()[0]}", reached.pop("fleetlore")
-            reports.append(
-                Report(name=name, figure=figure, bar=BAR, unit="of pairs", peers=reached, reference="Sentry")
-            )
+            reports.append(Report(name, figure, BAR, "of pairs", peers=reached, reference="Sentry"))
     return rows, reports

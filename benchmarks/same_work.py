@@ -70,30 +70,25 @@ def run(quick: bool) -> Report:
     ratios = [ours / theirs for ours, theirs in zip(stages, by_hand, strict=True)]
     figure, each_event = median(ratios), 1e6 / sent.events
     state = ", ".join(f"{count:,} {name}" for name, count in counts[0].items())
+    rows = (
+        Row("a worker's stages", median(stages) * each_event, UNIT, note=sent.describe()),
+        Row("the same work by hand", median(by_hand) * each_event, UNIT, note=f"both: {state}"),
+        Row("thermometer: orjson.loads", loads * each_event, UNIT, note="of the same bytes"),
+        Row("least and most of the passes", min(ratios), "×", note=f"to {max(ratios):.2f}"),
+    )
+    also = (
+        Report(
+            "same_work in orjson.loads",
+            median(stages) / loads,
+            LOADS_BAR,
+            "× orjson.loads of the same bytes",
+            peers={"the same work by hand": median(by_hand) / loads},
+            reference="the same work by hand",
+            higher_is_better=False,
+        ),
+    )
     return Report(
-        name="same_work",
-        figure=figure,
-        bar=BAR,
-        unit="× the CPU of the same work by hand",
-        peers={},
-        higher_is_better=False,
-        rows=(
-            Row(name="a worker's stages", figure=median(stages) * each_event, unit=UNIT, note=sent.describe()),
-            Row(name="the same work by hand", figure=median(by_hand) * each_event, unit=UNIT, note=f"both: {state}"),
-            Row(name="thermometer: orjson.loads", figure=loads * each_event, unit=UNIT, note="of the same bytes"),
-            Row(name="least and most of the passes", figure=min(ratios), unit="×", note=f"to {max(ratios):.2f}"),
-        ),
-        also=(
-            Report(
-                name="same_work in orjson.loads",
-                figure=median(stages) / loads,
-                bar=LOADS_BAR,
-                unit="× orjson.loads of the same bytes",
-                peers={"the same work by hand": median(by_hand) / loads},
-                reference="the same work by hand",
-                higher_is_better=False,
-            ),
-        ),
+        "same_work", figure, BAR, "× the CPU of the same work by hand", higher_is_better=False, rows=rows, also=also
     )
 
 

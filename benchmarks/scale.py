@@ -57,25 +57,25 @@ def run(quick: bool) -> Report:
     one, two = (_drain(sent, workers) for workers in (1, 2))
     allowed = min(2.0, cores() * one.seconds / one.cpu)
     speedup = two.rate / one.rate
-    return Report(
-        name="scale",
-        figure=speedup,
-        bar=SPEEDUP_BAR,
-        unit="× the rate of one worker",
-        peers={},
-        rows=(
-            Row(name="two workers", figure=speedup, unit="× the rate of one worker", note=sent.describe()),
-            Row(name="most that the cores allow", figure=allowed, unit="× the rate of one worker"),
-            *(
-                Row(
-                    name=f"rate of {name}",
-                    figure=run.rate,
-                    unit="events/s",
-                    note=f"{run.cpu / run.seconds:.2f} of {cores()} cores busy with workers and broker",
-                )
-                for name, run in (("one worker", one), ("two workers", two))
-            ),
+    rows = (
+        Row("two workers", speedup, "× the rate of one worker", note=sent.describe()),
+        Row("most that the cores allow", allowed, "× the rate of one worker"),
+        *(
+            Row(
+                f"rate of {name}",
+                run.rate,
+                "events/s",
+                note=f"{run.cpu / run.seconds:.2f} of {cores()} cores busy with workers and broker",
+            )
+            for name, run in (("one worker", one), ("two workers", two))
         ),
+    )
+    return Report(
+        "scale",
+        speedup,
+        SPEEDUP_BAR,
+        "× the rate of one worker",
+        rows=rows,
         note=f"workers and broker share {cores()} cores, which allow {allowed:.2f} ×",
     )
 

@@ -104,16 +104,11 @@ _TOKENS: dict[str, tuple[str, ...]] = {
 }
 # Such a token is met here. `{}`. Only the last ones announce a secret.
 _PLACES = (
-    "request failed: {} was rejected (HTTP 401)",
-    '{{"id": 7, "value": "{}", "ok": false}}',
-    "https://api.example.com/v1/items?k={}&page=2",
-    "client = Client('{}')",
-    "  File \"app.py\", line 12, in connect\n    raise AuthError('{}')\nAuthError",
-    "+ deploy {} --region eu-west-1",
-    "export SERVICE_TOKEN={}",
-    "Authorization: Bearer {}",
-    "api_key: {}\nregion: eu",
-)
+    "request failed: {} was rejected (HTTP 401)", '{{"id": 7, "value": "{}", "ok": false}}',
+    "https://api.example.com/v1/items?k={}&page=2", "client = Client('{}')",
+    "  File \"app.py\", line 12, in connect\n    raise AuthError('{}')\nAuthError", "+ deploy {} --region eu-west-1",
+    "export SERVICE_TOKEN={}", "Authorization: Bearer {}", "api_key: {}\nregion: eu",
+)  # fmt: skip
 # Secrets without a form, known by the words next to them.
 _WORDS: dict[str, tuple[str, ...]] = {
     "API key": (

@@ -79,11 +79,11 @@ class TrainerWatch:
         ]
         share = max((spent / seconds for seconds, spent in pairs), default=0.0)
         return [
-            Row(name="trainer, in any 10 s", figure=share, unit="of a core", note="bar ≤ .30"),
+            Row("trainer, in any 10 s", share, "of a core", note="bar ≤ .30"),
             Row(
-                name="newest session that the trainer has learned, at worst",
-                figure=max(self.ages, default=float("nan")),
-                unit="s old",
+                "newest session that the trainer has learned, at worst",
+                max(self.ages, default=float("nan")),
+                "s old",
                 note=f"bar ≤ 20; {len(self.ages)} looks while events were sent",
             ),
         ]
@@ -110,9 +110,9 @@ class Sustained:
         busy = sum(self.cpu.values())
         note = f"{self.events:,.0f} events in {self.seconds:.0f} s; {busy / self.seconds:.2f} of {cores()} cores busy"
         return [
-            Row(name=name, figure=self.rate, unit=UNIT, note=note),
+            Row(name, self.rate, UNIT, note=note),
             *(
-                Row(name=f"  {role}", figure=spent / self.events * 1e6, unit="µs of CPU per event")
+                Row(f"  {role}", spent / self.events * 1e6, "µs of CPU per event")
                 for role, spent in sorted(self.cpu.items(), key=lambda each: -each[1])
             ),
         ]
@@ -122,12 +122,12 @@ class Sustained:
         busy = sum(self.cpu.values())
         return [
             Row(
-                name=f"cores for {FLEET_EVENTS:,} agents at an event a second each",
-                figure=busy / self.events * FLEET_EVENTS,
-                unit="cores",
+                f"cores for {FLEET_EVENTS:,} agents at an event a second each",
+                busy / self.events * FLEET_EVENTS,
+                "cores",
                 note="bar ≤ 1.5; emitters and trainer included",
             ),
-            Row(name="busy", figure=busy / self.seconds / cores(), unit="of the cores", note="bar ≥ .9"),
+            Row("busy", busy / self.seconds / cores(), "of the cores", note="bar ≥ .9"),
         ]
 
 
@@ -136,19 +136,20 @@ def run(quick: bool) -> Report:
     ours, trainer = asyncio.run(_fleetlore(seconds))
     theirs = asyncio.run(_by_hand(seconds))
     role, spent = max(ours.cpu.items(), key=lambda each: each[1])
+    rows = (
+        *ours.rows("fleetlore: all roles"),
+        *ours.of_the_machine(),
+        *trainer.rows(),
+        *theirs.rows("by hand: broker, Milvus Lite, one script"),
+    )
     return Report(
-        name="stack",
-        figure=ours.rate,
-        bar=BAR,
-        unit=UNIT,
+        "stack",
+        ours.rate,
+        BAR,
+        UNIT,
         peers={"by hand": theirs.rate},
         reference="by hand",
-        rows=(
-            *ours.rows("fleetlore: all roles"),
-            *ours.of_the_machine(),
-            *trainer.rows(),
-            *theirs.rows("by hand: broker, Milvus Lite, one script"),
-        ),
+        rows=rows,
         note=f"bound by the {role}: {shown(spent / ours.seconds)} of a core",
     )
 
@@ -217,7 +218,6 @@ async def _sustain(
 
 
 async def _committed(broker: str, group: str) -> None:
-    """Wait until the group has committed all events."""
     async with asyncio.timeout(DRAIN_SECONDS), observer(broker, group) as consumer:
         while True:
             ends = await end_offsets(consumer, await partitions_of(consumer, TOPIC))

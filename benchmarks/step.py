@@ -42,29 +42,20 @@ def run(quick: bool) -> Report:
         lone_calls = calls[: LONE_STEPS // (10 if quick else 1)]
         lone, lone_own = asyncio.run(_steps(broker.address, lone_calls, 1, LONE_PAUSE_SECONDS))
         rest = asyncio.run(_rest(broker.address, len(lone_calls) * LONE_PAUSE_SECONDS))
-    return Report(
-        name="step",
-        figure=together,
-        bar=BAR_MICROSECONDS,
-        unit=UNIT,
-        higher_is_better=False,
-        peers={},
-        rows=(
-            Row(
-                name="a step, all of the process", figure=together, unit=UNIT, note=f"{len(calls):,} calls of {source}"
-            ),
-            Row(name="  the agent's own part", figure=median(own), unit="µs of CPU, p50"),
-            Row(name="  the same", figure=percentile(own, 99), unit="µs of CPU, p99"),
-            Row(
-                name="a lone agent, 20 steps a second",
-                figure=lone - rest * LONE_PAUSE_SECONDS,
-                unit=UNIT,
-                note="a request for each step; what a fleet at rest takes is taken off",
-            ),
-            Row(name="  its own part", figure=median(lone_own), unit="µs of CPU, p50"),
-            Row(name="a fleet at rest", figure=rest, unit="µs of CPU per second", note="follows the lore"),
+    rows = (
+        Row("a step, all of the process", together, UNIT, note=f"{len(calls):,} calls of {source}"),
+        Row("  the agent's own part", median(own), "µs of CPU, p50"),
+        Row("  the same", percentile(own, 99), "µs of CPU, p99"),
+        Row(
+            "a lone agent, 20 steps a second",
+            lone - rest * LONE_PAUSE_SECONDS,
+            UNIT,
+            note="a request for each step; what a fleet at rest takes is taken off",
         ),
+        Row("  its own part", median(lone_own), "µs of CPU, p50"),
+        Row("a fleet at rest", rest, "µs of CPU per second", note="follows the lore"),
     )
+    return Report("step", together, BAR_MICROSECONDS, UNIT, higher_is_better=False, rows=rows)
 
 
 async def _steps(

@@ -60,7 +60,6 @@ class Traffic:
         return sum(len(record.value) for record in self.records)
 
     def describe(self) -> str:
-        """For the note of a row."""
         events, records = self.events, len(self.records)
         return (
             f"{events:,} events of {self.source} in {records:,} records: "

@@ -105,7 +105,6 @@ class Mind:
         self._again: Call | None = None  # what to call next without further thought
 
     def choose(self, step: Step) -> Call:
-        """Return the next call."""
         if self._again is not None:
             return self._again
         attempts = self._by_habit(step.attempts)
@@ -119,7 +118,10 @@ class Mind:
         suspects_missing = _draw(self.agent, attempts[0].tool, str(len(self._errors))) < 0.5
         if untried and self._failed and (suspects_missing or not fresh):
             return untried[0]
-        return self._least_risky(fresh or attempts)
+        calls = fresh or attempts
+        safest = _clearly_least([self.adviser.advise(call).risk for call in calls])
+        # The call model may tell apart calls that the memory cannot.
+        return calls[safest or _clearly_least(self.adviser.predict(calls))]
 
     def take_in(self, step: Step, call: Call, reply: Reply, *, progress: bool) -> None:
         """Remember the result of `call` for the rest of the session; `progress`: it reached the subgoal."""
@@ -150,11 +152,6 @@ class Mind:
             if call is not None:
                 return call
         return None
-
-    def _least_risky(self, calls: Sequence[Call]) -> Call:
-        safest = _clearly_least([self.adviser.advise(call).risk for call in calls])
-        # The call model may tell apart calls that the memory cannot.
-        return calls[safest or _clearly_least(self.adviser.predict(calls))]
 
     def _by_habit(self, calls: Sequence[Call]) -> list[Call]:
         """Sort the calls by this agent's preference, which depends only on the arguments that differ between them."""

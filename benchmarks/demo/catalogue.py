@@ -12,7 +12,6 @@ import msgspec
 
 
 def package_file(name: str) -> bytes:
-    """Return the content of a file beside this module."""
     return files("benchmarks.demo").joinpath(name).read_bytes()
 
 

@@ -28,8 +28,6 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of both arms."""
-
     isolated: float
     fleet: float
 
@@ -149,10 +147,8 @@ def advice_times(first_met: dict[str, tuple[float, str]], learners: Sequence[Any
 
 
 def compare_repeats(isolated: Sequence[Run], fleet: Sequence[Run]) -> Comparison:
-    """Compare the repeated failures of both arms."""
     return Comparison(*(repeated(fault for run in runs for fault in run.faults) for runs in (isolated, fleet)))
 
 
 def compare_success(isolated: Sequence[Run], fleet: Sequence[Run]) -> Comparison:
-    """Compare the share of succeeded sessions of both arms."""
     return Comparison(*(round(sum(run.succeeded for run in runs) / len(runs), 3) for runs in (isolated, fleet)))

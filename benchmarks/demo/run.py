@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from rich.progress import Progress
 
 from benchmarks.demo.arms import FleetArm, Plan, isolated_arm
 from benchmarks.demo.figures import Figures, Percentiles, Version, advice_times, compare_repeats, compare_success
-from benchmarks.replay import Knowledge, read_knowledge
+from benchmarks.replay import read_knowledge
 from benchmarks.tiny_model import save_tiny_model
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.config import DEFAULT_TENANT, Settings
@@ -41,7 +42,6 @@ Show = Callable[[Figures, str], Coroutine[Any, Any, None]]
 
 
 def can_train() -> bool:
-    """Return whether the trainer can learn a policy adapter here."""
     return all(find_spec(name) is not None for name in ("torch", "peft", "transformers"))
 
 
@@ -83,12 +83,10 @@ async def run_demo(
             settling = progress.add_task("lore and adapters settle", total=plan.agents)
             await _while_running(stack, wait_drained(stack.settings, DEFAULT_TENANT, DRAIN_SECONDS))
             drained = time.time()
-
-            def settled(agents: int) -> None:
-                progress.update(settling, completed=agents)
-
+            settled = partial(progress.update, settling)
             versions = await _while_running(stack, _adapters(stack.settings, arm, plan, settled))
-            knowledge = await _knowledge(stack.settings)
+            async with MilvusStore.from_settings(stack.settings) as store:
+                knowledge = await read_knowledge(store, DEFAULT_TENANT)
             runs = [run for member in arm.members for run in member.runs]
             events = sum(member.fleet.sent for member in arm.members)
             figures = Figures(
@@ -129,7 +127,7 @@ async def _work(arm: FleetArm, plan: Plan) -> None:
         raise StackError(f"the fleet did not finish its sessions within {limit:.0f} s") from None
 
 
-async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[[int], None]) -> Version:
+async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Callable[..., None]) -> Version:
     """Wait until every agent runs the newest version of the call model, and for a while until there are several.
 
     Raises:
@@ -138,7 +136,7 @@ async def _adapters(settings: Settings, arm: FleetArm, plan: Plan, settled: Call
     deadline = time.monotonic() + ADAPTER_SECONDS
     while True:
         version, current = await _running(settings, CALLS, [each.fleet.call_model_version for each in arm.members])
-        settled(current)
+        settled(completed=current)
         # The gate asks for evidence of a gain, and so few sessions do not always hold it for a second version.
         is_late = time.monotonic() > deadline
         if version is not None and current == plan.agents and (is_late or version.published >= VERSIONS_WANTED):
@@ -180,11 +178,6 @@ async def _running(settings: Settings, adapter: str, used: list[str | None]) -> 
     newest = found[-1]
     version = Version(newest["version"], newest["ordinal"], len(listing.manifests), newest["metrics"])
     return version, sum(each in latest for each in used)
-
-
-async def _knowledge(settings: Settings) -> Knowledge:
-    async with MilvusStore.from_settings(settings) as store:
-        return await read_knowledge(store, DEFAULT_TENANT)
 
 
 def _advice_percentiles(arm: FleetArm) -> Percentiles:

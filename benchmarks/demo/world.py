@@ -26,8 +26,6 @@ PATIENCE = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool and its arguments."""
-
     tool: str
     arguments: dict[str, Any]
 
@@ -151,7 +149,6 @@ class Environment:
 
     @property
     def succeeded(self) -> bool:
-        """Return whether every subgoal of the task was reached, in order."""
         return self._reached == [job.tool for job in self.task.jobs]
 
     @property
@@ -160,7 +157,6 @@ class Environment:
 
     @property
     def reached(self) -> int:
-        """Subgoals reached so far."""
         return len(self._reached)
 
     @property

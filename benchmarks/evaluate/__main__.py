@@ -33,7 +33,7 @@ from benchmarks.evaluate.logs import WORLDS, some_tasks
 from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect, RawEpisodes, Regression
 from benchmarks.evaluate.play import Played, play
 from benchmarks.evaluate.reading import rule_hash
-from benchmarks.evaluate.world import LoggedTask, LoggedWorld
+from benchmarks.evaluate.world import LoggedTask
 from fleetlore.cli.shared import print_json
 from fleetlore.errors import ConfigError
 from fleetlore.recall.encoder import shared_encoder
@@ -79,21 +79,18 @@ def main(
     began = time.process_time()
     past = WORLDS[world](data)
     measured = some_tasks(past if test is None else WORLDS[world](test), tasks)
-    drawn = partial(_held_out, measured) if test is None else partial(_of_others, past, measured)
+
+    def drawn(seed: int, order: int) -> list[list[Stage]]:
+        if test is not None:
+            return [stages_of_others(past, measured, seed, order)]
+        return [stages_by_task(measured, seed, order), stages_by_group(measured, seed, order)]
+
     results = asyncio.run(run(measured.tasks, drawn, plan, _progress))
     found = {"world": world, "reading_rule": rule_hash(), **report(results)}
     if test is not None:
         found["points"] = _points(found["paired"].get(OURS, {}))
     found["cpu_seconds"] = round(time.process_time() - began, 1)
     print_json(found)
-
-
-def _held_out(world: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
-    return [stages_by_task(world, seed, order), stages_by_group(world, seed, order)]
-
-
-def _of_others(past: LoggedWorld, others: LoggedWorld, seed: int, order: int) -> list[list[Stage]]:
-    return [stages_of_others(past, others, seed, order)]
 
 
 def _points(paired: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:

@@ -49,7 +49,8 @@ async def play(
         task = tasks[id]
         recall = memory.recall(task)
         fails = np.array([reply.call.failure is not None for reply in task.replies.values()])
-        risks = _stated(recall.risks)
+        # Chances of failure of all proposals, where the memory states them all.
+        risks = np.array(recall.risks, float) if recall.risks and None not in recall.risks else None
         loss = None if risks is None else _log_loss(risks, fails)
         read = np.log(factors(task.proposals, recall))
         for _, agent in personas:
@@ -71,11 +72,6 @@ async def play(
             fail_safest = float(np.mean(safest)) if safest else None
             found.append(Played(id, agent, solved, calls, float(np.mean(failed)), fail_safest, loss))
     return found
-
-
-def _stated(risks: Sequence[float | None]) -> Floats | None:
-    """Chances of failure of all proposals: (proposals,)."""
-    return np.array(risks, float) if risks and None not in risks else None
 
 
 def _log_loss(risks: Floats, fails: npt.NDArray[np.bool_]) -> float:

@@ -58,7 +58,6 @@ _SLOT = re.compile(r"<(?:name|value)>|\b(?:NAME|VALUE)\b")
 
 @lru_cache(maxsize=65_536)
 def stories(text: str) -> tuple[Story, ...]:
-    """The stories of a text."""
     return tuple(_story(part) for part in _STORY.split(text) if part.strip())
 
 
@@ -104,18 +103,15 @@ def told(tip: Tip, about: int | None = None) -> Note:
     """A tip as an agent reads it. `about`: the index of the proposal that it was given for."""
     item = tip.item
     if item is not None and item.kind == "strategy":
-        return Note(tip.text, about, _story(item.content)._replace(solved=_last_call(item.content)))
+        calls = [found.group(1) for line in item.content.splitlines() if (found := _CALL.search(line))]
+        solved = plain_text(calls[-1]) if calls else None
+        return Note(tip.text, about, _story(item.content)._replace(solved=solved))
     names = [quote.text for quote in tip.quotes if quote.sort == "name" and item is None]
     look_up = next((quote.text for quote in tip.quotes if quote.sort == "call"), "") if item is None else ""
     works = names_of(_SLOT.sub(" ", "\n".join((*names, *tip.brings)))) - KEYWORDS
     fails = {name.lower() for part in (*tip.rejected, *(item.was if item else ())) for name in _NAME.findall(part)[-1:]}
     story = Story(frozenset(works), frozenset(fails), look_up=look_up.strip("`"), chance=tip.chance)
     return Note(tip.text, about, story)
-
-
-def _last_call(text: str) -> str | None:
-    calls = [found.group(1) for line in text.splitlines() if (found := _CALL.search(line))]
-    return plain_text(calls[-1]) if calls else None
 
 
 def _is_look_up(call: str, look_up: str) -> bool:

@@ -142,7 +142,6 @@ def _asked(world: World, model: Model, messages: Sequence[Message], seed: int, t
 
 
 def play(world: World, task: Task, model: Model, told: Told, seed: int) -> Played:
-    """Run a session."""
     start, first = told.start(), told.first
     messages = opening(world, task, start)
     steps: list[Step] = []

@@ -65,7 +65,10 @@ def of_states(world: World, past: Past, states: Iterable[State], minus: str) -> 
         "works": lambda each: not each.ran.error and not world.is_look_up(each.call),
         "same_call": lambda each: each.call.folded == each.before.folded,
         "same_failure": lambda each: bool(each.ran.error) and world.run(each.task, each.before).said == each.ran.said,
-        "right": lambda each: _right(world, each) and not past.copied(each.task, each.call),
+        "right": lambda each: (
+            (each.ran.solved or world.run(each.task, each.call._replace(tool=world.tools[1])).solved)
+            and not past.copied(each.task, each.call)
+        ),
         "copied": lambda each: past.copied(each.task, each.call),
         "look_up": lambda each: world.is_look_up(each.call),
         "told": lambda each: bool(each.told),
@@ -106,10 +109,6 @@ def of_sessions(past: Past, sessions: Mapping[str, Sequence[Played]]) -> dict[st
                 for name, figure in measured.items()
             }
     return report
-
-
-def _right(world: World, state: State) -> bool:
-    return state.ran.solved or world.run(state.task, state.call._replace(tool=world.tools[1])).solved
 
 
 def _paired(tasks: Sequence[Task], ours: Sequence[float], base: Sequence[float]) -> dict[str, float]:

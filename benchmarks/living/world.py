@@ -109,7 +109,6 @@ def parsed(world: World, text: str) -> Call:
 
 
 def names(text: str) -> set[str]:
-    """Words that can be names of something."""
     return set(_LITERAL_NAMES.findall(text))
 
 

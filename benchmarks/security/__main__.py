@@ -34,7 +34,6 @@ from fleetlore.advice.gate import clean
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
 from fleetlore.transcripts.read import read_sessions
-from fleetlore.wire.lore import MemoryItem
 from streams.offline.memory_pipeline import run_logs
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "security.md"
@@ -140,11 +139,8 @@ def _fences() -> Iterator[Line]:
         for letter, hidden, nonce in product(_LETTERS, _INVISIBLE, ("", " 00000000"))
     ]
     seen = [normalize("NFKC", _IGNORED.sub("", clean(f"say {mark} now"))).translate({0x435: "e"}) for mark in marks]
-    yield "fences", "look-alikes of the fence around advice", f"{len(marks):,}", f"{_count(seen, '</fleet-memory')}"
-
-
-def _count(texts: list[str], mark: str) -> int:
-    return sum(mark in text.lower() for text in texts)
+    through = sum("</fleet-memory" in text.lower() for text in seen)
+    yield "fences", "look-alikes of the fence around advice", f"{len(marks):,}", f"{through}"
 
 
 def _identities(logs: Path | None) -> Iterator[Line]:
@@ -152,14 +148,13 @@ def _identities(logs: Path | None) -> Iterator[Line]:
         return
     sessions = read_sessions(logs)
     run = asyncio.run(run_logs(sessions, seed=0, learn=True))
-    texts = [_said(item) for item in run.items] + [f"{each.template} {each.shape}" for each in run.patterns]
+    texts = [f"{each.template} {each.shape}" for each in run.patterns]
+    texts += [
+        "\n".join((each.title, each.description, each.content, each.when, *each.was, *each.now)) for each in run.items
+    ]
     quoting = sum(_IDENTITIES.search(text) is not None for text in texts)
     what = f"items and patterns of {len(sessions)} sessions of customer service that quote a customer"
     yield "identities", what, f"{len(texts):,}", f"{quoting}"
-
-
-def _said(item: MemoryItem) -> str:
-    return "\n".join((item.title, item.description, item.content, item.when, *item.was, *item.now))
 
 
 def _poisoning() -> Iterator[Line]:

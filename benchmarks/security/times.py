@@ -89,10 +89,6 @@ def _outcome_of_a_person(text: str) -> object:
     return mask([encode(Event("outcome", "default", "agent", "s", 0, 0.0, data))], _PERSONAL)
 
 
-def _message(text: str) -> object:
-    return _sent("message", {ROLE: "user", CONTENT: text})
-
-
 def first_stage(text: str, count: int = 1) -> object:
     """Whatever client wrote it: the largest record of so many events that a worker reads, through the first stage."""
     share = text[: MAX_BYTES // (4 * count)]
@@ -131,11 +127,6 @@ def _lessons(text: str) -> object:
     verdict = Verdict(label="success", probability=0.99, source="reward", version="1")
     judgment = Judgment(trajectory=trajectory, verdict=verdict)
     return distil(judgment), gave_up(trajectory.steps[-1]), recording(trajectory)
-
-
-def _loops(text: str) -> object:
-    detector = LoopDetector()
-    return [detector.add("bash", text, text) for _ in range(3)]
 
 
 def _ledger(text: str) -> object:
@@ -183,7 +174,8 @@ def _failure(text: str) -> object:
 READERS = (
     Reader("an agent's outcome, encoded and masked", _outcome, AGENT_SECONDS),
     Reader("an agent's outcome, with personal data masked", _outcome_of_a_person, PERSONAL_SECONDS),
-    Reader("an agent's message, encoded and masked", _message, AGENT_SECONDS),
+    Reader("an agent's message, encoded and masked",
+           lambda text: _sent("message", {ROLE: "user", CONTENT: text}), AGENT_SECONDS),
     Reader("an agent's start, encoded and masked", lambda text: _sent("session.started", {GOAL: text}), AGENT_SECONDS),
     Reader("an agent's caution, shell", lambda text: dangers("bash", {"command": text}), AGENT_SECONDS),
     Reader("an agent's caution, a list", lambda text: dangers("bash", {"command": [text]}), AGENT_SECONDS),
@@ -195,7 +187,7 @@ READERS = (
     Reader("an agent's memory of advice", _ledger, AGENT_SECONDS),
     Reader("an agent's call, for the models", _call, AGENT_SECONDS),
     Reader("a failure, recognised", _failure, AGENT_SECONDS),
-    Reader("loops", _loops, AGENT_SECONDS),
+    Reader("loops", lambda text: list(map(LoopDetector().add, ["bash"] * 3, [text] * 3, [text] * 3)), AGENT_SECONDS),
     Reader("advice, written", lambda text: harmless(text), AGENT_SECONDS),
     Reader("a worker's record of one event, stage 1", first_stage, WORKER_SECONDS),
     Reader("a session, learned from", _lessons, WORKER_SECONDS),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
 from benchmarks.venvs import python_with
 from fleetlore.errors import ModelUnavailable
+from streams.embedded.broker import free_port
 
 RUNTIME = "xllamacpp==2026.10.11549"
 SCRIPT = Path(__file__).with_name("llama_server.py")
@@ -32,7 +32,7 @@ def serving(file: Path) -> Iterator[list[str]]:
     Raises:
         ModelUnavailable: llama.cpp does not serve the file.
     """
-    python, ports = python_with(RUNTIME), _free_ports(SERVERS)
+    python, ports = python_with(RUNTIME), [free_port() for _ in range(SERVERS)]
     command = [str(python), str(SCRIPT), str(file), *map(str, (SLOTS, TOKENS, *ports))]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -53,11 +53,3 @@ def _is_ready(url: str) -> bool:
         return httpx.get(f"{url}/health").status_code == 200
     except httpx.HTTPError:
         return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as open_ones:
-        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

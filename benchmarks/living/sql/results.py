@@ -20,7 +20,6 @@ DIGITS = 4
 
 
 def golds(text: str) -> Iterator[str]:
-    """The queries of a gold text."""
     for query in filter(None, (each.strip() for each in text.split(";"))):
         choice = _CHOICE.search(query)
         if choice is None:
@@ -35,7 +34,6 @@ def golds(text: str) -> Iterator[str]:
 
 
 def ordered(category: str, question: str) -> bool:
-    """Whether the order of rows counts."""
     return category == "order_by" or _ORDER.search(question) is not None
 
 

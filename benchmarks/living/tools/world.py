@@ -65,11 +65,10 @@ You have few calls, the submit included. Never repeat a call that failed."""
         groups = tomllib.loads(TASKS.read_text())["group"]
         self._docs = "What this version needs:\n" + "\n".join(f"- {each['docs']}" for each in groups)
         self.tasks: Sequence[Task] = [
-            CodeTask(
-                f"{group['name']}-{number}", PLACE, group["name"], goal, _asked(group, goal), group["before"], check
-            )
+            CodeTask(f"{group['name']}-{number}", PLACE, group["name"], goal, asked, group["before"], check)
             for group in groups
             for number, (goal, check) in enumerate(group["tasks"])
+            for asked in [f"Variables:\n{group['before'].strip()}\nTask: {goal}"]
         ]
 
     @cached_property
@@ -88,10 +87,6 @@ You have few calls, the submit included. Never repeat a call that failed."""
 
     def in_full(self, task: Task) -> str:
         return self._docs
-
-
-def _asked(group: dict[str, str], goal: str) -> str:
-    return f"Variables:\n{group['before'].strip()}\nTask: {goal}"
 
 
 @lru_cache(maxsize=4096)  # the same lines are tried in every arm
