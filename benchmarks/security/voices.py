@@ -9,7 +9,7 @@ from typing import Any
 
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
-from models.policy.trial import CanaryTrial
+from models.policy.gate import CanaryTrial
 from streams.offline.memory_pipeline import MemoryPipeline
 
 Line = tuple[str, str, str, str]

@@ -4,6 +4,14 @@ A candidate learned the older pairs and is asked about the newer ones (prequenti
 log p(worked) - log p(failed), must exceed that of the model alone, by a bet that may be read at any time. A task counts
 once, however many sessions try it. The candidate must also be no worse than the version in service. Its perplexity on a
 fixed unrelated text measures forgetting, and may rise by at most `MOST_FORGOTTEN`.
+
+A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. Votes
+are paired as they come, one under each version, and each difference is a bet, so the trial may be read after every
+pair. The version is promoted on evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it
+costs any. Without enough votes it is aborted in the end: missing data is no success. A principal has one vote a minute,
+however many sessions its agents end, and only under the version assigned to it. No decision depends on a single
+principal, so nobody alone promotes a version, or takes one back before the time is up. An agent that fails on purpose
+withholds a version only while it is drawn to try it, and each version is tried by others.
 """
 
 from __future__ import annotations
@@ -11,13 +19,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
+from fleetlore.wire.adapter_manifest import in_cohort
+from fleetlore.wire.principals import principal_of
+from fleetlore.wire.trajectory import Judgment
 from models.calls.gate import GateReport
 from models.policy.pairs import Pair
 
-__all__ = ["judge_policy", "log_wealth", "split"]
+__all__ = ["CanaryTrial", "judge_policy", "split"]
 
 MOST_FORGOTTEN = 0.02
 # Nats by which a candidate may be behind the published version.
@@ -26,7 +38,8 @@ TOLERANCE = 0.1
 LEAST = 12
 # Share of the pairs held out to ask a candidate about.
 _LATER = 0.2
-# Probability of publishing an adapter that is no better than the model alone.
+# Probability of publishing an adapter that is no better than the model alone, of promoting a version that costs
+# `_MARGIN` of success, or of aborting a harmless one.
 _ALPHA = 0.05
 # Shares of the wealth that a bet may lose. The wealth is the mean over all: one is nearly the best.
 _STAKES = np.linspace(0.05, 0.95, 19)
@@ -90,3 +103,68 @@ def log_wealth(gains: Sequence[float]) -> float:
     logs = np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))).sum(axis=1)
     top = float(logs.max())
     return top + math.log(float(np.exp(logs - top).mean()))
+
+
+_Decision = Literal["promote", "abort", "waiting"]
+_Vote = tuple[str, bool]  # a principal, and whether its session succeeded
+
+_MARGIN = 0.1
+_PATIENCE_SECONDS = 7200.0
+# A principal has one vote in so many seconds of the trial.
+VOTE_SECONDS = 60.0
+
+
+class CanaryTrial:
+    """One version, on a share of the agents, against the running one; sessions of other versions are ignored.
+
+    `began` and each `now` are on one monotonic clock.
+    """
+
+    def __init__(self, canary: str, stable: str, share: float, began: float) -> None:
+        self.canary = canary
+        self.stable = stable
+        self._share = share
+        self._began = began
+        # By version, as they came.
+        self._votes: dict[str, list[_Vote]] = {canary: [], stable: []}
+        self._voted: set[tuple[str, int]] = set()
+        self._seen: set[str] = set()
+
+    @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Votes and successes under each version."""
+        return {version: (len(votes), sum(won for _, won in votes)) for version, votes in self._votes.items()}
+
+    def add(self, judgment: Judgment, now: float) -> None:
+        """Count a session under the version that it ran last; a repeated one changes nothing."""
+        trajectory = judgment.trajectory
+        agent = principal_of(trajectory.agent)
+        version = next((step.adapter for step in reversed(trajectory.steps) if step.adapter is not None), None)
+        # The session reports its version. Its principal's name decides whether it should try the canary.
+        if version != (self.canary if in_cohort(agent, self._share, self.canary) else self.stable):
+            return
+        vote = agent, int((now - self._began) // VOTE_SECONDS)
+        if judgment.verdict.label == "abstained" or trajectory.id in self._seen or vote in self._voted:
+            return
+        self._seen.add(trajectory.id)
+        self._voted.add(vote)
+        self._votes[version].append((agent, judgment.verdict.label == "success"))
+
+    def decide(self, now: float) -> _Decision:
+        pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
+        found = self._evidence(pairs)
+        agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()
+        # Drop a principal's pairs with it: pairing the others' votes anew would change the result by chance.
+        without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
+        if agents and all(self._evidence(rest) == found for rest in without):
+            return found
+        return "abort" if now - self._began >= _PATIENCE_SECONDS else "waiting"
+
+    def _evidence(self, pairs: list[tuple[_Vote, _Vote]]) -> _Decision:
+        lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
+        needed = -math.log(_ALPHA)
+        if log_wealth(lost) >= needed:
+            return "abort"
+        if log_wealth([(_MARGIN - each) / (1 + _MARGIN) for each in lost]) >= needed:
+            return "promote"
+        return "waiting"

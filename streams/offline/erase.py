@@ -37,7 +37,7 @@ from sinks.milvus import MilvusStore
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.memory_pipeline import Chain
 from streams.offline.operator_word import BEHIND, Deliver, States, ask_owners, beside_workers, states_that, wait_drained
-from streams.stage.base import ListedStore, Outgoing, split
+from streams.stage.base import Outgoing, Store, split
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators, put_in_history, without
 from streams.stages.pipeline import pipeline
 
@@ -273,7 +273,7 @@ async def _forget(
     return await store.purge()
 
 
-async def _knowing(store: ListedStore, tenant: str, found: Found) -> States:
+async def _knowing(store: Store, tenant: str, found: Found) -> States:
     hashes = found.hashes
     return await states_that(lambda state: hashes & state.sessions, store, tenant)
 

@@ -19,7 +19,7 @@ from fleetlore.wire.principals import principal_of, review_key, session_key
 from fleetlore.wire.stats import stable_hash, user_hash
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge import SessionState
-from streams.stage.base import Effects, ListedStore, Record
+from streams.stage.base import Effects, Record, Store
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from streams.stages.s1_sessions.parse import read_events
 
@@ -126,7 +126,7 @@ class Found:
         return {each for of_session in self.by_session for each in of_session} | self.others
 
 
-async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
+async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
     found = Found()
     if wanted.session and not wanted.agent:
         found.ids.add(wanted.session)
@@ -159,7 +159,7 @@ async def find(settings: Settings, store: ListedStore, wanted: Wanted) -> Found:
     return found
 
 
-async def look_at_rows(store: ListedStore, tenant: str, means: Means, found: Found) -> None:
+async def look_at_rows(store: Store, tenant: str, means: Means, found: Found) -> None:
     found.judgments, found.reviews = [], {}
     async for row in store.rows("judgments", tenant, "label", "session", "state"):
         if row["label"] == _OF_JUDGES:

@@ -49,7 +49,7 @@ from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
 from sinks.milvus import MilvusStore
 from streams.offline.operator_word import BEHIND, Deliver, beside_workers, wait_drained
-from streams.stage.base import ListedStore, Outgoing, Store
+from streams.stage.base import Outgoing, Store
 from streams.stage.operators import ERASURES, Adopt, Erased, Erasure, without
 
 __all__ = ["LoreFile", "export_lore", "import_lore", "known_of", "skills_of", "write_skills"]
@@ -270,7 +270,7 @@ async def export_lore(settings: Settings, tenant: str, key: SigningKey | None) -
 
 
 async def rows_of(
-    store: ListedStore, tenant: str, records: Iterable[tuple[str, Decision | Erasure]]
+    store: Store, tenant: str, records: Iterable[tuple[str, Decision | Erasure]]
 ) -> AsyncIterator[tuple[str, str, str, str]]:
     for kind, record in records:
         yield kind, record.key, record.to_json().decode(), ""

@@ -26,7 +26,7 @@ from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.producer import BatchProducer
-from streams.stage.base import ListedStore, Outgoing, split
+from streams.stage.base import Outgoing, Store, split
 from streams.stage.operators import Forget, Reconsider, put_in_history
 from streams.stages.pipeline import FLOW
 
@@ -76,9 +76,7 @@ async def beside_workers(
         ) from None
 
 
-async def states_that(
-    know: Callable[[PatternState | ItemState], Collection[int]], store: ListedStore, tenant: str
-) -> States:
+async def states_that(know: Callable[[PatternState | ItemState], Collection[int]], store: Store, tenant: str) -> States:
     found = States()
     async for row in store.rows("patterns", tenant, "body", "state"):
         if not row["state"]:
@@ -151,9 +149,7 @@ async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout
         return known
 
 
-async def publish_again(
-    settings: Settings, store: ListedStore, tenant: str, decided: Decision, deliver: Deliver
-) -> States:
+async def publish_again(settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver) -> States:
     known = await known_to(store, tenant, decided.id)
     # An erasure does not reach the owners' topics, so no name or text of a person goes there.
     plain = msgspec.structs.replace(decided, by="", why="", hint=None)
@@ -189,7 +185,7 @@ async def is_known(settings: Settings, tenant: str, agent: str) -> bool:
         return False
 
 
-async def known_to(store: ListedStore, tenant: str, agent: str) -> States:
+async def known_to(store: Store, tenant: str, agent: str) -> States:
     agents = (stable_hash(principal_of(agent)),)
     return await states_that(lambda state: state.sessions_of(agents), store, tenant)
 

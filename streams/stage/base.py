@@ -21,7 +21,7 @@ from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import Principals
 
 __all__ = [
-    "DeadLetter", "Effects", "ListedStore", "Outgoing", "Record", "Stage", "Store", "TopicPartition", "Values",
+    "DeadLetter", "Effects", "Outgoing", "Record", "Stage", "Store", "TopicPartition", "Values",
     "dead_letter", "split", "yielding",
 ]  # fmt: skip
 
@@ -130,8 +130,6 @@ class Store(Protocol):
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]: ...
 
-
-class ListedStore(Store, Protocol):
     def rows(self, collection: str, tenant: str, *fields: str, **equal: str) -> AsyncIterator[dict[str, Any]]: ...
 
 

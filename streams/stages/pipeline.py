@@ -16,7 +16,7 @@ from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from models.judge import JudgeChain
 from sinks.metrics import Metrics
-from streams.stage.base import Effects, ListedStore, Outgoing, Record, Stage
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stage.operators import Operators
 from streams.stages.s1_sessions.parse import clean_records, feedback_of, letter_of, read_events
 from streams.stages.s1_sessions.stage import SessionsStage
@@ -63,7 +63,7 @@ FLOW = tuple(stage.reads for stage in (SessionsStage, FeedbackStage, PatternsSta
 
 
 def pipeline(
-    store: ListedStore,
+    store: Store,
     metrics: Metrics,
     clock: Clock,
     settings: Settings,

@@ -29,17 +29,7 @@ from models.distil.distiller import distil
 from models.judge import JudgeChain, Opinion, SessionState
 from models.memory.identities import without_identities
 from sinks.metrics import Metrics
-from streams.stage.base import (
-    Effects,
-    ListedStore,
-    Outgoing,
-    Record,
-    Stage,
-    TopicPartition,
-    Values,
-    dead_letter,
-    yielding,
-)
+from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
 from streams.stage.operators import Erased
 
 if TYPE_CHECKING:
@@ -71,7 +61,7 @@ class JudgmentsStage(Stage):
 
     def __init__(
         self,
-        store: ListedStore,
+        store: Store,
         judge: JudgeChain,
         metrics: Metrics,
         model: LanguageModel | None = None,

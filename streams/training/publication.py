@@ -11,7 +11,7 @@ from fleetlore.clock import Clock
 from fleetlore.errors import ChannelMoved
 from fleetlore.wire.adapter_manifest import Manifest, in_cohort
 from fleetlore.wire.trajectory import Judgment
-from models.policy.trial import CanaryTrial
+from models.policy.gate import CanaryTrial
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 

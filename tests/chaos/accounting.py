@@ -17,7 +17,7 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
 from streams.runtime.stale_records import SOURCES
-from streams.stage.base import ListedStore
+from streams.stage.base import Store
 
 MEND_SECONDS = 120.0
 
@@ -92,7 +92,7 @@ async def _stale_lore(settings: Settings, store: MilvusStore, tenant: str) -> li
 
 
 async def stale_keys(
-    store: ListedStore, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
+    store: Store, tenant: str, newest: Mapping[str, Mapping[str, bytes | None]]
 ) -> dict[str, list[str]]:
     """Keys of the compacted topics whose newest record is not what the store has, times left out.
 

@@ -13,7 +13,7 @@ from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stage.base import Effects, ListedStore, Record
+from streams.stage.base import Effects, Record, Store
 from streams.stages.s2_patterns import PatternsStage
 
 ROWS = 3_000
@@ -31,7 +31,7 @@ class CountedStore:
         asked: ids of each `get`.
     """
 
-    def __init__(self, store: ListedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.asked: list[list[str]] = []
 
@@ -54,7 +54,7 @@ def sessions(effects: Effects) -> dict[str, int]:
     return {each.key: Pattern.from_json(each.value).sessions for each in effects.outgoing if each.value}
 
 
-async def first_hints(store: ListedStore, tenant: str, rows: int) -> None:
+async def first_hints(store: Store, tenant: str, rows: int) -> None:
     """Check what a new worker asks the store for, with `rows` patterns in it."""
     known = []
     for number in range(rows):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from fleetlore.wire.adapter_manifest import in_cohort
 from fleetlore.wire.trajectory import Judgment, Label, Step
-from models.policy.gate import log_wealth
-from models.policy.trial import CanaryTrial
+from models.policy.gate import CanaryTrial, log_wealth
 from tests.build import call, judgment
 
 SHARE = 0.3

@@ -15,7 +15,7 @@ from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import LANGUAGE_MODEL, LanguageModelManifest, in_cohort
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.trajectory import Judgment
-from models.policy.trial import VOTE_SECONDS
+from models.policy.gate import VOTE_SECONDS
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.metrics import Metrics
 from streams.stage.operators import Erased
