@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.limits import refusals
-from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read_json, well_formed
+from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read_json, rewritten, well_formed
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Erased
@@ -85,3 +85,54 @@ def test_what_is_no_json_is_said_and_stays(raw: bytes) -> None:
 def test_numbers_keep_all_their_digits() -> None:
     digits = "7" * 5000
     assert read_json(b"[18446744073709551616, 1e999, %b]" % digits.encode()) == [2**64, "1e999", digits]
+
+
+def test_only_what_is_changed_is_written_anew() -> None:
+    raw = b'{"id": 18446744073709551617, "n": 1.10, "e": 1E5, "s": "\\u00e9\\/", "m": ["a"], "x": {"y":  2}}'
+    changed = read_json(raw)
+    changed["m"].append("b")
+    changed["new"] = True
+    found = rewritten(raw, changed)
+    for kept in (b"18446744073709551617", b"1.10", b"1E5", b'"\\u00e9\\/"', b'{"y":  2}'):
+        assert kept in found
+    assert json.loads(found)["m"] == ["a", "b"] and json.loads(found)["new"] is True
+
+
+@for_each("end", ["front", "back"])
+def test_elements_are_added_at_either_end_of_a_list(end: str) -> None:
+    raw = b'{"messages": [{"n": 1.0, "c": "a"}, {"n": 2.0}]}'
+    changed = read_json(raw)
+    changed["messages"].insert(0 if end == "front" else 2, {"new": 1})
+    changed["messages"][2 if end == "front" else 1]["c"] = "b"
+    assert json.loads(rewritten(raw, changed)) == changed
+    assert rewritten(raw, changed).count(b".0") == 2
+
+
+@given(odd_values, odd_texts.filter(lambda key: key not in ("kept", "list")))
+def test_nothing_else_changes_whatever_it_is(value: Any, key: str) -> None:
+    raw = json.dumps({"kept": value, key: 1, "list": [value, {"text": "a"}]}).encode()
+    changed = read_json(raw)
+    changed["list"][1]["text"] += "b"
+    changed["list"].append("c")
+    again = json.dumps(json.loads(rewritten(raw, changed)))  # NaN equals nothing but its text
+    assert again == json.dumps({"kept": value, key: 1, "list": [value, {"text": "ab"}, "c"]})
+    assert rewritten(raw, read_json(raw)) in (raw, json.dumps(json.loads(raw), separators=(",", ":")).encode())
+
+
+@for_each("odd", [b"\xff", b"\x1f\x8b", b"\xed\xa0\x80", b"\\ud800", b"\x01"])
+@for_each("raw", [b'{"%b": [], "t": "a"}', b'{"s": "%b", "t": "a"}', b'\xef\xbb\xbf{"s": "%b", "t": "a"}'])
+def test_a_text_that_strict_readers_refuse_is_changed_too(raw: bytes, odd: bytes) -> None:
+    given = raw.replace(b"%b", odd)
+    changed = read_json(given) | {"t": "ab", "new": 1}
+    assert read_json(rewritten(given, changed)) == changed
+
+
+def test_a_text_of_any_depth_comes_back() -> None:
+    for depth in range(1, 1_200, 7):
+        given = b'{"deep": ' + b"[" * depth + b"]" * depth + b', "odd": NaN}'
+        try:
+            changed = read_json(given) | {"odd": "b"}
+        except ValueError:
+            continue
+        found = rewritten(given, changed)
+        assert found == given or json.loads(found)["odd"] == "b"

@@ -92,59 +92,29 @@ def test_a_digest_of_a_short_session_is_the_session(trajectory: Trajectory) -> N
 
 
 def long_session(steps: int, letter: str) -> Trajectory:
-    words = letter * MAX_TEXT
-    return Trajectory(
-        tenant="t" * 63,
-        session=letter * 256,
-        agent=letter * 256,
-        task=letter * 256,
-        goal=words,
-        started=0.0,
-        ended=1.0,
-        ending="failure",
-        steps=tuple(
-            Step(
-                sequence=number,
-                role="tool",
-                tool=letter * 256,
-                arguments=words,
-                result=words,
-                error_type="E",
-                error_message=words,
-                call="c" * 32,
-                family="f" * 32,
-                pattern="p" * 32,
-                exact="e" * 32,
-                advice=("a" * 32,),
-            )
-            for number in range(steps)
-        ),
-        events=steps,
+    words, name = letter * MAX_TEXT, letter * 256
+    ids = {"call": "c" * 32, "family": "f" * 32, "pattern": "p" * 32, "exact": "e" * 32, "advice": ("a" * 32,)}
+    step = Step(
+        sequence=0, role="tool", tool=name, arguments=words, result=words, error_type="E", error_message=words, **ids
     )
+    about: dict[str, Any] = {"session": name, "agent": name, "task": name, "goal": words, "ending": "failure"}
+    return sessions.trajectory(*[step] * steps, tenant="t" * 63, events=steps, **about)
 
 
 def test_the_digest_of_a_long_session_keeps_its_beginning_and_its_end() -> None:
     digest = long_session(500, "x").digest()
     sequences = [step.sequence for step in digest.steps]
-    assert LEAST_STEPS <= len(sequences) < DIGEST_STEPS
-    assert sequences == sorted(sequences)
-    assert sequences[0] == 0
-    assert sequences[-1] == 499
-    assert all(
-        max(len(step.arguments), len(step.result), len(step.error_message or "")) == DIGEST_TEXT
-        for step in digest.steps
-    )
-    assert digest.events == 500
+    assert LEAST_STEPS <= len(sequences) < DIGEST_STEPS and sequences == sorted(sequences)
+    assert (sequences[0], sequences[-1], digest.events) == (0, 499, 500)
+    for step in digest.steps:
+        assert max(len(step.arguments), len(step.result), len(step.error_message or "")) == DIGEST_TEXT
     assert digest.digest() == digest
     assert long_session(500, "x").digested() == (digest, digest.to_json())
 
 
 def test_a_long_session_of_short_calls_is_kept_whole() -> None:
-    steps = tuple(
-        Step(sequence=number, role="tool", tool="t", arguments='{"a":1}', call="c" * 32) for number in range(150)
-    )
-    trajectory = replace(long_session(1, "x"), steps=steps)
-    assert trajectory.digest().steps == steps
+    trajectory = sessions.trajectory(*[sessions.call("t", '{"a":1}')] * 150)
+    assert trajectory.digest().steps == trajectory.steps
 
 
 def test_a_digest_keeps_the_calls_of_a_usual_session_whole_and_marks_those_it_cuts() -> None:
