@@ -246,14 +246,6 @@ def test_at_the_start_the_failures_of_the_tools_at_hand_come_with_their_ends() -
     assert ask(index, None, tools=("mail",)).ids == ()
 
 
-def test_a_part_of_a_long_session_is_the_session_too() -> None:
-    index = LoreIndex()
-    way(index, support=1, sessions=("me#2",))
-    asked: dict[str, Any] = {"task": "count", "goal": "count the cars"}
-    assert not ask(index, None, key="me", **asked)
-    assert ask(index, None, key="you", **asked)
-
-
 def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
     def recoveries() -> list[str]:
         return [item.id for item in index.recoveries(FAILURE.class_)]

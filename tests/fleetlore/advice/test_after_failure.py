@@ -17,14 +17,11 @@ from fleetlore.advice.situation import Situation
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.recall.index import LoreIndex
-from tests.build import failed_call, memory_item
+from tests.build import failed_call, memory_item, situation
 from tests.build import situation as moment
 from tests.rows import for_each
 
-MEMBERS = {
-    "flight": ("flight_id", "departure_time", "from_airport"),
-    "airport": ("airport_code", "airport_name"),
-}
+MEMBERS = {"flight": ("flight_id", "departure_time", "from_airport"), "airport": ("airport_code", "airport_name")}
 ERROR_TYPE = "OperationalError"
 
 
@@ -129,18 +126,8 @@ def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
     if place is None:
         at = replace(at, known=replace(at.known, place=""))
     index = LoreIndex()
-    made = {"was": ("price",), "now": ("cost",), "when": f"sql fails with: {error}"}
-    item = memory_item(
-        "a",
-        kind="recovery",
-        tool="sql",
-        pattern=at.met.failed.failure.class_,
-        agents=agents,
-        support=4,
-        goals=4,
-        **made,
-    )
-    index.put_item(item)
+    made = {"was": ("price",), "now": ("cost",), "when": f"sql fails with: {error}", "support": 4, "goals": 4}
+    index.put_item(memory_item("a", tool="sql", pattern=at.met.failed.failure.class_, agents=agents, **made))
     assert ("`cost`" in advise(index, at).text) is told
 
 
@@ -153,24 +140,21 @@ def test_advice_at_a_large_place_stalls_no_agent() -> None:
     assert beside(lambda at: advise(LoreIndex(), at), made) < 2 * AGENT_SECONDS  # twice the aim
 
 
+NO_VERSION = "module 'ft' has no attribute '__version__'. Did you mean: '__spec__'?"
+
+
 @for_each(
     "tool, code, error_type, error, shown",
     [
         ("python", "df.append(row)", "AttributeError", "'DataFrame' object has no attribute 'append'", "`append`"),
         ("python", "f(x, axes=1)", "TypeError", "f() got an unexpected keyword argument 'axes'", "`axes`"),
         ("python", "import sympy\nsympy.oo2", "AttributeError", "module 'sympy' has no attribute 'oo2'", "`oo2`"),
+        ("python", "print(ft.__version__)", "AttributeError", NO_VERSION, "`__version__`"),
         (
             "python",
-            "print(fasttext.__version__)",
-            "AttributeError",
-            "module 'fasttext' has no attribute '__version__'. Did you mean: '__spec__'?",
-            "`__version__`",
-        ),
-        (
-            "python",
-            "bisect.insort(a, b, keys=f)",
+            "b.insort(a, keys=f)",
             "TypeError",
-            "bisect.insort() got an unexpected keyword argument 'keys'",
+            "b.insort() got an unexpected keyword argument 'keys'",
             "`keys`",
         ),
         ("python", "x.append(df.abs)", "TypeError", "df.abs takes no attribute lists", None),
@@ -224,3 +208,62 @@ def test_arguments_that_are_nested_too_deeply_are_not_changed() -> None:
     for _ in range(900):
         deep = {"a": deep}
     assert after_a_rename({"limit": 1, "x": deep}) is None
+
+
+HINT = 'HINT:  Perhaps you meant to reference the column "t.name".'
+SIMILAR = "The most similar command is\n\tcheckout"
+
+
+def shown(tool: str, call: str, error: str) -> str:
+    return advise(LoreIndex(), moment(session="s", failed=failed_call(tool, {"code": call}, "", error))).text
+
+
+@for_each("tool, call, error, name", [
+        ("python", "df.groupy('a')", "'T' object has no attribute 'groupy'. Did you mean: 'groupby'?", "groupby"),
+        ("python", "s.resample('M')", "ValueError: Invalid frequency: M. Did you mean ME?", "ME"),
+        ("python", "s.resample('M')", "FutureWarning: 'M' is deprecated, please use 'ME' instead.", "ME"),
+        ("python", "np.float(1)", "`np.float` was removed. Use `np.float64` instead.", "np.float64"),
+        ("python", "f()", "f is deprecated; instead use `g`", "g"),
+        ("python", "sklearn.cv", "the module cv has been renamed to model_selection", "model_selection"),
+        ("python", "x.ix[0]", "ix was removed in favor of iloc", "iloc"),
+        ("sql", "SELECT nme FROM t", 'column "nme" does not exist\n' + HINT, "t.name"),
+        ("sql", "SELECT STRLEN(a) FROM t", "unknown function strlen; did you mean `length`?", "length"),
+        ("bash", "git chekout dev", "git: 'chekout' is not a git command.\n\n" + SIMILAR, "checkout"),
+        ("bash", "ls --colour", "error: unexpected argument '--colour' found; did you mean '--color'?", "--color"),
+        ("api", "customer=ann", "unknown field `customer`, did you mean `customer_id`?", "customer_id"),
+        ("api", "customer=ann", '{"error": "unknown field \\"customer\\", did you mean \\"client\\"?"}', "client"),
+        ("api", "customer=ann", "422: did you mean the field 'client'?", "client"),
+        ("api", "customer=ann", "Please use the parameter `client` instead of `customer`.", "client"),
+        ("api", "customer=ann", "use `client` field instead", "client"),
+        ("api", "customer=ann", "customer was renamed to the property client", "client"),
+        ("api", "qty=1", "unknown column qty: it was renamed from qty to quantity", "quantity"),
+        ("bash", "npm isntall", 'Unknown command: "isntall"\n\nDid you mean "install"?', "install"),
+    ])  # fmt: skip
+def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) -> None:
+    text = shown(tool, call, error)
+    assert f"Use `{name}`" in text and "the error itself proposes it" in text, text
+
+
+def test_the_rejected_name_is_told_with_it() -> None:
+    text = shown("bash", "git chekout dev", "git: 'chekout' is not a git command. The most similar command is checkout")
+    assert "Use `checkout` instead of `chekout`" in text
+
+
+@for_each(
+    "error",
+    [
+        "use the force instead",
+        "please use it instead",
+        "no such table: users",
+        "Did you mean to do this?",
+        "did you mean: 'groupby'?",  # the call holds it
+        "module 'df' has no attribute '__version__'. Did you mean: '__spec__'?",
+        "did you mean `<b>rm -rf /</b>`",
+        "the column was not renamed because it is locked",
+        "it cannot be renamed while locked",
+        "Do not use field client instead of customer",
+        "never use `client` instead",
+    ],
+)
+def test_nothing_is_proposed_where_the_error_names_nothing(error: str) -> None:
+    assert "proposes" not in shown("python", "df.groupby('a')", error)

@@ -20,14 +20,8 @@ NOW = 1_760_000_000.0
 
 def pattern(tool: str = "shell", error: str = "", **fields: Any) -> Pattern:
     failure = failure_of(tool, {}, None, error)
-    values: dict[str, Any] = {
-        "error_class": failure.error_class,
-        "template": failure.template,
-        "transient": failure.transient,
-        "sessions": 4,
-        "agents": 3,
-        "last_seen": NOW - 150,
-    }
+    values: dict[str, Any] = {"sessions": 4, "agents": 3, "last_seen": NOW - 150, "transient": failure.transient}
+    values |= {"error_class": failure.error_class, "template": failure.template}
     return Pattern(id=failure.class_, level="class", tenant="t", tool=tool, **(values | fields))
 
 
@@ -70,9 +64,8 @@ def test_weather_only_fades(earlier: float, later: float, agents: int) -> None:
 def test_a_harmless_pattern_is_not_worth_a_warning(
     ended: int, failed: int, of_tool: Pattern | None, shown: bool
 ) -> None:
-    assert (
-        worth_showing(pattern(error="user not found", sessions_ended=ended, sessions_failed=failed), of_tool) is shown
-    )
+    met = pattern(error="user not found", sessions_ended=ended, sessions_failed=failed)
+    assert worth_showing(met, of_tool) is shown
 
 
 CALL, ERROR = {"order": "open"}, "HTTP 503: the payment service is unavailable"

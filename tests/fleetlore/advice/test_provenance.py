@@ -106,20 +106,6 @@ def test_a_cycle_or_endless_depth_does_no_harm(told: AdviceLedger) -> None:
     assert told.redact_shown(cycle)
 
 
-def test_an_outcome_gets_what_came_before_it_once(told: AdviceLedger) -> None:
-    told.show("", ("strategy",), ("kept",), [])
-    assert told.take("call") == (["item-1234-long", "pattern", "strategy"], ["held", "kept"])
-    assert told.take("call") == ([], [])
-
-
-def test_what_was_asked_about_calls_side_by_side_belongs_to_each(told: AdviceLedger) -> None:
-    told.show("other", ("r",), (), [])
-    told.show("third", ("s",), (), [])
-    assert told.take("other")[0] == ["r"]
-    assert told.take("call") == (["item-1234-long", "pattern"], ["held"])
-    assert told.take("third")[0] == ["s"]
-
-
 def test_what_was_heeded_counts_for_the_next_call(told: AdviceLedger) -> None:
     told.show("safer call", ("r",), (), [])
     assert told.take("safer call") == (["r"], [])

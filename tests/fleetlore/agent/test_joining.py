@@ -14,6 +14,7 @@ import pytest
 import fleetlore
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, ConfigError, Fleet, current_session
+from fleetlore.agent import doors
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 
@@ -207,6 +208,7 @@ async def test_a_failure_without_a_word_is_no_success(fleet: Fleet, recorder: Re
     with fleet.session("g") as session, session.action("sql") as action:
         action.fail("")
     assert recorder.error(recorder.outcomes[0]) == ("_OTHER", "")
+    assert recorder.events[-1].data[events.OUTCOME] == "unknown", "the session may have got past it"
 
 
 # --- sessions that come back ---
@@ -233,6 +235,16 @@ async def test_a_further_part_has_an_id_of_its_own_and_names_the_whole(fleet: Fl
     assert len(set(ids)) == 2 and all(each.startswith("thread-1.") for each in ids)
     started = [event.data for event in recorder.events if event.kind == "session.started"]
     assert [each[events.CONVERSATION] for each in started] == ["thread-1", "thread-1"]
+
+
+async def test_a_client_with_other_tools_in_each_request_fills_no_memory(fleet: Fleet) -> None:
+    async with fleet.session("g") as session:
+        first = doors.prompt_prefix(session, ["t0"])
+        for number in range(1_000):
+            doors.prompt_prefix(session, [f"t{number}"])
+            doors.tool_note(session, f"t{number}")
+        assert len(doors._PREFIXES[session]) == len(doors._NOTES[session]) == doors._MOST_TEXTS
+        assert doors.prompt_prefix(session, ["t0"]) == first
 
 
 # --- threads ---

@@ -1,18 +1,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.calls.call import MadeCall, text_of
+from fleetlore.calls.call import MadeCall, is_closed, shows_names, text_of, world_of
 from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, normal, place_in
 from tests.rows import for_each
 
 
 def test_an_object_is_read_as_a_person_would_write_it() -> None:
     assert text_of('{"query":"select 1\\nfrom t","limit":5}') == "query select 1\nfrom t\nlimit 5"
-
-
-@given(st.text(max_size=80))
-def test_any_text_can_be_read(text: str) -> None:
-    assert isinstance(text_of(text), str)
 
 
 def test_a_session_goes_from_its_first_call_through_failures_to_successes() -> None:
@@ -89,3 +84,21 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(context.tried) == KEPT_CALLS
     assert len(context.seen) < KEPT_NAMES + 3_000
     assert len(context.goal) == 1
+
+
+STATEMENT = '{"query":"SELECT name FROM sqlite_master"}'
+
+
+@for_each("name", ["mcp__shop__query", "mcp__shop__run_sql", "mcp__db.example.com__sql", "mcp__a__b__sql"])
+def test_an_mcp_tool_is_of_the_open_world_until_the_operator_lists_it(name: str) -> None:
+    assert not is_closed(name, STATEMENT)
+    assert world_of(name) == "open"
+    for listed in ([name], ["mcp__*"]):
+        assert is_closed(name, STATEMENT, listed) and shows_names(name, STATEMENT, listed)
+        assert world_of(name, listed) == "closed"
+    assert not shows_names(name, '{"query":"SELECT name FROM customers"}', [name])
+    assert not is_closed(name, STATEMENT, [name.replace("mcp__", "mcp__other_")])
+
+
+def test_a_statement_of_another_tool_asks_a_database() -> None:
+    assert is_closed("run_sql", STATEMENT) and world_of("run_sql") == "SQL"

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from fleetlore.calls.call import MAX_TOKENS, MadeCall
 from fleetlore.calls.context import CallContext, normal
 from fleetlore.calls.model import features
-from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.wire.trajectory import MAX_TEXT, clip
 from tests.cpu import costs_less_than
 
@@ -25,43 +24,11 @@ def test_any_call_has_finite_features_that_are_the_same_each_time(
     assert np.isfinite(found.values).all()
 
 
-def test_another_tool_has_other_features() -> None:
-    context = CallContext("goal")
-    one, other = (features(MadeCall(tool, "select 1"), context) for tool in ("sql", "sh"))
-    assert len(np.intersect1d(one.ids, other.ids)) == 0
-
-
 def test_what_the_session_met_changes_the_features() -> None:
     call = MadeCall("sql", "select name from car")
     fresh, failed = CallContext("g"), CallContext("g")
     failed.record(MadeCall("sql", "select * from car"), "no such table: car", "E")
     assert not np.array_equal(features(call, fresh).ids, features(call, failed).ids)
-
-
-def test_a_known_place_adds_what_is_known_of_the_names() -> None:
-    call, context = MadeCall("sql", "select name from car"), CallContext("g")
-    place = PlaceNames(9, {"car": Ended(0, 4), "name": Ended(7, 0)})
-    without, known = features(call, context), features(call, context, place)
-    assert np.array_equal(known.ids[: len(without.ids)], without.ids)
-    assert len(known.ids) == len(without.ids) + 5
-
-
-def test_what_is_known_of_names_counts_by_how_long_the_place_is_known() -> None:
-    call, context = MadeCall("sql", "select name from car"), CallContext("g")
-    levels = [
-        tuple(features(call, context, PlaceNames(sessions, {})).ids.tolist()) for sessions in (1, 4, 5, 19, 20, 60)
-    ]
-    assert len(set(levels)) == 4
-    assert levels[0] == levels[1]
-    assert levels[2] == levels[3]
-
-
-def test_at_a_place_where_nobody_was_yet_a_call_has_the_features_that_it_has_anywhere() -> None:
-    call, context = MadeCall("sql", "select name from car"), CallContext("g")
-    for place in (None, PlaceNames(0, {})):
-        found, anywhere = features(call, context, place), features(call, context)
-        assert np.array_equal(found.ids, anywhere.ids)
-        assert np.array_equal(found.values, anywhere.values)
 
 
 def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:

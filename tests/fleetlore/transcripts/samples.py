@@ -20,14 +20,10 @@ def openai_chat() -> list[Any]:
     from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
     from openai.types.chat.chat_completion_message_function_tool_call import Function
 
-    calls: list[Any] = [
-        ChatCompletionMessageFunctionToolCall(
-            id=f"call_{path}",
-            type="function",
-            function=Function(name="read_file", arguments=json.dumps({"path": path})),
-        )
-        for path in PATHS
-    ]
+    calls: list[Any] = []
+    for path in PATHS:
+        function = Function(name="read_file", arguments=json.dumps({"path": path}))
+        calls.append(ChatCompletionMessageFunctionToolCall(id=f"call_{path}", type="function", function=function))
     made = ChatCompletionMessage(role="assistant", content=None, tool_calls=calls).model_dump(mode="json")
     texts = zip(PATHS, (f"Error: {FAULT}", FOUND), strict=True)
     results = [{"role": "tool", "tool_call_id": f"call_{path}", "content": text} for path, text in texts]

@@ -134,10 +134,7 @@ def test_messages_and_parts_in_no_known_form_are_counted_with_their_keys(tmp_pat
     odd = [{"speaker": "a", "line": "go"}, {"speaker": "b", "line": "ok"}, {"role": "user", "content": [{"glyph": 1}]}]
     [session] = read(tmp_path, {"messages": [*CHATS["OpenAI chat"], *odd]})
     assert session is not None and len(session.events) == 2
-    assert session.left_out == {
-        "message with the keys line, speaker": 2,
-        "part with the keys glyph": 1,
-    }
+    assert session.left_out == {"message with the keys line, speaker": 2, "part with the keys glyph": 1}
 
 
 @pytest.mark.parametrize("name", ["actions", "toolUses", "tool_uses", "functionCalls", "observations"])

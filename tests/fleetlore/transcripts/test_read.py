@@ -33,14 +33,8 @@ CALLS: list[tuple[str, str, str, bool]] = [
 
 def in_messages(folder: Path) -> None:
     """Two calls side by side, answered in the other order."""
-    made = [
-        {
-            "id": id,
-            "type": "function",
-            "function": {"name": "read_file", "arguments": orjson.dumps({"path": path}).decode()},
-        }
-        for id, path, _, _ in CALLS
-    ]
+    functions = [{"name": "read_file", "arguments": orjson.dumps({"path": path}).decode()} for _, path, _, _ in CALLS]
+    made = [{"id": call[0], "type": "function", "function": each} for call, each in zip(CALLS, functions, strict=True)]
     answers = [{"role": "tool", "tool_call_id": id, "content": text} for id, _, text, _ in reversed(CALLS)]
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -97,30 +91,23 @@ def in_inspect(folder: Path) -> None:
 
 
 def in_atif(folder: Path) -> None:
-    calls = [
-        {"tool_call_id": id, "function_name": "read_file", "arguments": {"path": path}} for id, path, _, _ in CALLS
-    ]
+    about = {"function_name": "read_file"}
+    calls = [{**about, "tool_call_id": id, "arguments": {"path": path}} for id, path, _, _ in CALLS]
     results = [{"source_call_id": id, "content": text} for id, _, text, _ in reversed(CALLS)]
     steps = [
         {"step_id": 1, "source": "user", "message": "look", "timestamp": "2026-01-01T00:00:01Z"},
         {"step_id": 2, "source": "agent", "message": "", "tool_calls": calls, "observation": {"results": results}},
         {"step_id": 3, "source": "agent", "message": "done"},
     ]
-    document = {
-        "schema_version": "ATIF-v1.6",
-        "session_id": "s1",
-        "agent": {"name": "m", "version": "1"},
-        "steps": steps,
-    }
+    document = {"schema_version": "ATIF-v1.6", "session_id": "s1", "agent": {"name": "m", "version": "1"}}
+    document["steps"] = steps
     (folder / "trajectory.json").write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     (folder / "other.json").write_bytes(b'{"schema_version": "x"}')
 
 
 def in_swe_agent(folder: Path) -> None:
-    steps = [
-        {"action": f"cat {path}", "observation": text, "thought": "", "response": ""}
-        for _, path, text, _ in reversed(CALLS)
-    ]
+    empty = {"thought": "", "response": ""}
+    steps = [{"action": f"cat {path}", "observation": text, **empty} for _, path, text, _ in reversed(CALLS)]
     document = {"trajectory": [*steps, {"action": "", "thought": "done"}], "info": {"exit_status": "submitted"}}
     document["history"] = [{"role": "system", "content": "x"}, {"role": "user", "content": "look"}]
     (folder / "task-1.traj").write_bytes(orjson.dumps(document))
@@ -135,19 +122,14 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def test_every_form_is_tried() -> None:
-    assert set(WRITERS) == set(FORMS)
-
-
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("form", FORMS)
 def test_calls_and_their_results_are_joined_and_nothing_is_recorded_as_its_opposite(form: str, tmp_path: Path) -> None:
     WRITERS[form](tmp_path)
     found = list(read_files(form, files_of([tmp_path], FORMS[form][1])))
     sessions = [each for each in found if each is not None]
     [session] = sessions
     assert session.goal == "look" and session.unanswered == 0
-    outcomes = [data for kind, data in session.events if kind == "outcome"]
-    worked, failed = outcomes
+    worked, failed = [data for kind, data in session.events if kind == "outcome"]
     assert ev.ERROR_MESSAGE not in worked and worked[ev.RESULT] == CALLS[1][2]
     assert (failed[ev.ERROR_TYPE], failed[ev.ERROR_MESSAGE]) == ("_OTHER", TEXT) and ev.RESULT not in failed
     expected = {"command": "cat /etc/shadow"} if form == "swe-agent" else {"path": "/etc/shadow"}
@@ -185,21 +167,29 @@ def test_the_log_s_own_times_are_kept(tmp_path: Path) -> None:
     assert events[-1].time <= 1000.0 and events[0].agent == "a b"
 
 
-def test_a_sample_in_zstandard_is_read(tmp_path: Path) -> None:
-    in_inspect(tmp_path)
-    with zipfile.ZipFile(tmp_path / "log.eval") as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    path = tmp_path / "new.eval"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+def members_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def archived(path: Path, members: dict[str, bytes], *, zstd: bool = False) -> Path:
+    """Write an archive, whose members are compressed by Zstandard if so, which `zipfile` cannot do."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED if zstd else zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
-            archive.writestr(name, zstandard.compress(content))
+            archive.writestr(name, zstandard.compress(content) if zstd else content)
     raw = bytearray(path.read_bytes())
-    for signature, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # say how they are compressed
+    for signature, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)) if zstd else ():  # say how they are compressed
         start = raw.find(signature)
         while start >= 0:
             struct.pack_into("<H", raw, start + at, 93)
             start = raw.find(signature, start + 4)
     path.write_bytes(raw)
+    return path
+
+
+def test_a_sample_in_zstandard_is_read(tmp_path: Path) -> None:
+    in_inspect(tmp_path)
+    path = archived(tmp_path / "new.eval", members_of(tmp_path / "log.eval"), zstd=True)
     [session] = [each for each in read_files("inspect", [path]) if each is not None]
     assert session.outcome == "success" and len(session.events) == 3
 
@@ -257,7 +247,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(part, (*path, name))
 
 
-@pytest.mark.parametrize("form", ["messages", "claude-code", "inspect", "atif", "swe-agent"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
     """One cut file, or one line of another shape, ended an import of thousands."""
     folder = tmp_path / "whole"
@@ -265,8 +255,7 @@ def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
     WRITERS[form](folder)
     [path] = [each for each in folder.iterdir() if each.name != "other.json"]
     if form == "inspect":
-        with zipfile.ZipFile(path) as archive:
-            text = archive.read("samples/1_epoch_1.json")
+        text = members_of(path)["samples/1_epoch_1.json"]
     else:
         text = next(line for line in path.read_bytes().split(b"\n") if b"look" in line or form == "atif")
         text = path.read_bytes() if form == "atif" else text
@@ -275,8 +264,7 @@ def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
     assert whole
     for number, broken in enumerate(damaged(text)):
         if form == "inspect":
-            with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("samples/1.json", broken)
+            archived(bad, {"samples/1.json": broken})
             if number % 7 == 0:
                 raw = bytearray(bad.read_bytes())
                 raw[40 + number % 60] ^= 0xFF  # in the compressed data
@@ -315,13 +303,9 @@ def test_a_cut_array_of_several_lines_is_unreadable_and_no_more(tmp_path: Path) 
 
 def test_a_run_of_inspect_that_was_stopped_says_who_ran_it(tmp_path: Path) -> None:
     in_inspect(tmp_path)
-    with zipfile.ZipFile(tmp_path / "log.eval") as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = members_of(tmp_path / "log.eval")
     members["_journal/start.json"] = members.pop("header.json")
-    stopped = tmp_path / "stopped.eval"
-    with zipfile.ZipFile(stopped, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+    stopped = archived(tmp_path / "stopped.eval", members)
     sessions = [[each for each in read_files("inspect", [path]) if each] for path in (tmp_path / "log.eval", stopped)]
     assert [(each.session, each.agent, each.task) for [each] in sessions] == [(sessions[0][0].session, "m", "t")] * 2
 
@@ -353,17 +337,13 @@ def test_the_project_s_own_form_is_read_whole_and_compressed(tmp_path: Path) -> 
     session = {"source": "x", "agent": "a", "session": "s", "task": "t", "goal": "g", "outcome": 1}
     session |= {"label_from": "env_reward", "place": "db"}
     step = {"session": "s", "step": 0, "tool": "sql", "input": "SELECT", "output": None, "error": "no", "role": "tool"}
-    for folder, write in (("plain", lambda path, line: path.write_bytes(line)), ("packed", _write_packed)):
-        (tmp_path / folder).mkdir()
-        ending = ".jsonl" if folder == "plain" else ".jsonl.gz"
-        write(tmp_path / folder / f"trajectories{ending}", orjson.dumps(session) + b"\n")
-        write(tmp_path / folder / f"steps{ending}", orjson.dumps(step) + b"\n")
-        [found] = read_sessions(tmp_path / folder)
+    for ending, pack in ((".jsonl", bytes), (".jsonl.gz", gzip.compress)):
+        folder = tmp_path / ending
+        folder.mkdir()
+        for name, row in (("trajectories", session), ("steps", step)):
+            (folder / f"{name}{ending}").write_bytes(pack(orjson.dumps(row) + b"\n"))
+        [found] = read_sessions(folder)
         assert (found.outcome, found.reward, found.place, len(found.events)) == ("success", 1.0, "db", 1)
-
-
-def _write_packed(path: Path, line: bytes) -> None:
-    path.write_bytes(gzip.compress(line))
 
 
 @for_each(
@@ -395,15 +375,8 @@ def test_a_part_that_unpacks_to_too_much_is_left_out(
 ) -> None:
     """A few kB on the disk may stand for gigabytes."""
     monkeypatch.setattr(forms, "MAX_PART_BYTES", 1_000_000)
-    sample, path = b'{"id": "x", "input": "' + b"a" * 24_000_000 + b'"}', tmp_path / "log.eval"
-    is_plain = method == "deflate"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if is_plain else zipfile.ZIP_STORED) as archive:
-        archive.writestr("samples/1.json", sample if is_plain else zstandard.compress(sample))
-    if not is_plain:
-        data = bytearray(path.read_bytes())
-        for signature, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
-            struct.pack_into("<H", data, data.index(signature) + offset, 93)
-        path.write_bytes(data)
+    sample = b'{"id": "x", "input": "' + b"a" * 24_000_000 + b'"}'
+    path = archived(tmp_path / "log.eval", {"samples/1.json": sample}, zstd=method == "zstandard")
     tracemalloc.start()
     try:
         assert list(read_files("inspect", [path])) == [None]
@@ -463,9 +436,8 @@ def test_calls_whose_ids_are_not_unique_are_known_again_by_their_times(tmp_path:
     other.write_bytes(first.read_bytes().replace(b"2026-01-01", b"2026-01-02").replace(b'"a"', b'"c"'))
     untimed = [tmp_path / f"{name}.jsonl" for name in "de"]
     for path in untimed:
-        path.write_bytes(
-            first.read_bytes().replace(b'"timestamp"', b'"at"').replace(b'"a"', path.stem.join('""').encode())
-        )
+        text = first.read_bytes().replace(b'"timestamp"', b'"at"')
+        path.write_bytes(text.replace(b'"a"', path.stem.join('""').encode()))
     found = [each for each in read_files("claude-code", [first, copy, other, *untimed]) if each is not None]
     assert [sum(kind == "outcome" for kind, _ in each.events) for each in found] == [1, 0, 1, 1, 1]
 

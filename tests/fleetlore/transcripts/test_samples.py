@@ -8,9 +8,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from fleetlore.transcripts.read import read_files, read_sessions
+from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire import events as ev
 from tests.fleetlore.transcripts.samples import DATA, FAULT, FOUND, PATHS, SAMPLES, shape_of
 from tests.rows import for_each
@@ -41,11 +39,3 @@ def test_the_installed_package_writes_what_was_recorded(name: str) -> None:
     """Where it fails, write a sample of the new version: `python -m tests.fleetlore.transcripts.samples`."""
     written: Any = json.loads(json.dumps(SAMPLES[name][1]()))
     assert shape_of(written) == shape_of(json.loads(samples_of(name)[-1].read_text())["messages"])
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_what_the_installed_package_writes_is_read(name: str, tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text(json.dumps(SAMPLES[name][1]()))
-    [session] = read_files("messages", [tmp_path / "x.jsonl"])
-    assert session is not None and not session.unanswered and not session.left_out
-    assert [ev.ERROR_MESSAGE in data for kind, data in session.events if kind == "outcome"] == [True, False]
