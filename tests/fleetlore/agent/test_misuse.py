@@ -58,7 +58,7 @@ async def test_a_fleet_is_entered_once_and_used_inside_its_block(unused_address:
 
 def test_a_blocking_fleet_is_used_inside_its_block(unused_address: str) -> None:
     fleet = BlockingFleet("agent", broker=unused_address, ready_seconds=0)
-    with pytest.raises(NotOpen, match="was not entered.*inside its `with` block"):
+    with pytest.raises(NotOpen, match=r"was not entered.*inside its `with` block"):
         fleet.flush(1)
     with fleet:
         session = fleet.session("g")
