@@ -17,7 +17,7 @@ from fleetlore.advice.situation import Situation
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.recall.index import LoreIndex
-from tests.build import failed_call, memory_item, situation
+from tests.build import failed_call, memory_item
 from tests.build import situation as moment
 from tests.rows import for_each
 
