@@ -36,6 +36,8 @@ _ENTRY_BYTES = 512
 _MAX_TURNS = 4096
 # The last results of a request that are recorded, at 0.2 ms each.
 _MAX_RESULTS = 128
+# No model takes more.
+_MAX_TOOLS = 1024
 
 Key = tuple[str, ...]
 
@@ -234,7 +236,7 @@ def _key_of(call: Made) -> str:
 
 def _tools_of(body: Body) -> list[str]:
     of = (each.get("function") or each.get("custom") or each for each in body.get("tools") or ())
-    return [each["name"] for each in of if "name" in each]
+    return list(islice(dict.fromkeys(each["name"] for each in of if "name" in each), _MAX_TOOLS))
 
 
 class SessionCalls:

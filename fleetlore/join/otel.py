@@ -42,7 +42,8 @@ class FleetSpanProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         with self._fleet.lock:
-            self._traces.close_silent(0.0)
+            for _ in self._traces.close_silent(0.0):
+                pass
 
 
 def show_advice(fleet: Fleet, provider: TracerProvider | None = None) -> None:

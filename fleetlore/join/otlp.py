@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from fleetlore.limits import bounded, refused
 from fleetlore.transcripts.session import MALFORMED, timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
 from fleetlore.wire.decode import inflated, unpacked_zstd
+from fleetlore.wire.events import Event
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -102,6 +103,20 @@ class Traces:
         return malformed
 
     def close(self, trace: str) -> None:
+        for event in self._events_of(trace):
+            self._fleet.emitter.emit(event)
+
+    def close_silent(self, seconds: float) -> Iterator[None]:
+        """Close the traces that are silent for so long. It yields often, so that others can run meanwhile."""
+        limit = self._fleet.clock.monotonic() - seconds
+        while self._spans and next(iter(self._spans.values()))[0] <= limit:
+            for number, event in enumerate(self._events_of(next(iter(self._spans)))):
+                self._fleet.emitter.emit(event)
+                if number % _SPANS_AT_ONCE == _SPANS_AT_ONCE - 1:
+                    yield
+            yield
+
+    def _events_of(self, trace: str) -> Iterator[Event]:
         _, spans, places = self._spans.pop(trace, (0.0, [], 0))
         if not spans:
             return
@@ -117,13 +132,8 @@ class Traces:
         self._closed[trace] = ("" if session is None else session.session), runs
         if len(self._closed) > _MAX_CLOSED:
             self._closed.popitem(last=False)
-        for event in () if session is None else timed_events(session, self._fleet.tenant, time.time()):
-            self._fleet.emitter.emit(event)
-
-    def close_silent(self, seconds: float) -> None:
-        limit = self._fleet.clock.monotonic() - seconds
-        while self._spans and next(iter(self._spans.values()))[0] <= limit:
-            self.close(next(iter(self._spans)))
+        if session is not None:
+            yield from timed_events(session, self._fleet.tenant, time.time())
 
 
 def receiving_app(traces: Traces) -> Starlette:
@@ -145,14 +155,18 @@ async def closing_silent(every: Callable[[], Iterable[Traces]]) -> AsyncIterator
     async def close_silent() -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            for each in every():
-                each.close_silent(_SILENT_SECONDS)
+            await close(_SILENT_SECONDS)
+
+    async def close(seconds: float) -> None:
+        for each in every():
+            for _ in each.close_silent(seconds):
+                await asyncio.sleep(0)
 
     closing = asyncio.create_task(close_silent())
     yield
     closing.cancel()
-    for each in every():
-        each.close_silent(0.0)
+    await asyncio.wait([closing])
+    await close(0.0)
 
 
 async def take_export(traces: Traces, request: Request) -> Response:

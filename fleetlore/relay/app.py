@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,22 +13,26 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.errors import FleetloreError, InvalidEvent
+from fleetlore.http_server import HttpLimits
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
 from fleetlore.kafka.by_relay import MSGPACK, STREAM
 from fleetlore.limits import Shares, refusals
 from fleetlore.relay import schemas
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Api, Operation, answer, body_of, problem
-from fleetlore.relay.callers import Caller, Member, Tokens, caller_of
+from fleetlore.relay.callers import Caller, Member, Tokens, caller_of, token_of
 from fleetlore.relay.gateway import Gateway
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import MAX_ID_LENGTH
@@ -44,6 +49,9 @@ _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 _MAX_GOAL = 2_000
 _MAX_TOOLS = 256
 _MOST_AGENTS = 1024
+# One has at most such a part of the connections.
+_CALLERS = 8
+_LATER = {"retry-after": "1"}
 
 
 def relay_app(
@@ -138,7 +146,33 @@ def relay_app(
     probes = {"/livez": alive, "/readyz": ready, "/metrics": metrics, "/v1/openapi.json": describe}
     routes = [*named, *(Route(path, end) for path, end in probes.items()), *posts]
     refused = HTTPException, Exception, FleetloreError, msgspec.DecodeError, ClientDisconnect
-    return Starlette(routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys(refused, _refuse))
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(_FairCallers)],
+        exception_handlers=dict.fromkeys(refused, _refuse),
+    )
+
+
+class _FairCallers:
+    """Bounds a token's requests under way: streams last, and a relay's connections are for all callers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._under_way = app, Counter[str]()
+        self._most = HttpLimits().within_open_files().connections // _CALLERS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = token_of(Headers(scope=scope)) if scope["type"] == "http" else ""
+        if token and self._under_way[token] >= self._most:
+            why = problem(429, f"{self._most} requests of this token are under way: end one first", _LATER)
+            return await why(scope, receive, send)
+        self._under_way[token] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way[token] -= 1
+            if not self._under_way[token]:
+                del self._under_way[token]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -89,13 +90,16 @@ def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -
             return Caller(check_tenant(tenant or DEFAULT_TENANT), checked_name("agent", named or _UNNAMED))
         except ConfigError as error:
             raise HTTPException(400, str(error)) from None
-    given = headers.get(_TOKEN) or (headers.get("authorization", "").removeprefix("Bearer ") if bearer else "")
-    caller = tokens.get(_hashed(given))
+    caller = tokens.get(_hashed(token_of(headers, bearer=bearer)))
     if caller is None:
         raise HTTPException(401, "give a token in Fleetlore-Token", {"www-authenticate": "Bearer"})
     if named not in ("", caller.agent) or tenant not in ("", caller.tenant):
         raise HTTPException(403, f"the token is of agent {caller.agent} of tenant {caller.tenant}")
     return caller
+
+
+def token_of(headers: Headers, *, bearer: bool = True) -> str:
+    return headers.get(_TOKEN) or (headers.get("authorization", "").removeprefix("Bearer ") if bearer else "")
 
 
 def _hashed(token: str) -> bytes:

@@ -6,9 +6,7 @@ Emitters name `gen_ai.*` differently, so each fact has names in order of prefere
 from __future__ import annotations
 
 from base64 import b64decode
-from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,14 +42,14 @@ _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
 _SHOWN = 200
-# Twice a trace id in hex; OpenTelemetry's own limit of attributes.
-_MAX_ID, _MAX_SHARED = 64, 128
+# Twice a trace id in hex.
+_MAX_ID = 64
 # A cancelled call says nothing of its tool.
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
 
 
 class Span(NamedTuple):
-    """A span that ended. Ids are in hex. `attributes` include its resource's.
+    """A span that ended. Ids are in hex. `attributes` include its resource's names of agent and conversation.
 
     Most spans neither `failed` (status ERROR) nor `worked` (OK).
     """
@@ -76,11 +74,11 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     if not tools:
         return None
     agents = sorted(filter(is_agent, spans), key=lambda span: span.start)
-    known: dict[str, Any] = {}
-    for span in (*tools, *agents[::-1]):  # the outermost agent decides
-        known.update({name: value for name, value in span.attributes.items() if value})
-    conversation = str(_first(known, _CONVERSATION) or "")
-    agent = str(_first(known, _AGENT) or "")
+    conversation, agent = (
+        # The outermost agent decides.
+        str(next(filter(None, (span.attributes.get(name) for name in names for span in (*agents, *tools[::-1]))), ""))
+        for names in (_CONVERSATION, _AGENT)
+    )
     talk = Conversation("otel", conversation, spans[0].trace, agent=agent, conversation=conversation)
     asked = [_first(span.attributes, _GOAL) for span in agents]
     # Some emitters put the messages only on the spans of model calls.
@@ -180,7 +178,8 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
     resources, scopes, records = _LOGS if logs else _TRACES
     for resource in _listed(export, resources):
         try:
-            shared = dict(islice(_attributes(resource.get("resource") or {}).items(), _MAX_SHARED))
+            about = _attributes(resource.get("resource") or {})
+            shared = {name: about[name] for name in (*_CONVERSATION, *_AGENT) if name in about}
         except MALFORMED:
             shared = {}
         for scope in _listed(resource, scopes):
@@ -211,7 +210,7 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
         parent,
         _moment(span.get("startTimeUnixNano")),
         _moment(span.get("endTimeUnixNano")),
-        ChainMap(_attributes(span), shared),  # a copy for each span would take quadratic time
+        shared | _attributes(span),
         status.get("code") in _STATUS_ERROR,
         status.get("code") in _STATUS_OK,
         str(status.get("message") or ""),

@@ -110,7 +110,7 @@ async def check(exports: Sequence[Asked]) -> Counter[str]:
             assert answer.status == 200 or answer.body, f"a refusal without a reason: {answer}"
             found["taken" if answer.status == 200 else str(answer.status)] += 1
             if found["taken"] % 16 == 0:
-                traces.close_silent(0.0)
+                list(traces.close_silent(0.0))
     worker.read()
     refused = found.total() - found["taken"]
     assert sum(refusals().values()) - before >= refused, f"not all of {refused} refusals are counted: {refusals()}"

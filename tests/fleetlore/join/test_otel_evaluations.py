@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import httpx2
@@ -102,7 +103,7 @@ async def test_an_evaluation_that_comes_later_is_feedback(fleet: Fleet, recorder
         export = exported(*spans()).SerializeToString()
         answers = [(await client.post("/v1/traces", content=export)).status_code for _ in range(2)]
         assert answers == [200, 429], "exporters send it again"
-        traces.close_silent(0.0)
+        list(traces.close_silent(0.0))
         assert (await client.post("/v1/logs", content=logs.SerializeToString())).status_code == 200
         assert (await client.post("/v1/traces", content=b"\xff")).status_code == 400
     assert recorder.kinds == ["session.started", "outcome", "session.ended", "feedback"]
@@ -136,3 +137,13 @@ async def test_an_evaluation_after_the_fleet_has_ended_raises_nothing_in_the_age
             traces.add(span)
         traces.close(T)
     traces.add(Span("gen_ai.evaluation.result", T, "c" * 16, A, 4.0, 4.0, evaluation(label="pass")[1]))
+
+
+async def test_traces_are_closed_in_slices(fleet: Fleet, recorder: Recorder) -> None:
+    traces = Traces(fleet)
+    for number in range(600):
+        kind = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search", "gen_ai.tool.call.result": "x"}
+        traces.add(Span("search", f"{number // 300:032x}", f"{number:016x}", "", 1.0 + number, 2.0 + number, kind))
+    slices = [len(recorder.events) for _ in traces.close_silent(0.0)]
+    assert max(after - before for before, after in pairwise([0, *slices])) <= 256
+    assert recorder.kinds.count("outcome") == 600

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from fleetlore import Fleet
-from fleetlore.join.conversations import Conversations
+from fleetlore.join.conversations import Conversations, _tools_of
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.limits import refusals
 from fleetlore.relay import api
@@ -102,6 +102,12 @@ def test_a_conversation_that_is_too_long_passes_unread(fleet: Fleet, recorder: R
     for body in (chat(*many), {**chat(), "messages": [{"role": "user", "content": "x"}] * count}):
         assert tell(Conversations(), fleet, "a1", CHAT_COMPLETIONS, body, About()) is None
     assert not recorder.events and refusals()["conversation_too_long"]
+
+
+def test_of_many_tools_the_first_are_read(fleet: Fleet) -> None:
+    body = chat() | {"tools": [{"type": "function", "function": {"name": f"t{n}"}} for n in range(5_000)]}
+    told = tell(Conversations(), fleet, "a1", CHAT_COMPLETIONS, body, About())
+    assert told is not None and _tools_of(body) == [f"t{n}" for n in range(1_024)]
 
 
 def gateway(fleet: Fleet, text: str) -> Callable[[], object]:

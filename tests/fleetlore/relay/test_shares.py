@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from fleetlore import Fleet
 from fleetlore.agent import doors
+from fleetlore.http_server import HttpLimits
 from fleetlore.join import conversations
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.kafka.by_relay import LORE, Following
@@ -167,6 +169,24 @@ def test_bytes_of_conversations_of_one_caller(
     assert [each.session.is_open for each in others][-1] and sum(each.session.is_open for each in others) <= 3
     assert not send(flooder, 7, 200_000).session.is_open, "larger than all that a caller may keep"
     assert first.session.is_open and sum(found._sizes.values()) == sum(each.size for each in found._open)
+
+
+async def test_streams_of_one_caller(fleets: dict[str, Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_CALLERS", HttpLimits().within_open_files().connections // 3)
+    async with relayed(fleets) as send:
+        http: httpx2.AsyncClient = send.http  # type: ignore[attr-defined]
+
+        async def hold(caller: Caller, open: AsyncExitStack) -> int:
+            answer = http.stream("GET", "/v1/stream", headers={"fleetlore-token": TOKENS[caller]})
+            return (await open.enter_async_context(answer)).status_code
+
+        async with AsyncExitStack() as open:
+            assert [await hold(EVE, open) for _ in range(4)] == [200, 200, 200, 429]
+            assert await hold(ALICE, open) == 200
+        async with AsyncExitStack() as open:
+            async with asyncio.timeout(120):
+                while await hold(EVE, open) != 200:  # the relay sees a moment later that they ended
+                    await asyncio.sleep(0)
 
 
 async def test_positions_that_claim_more_than_a_body_holds_are_refused(fleets: dict[str, Fleet]) -> None:
