@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextvars import copy_context
+from functools import cached_property
 from typing import NamedTuple
 from unicodedata import normalize
 from urllib.parse import quote, unquote
@@ -22,6 +23,7 @@ from starlette.types import Send
 
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
+from fleetlore.errors import ConfigError
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
 from fleetlore.join.mcp.http_proxy import upstream_client
@@ -77,12 +79,15 @@ class Gateway:
     def __init__(self, conversations: Conversations, providers: Mapping[str, str] | None = None) -> None:
         self._conversations = conversations
         self._providers = {name: url.rstrip("/") for name, url in {**_PROVIDERS, **(providers or {})}.items()}
+
+    @cached_property
+    def _client(self) -> httpx2.AsyncClient:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
-        self._client = upstream_client(limits=limits, timeout=timeout)
+        return upstream_client(limits=limits, timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS))
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if "_client" in vars(self):
+            await self._client.aclose()
 
     async def forward(self, fleet: Fleet, caller: Caller, request: Request, provider: str) -> Response:
         path, body = request.path_params["path"], await body_of(request, _MAX_BODY)
@@ -109,7 +114,7 @@ class Gateway:
             answer = await self._client.send(sent, stream=True)
         except httpx2.InvalidURL as error:
             raise HTTPException(400, f"this path cannot be forwarded: {error}") from None
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, ConfigError) as error:
             said = f"{self._providers[provider]} cannot be reached: {error}"
             return JSONResponse({"error": {"message": said, "type": "provider_away"}}, 502)
         passed = _Passed(self._passed(fleet, caller, answer, dialect, conversation), answer.status_code)

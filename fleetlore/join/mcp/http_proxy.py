@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
+from fleetlore.errors import ConfigError
 from fleetlore.join.mcp.proxy import MAX_MESSAGE, McpCalls
 from fleetlore.limits import bounded
 from fleetlore.wire.decode import read_json
@@ -43,8 +44,8 @@ _LOOK_SECONDS = 10.0
 
 
 def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") -> Starlette:
-    """Forward `/mcp` to `url`. Enter the fleet before it runs."""
-    sessions, place = NamedSessions(), urlsplit(url)
+    """Forward `/mcp` to `url`. Enter the fleet before it runs. Raises ConfigError: see `upstream_client`."""
+    sessions, place, made = NamedSessions(), urlsplit(url), upstream_client(timeout=None)
     # The operator chose the address. A server's own name may be another's.
     server = f"{place.hostname}{place.path.removesuffix('/mcp')}"
 
@@ -56,7 +57,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         closing = asyncio.create_task(close_silent())
-        async with upstream_client(timeout=None) as app.state.client:
+        async with made as app.state.client:
             yield
         closing.cancel()
         sessions.leave_all()
@@ -184,5 +185,13 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
 
 
 def upstream_client(**options: Any) -> httpx2.AsyncClient:
-    """Without a cookie jar: cookies of one caller must not reach another's request."""
-    return httpx2.AsyncClient(cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())), **options)
+    """Without a cookie jar: cookies of one caller must not reach another's request. No proxy serves this machine.
+
+    Raises ConfigError: the environment names a proxy or certificates that cannot be used.
+    """
+    past = dict.fromkeys(("all://localhost", "all://127.0.0.1", "all://[::1]"))
+    try:
+        return httpx2.AsyncClient(cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())), mounts=past, **options)
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+        where = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE"
+        raise ConfigError(f"no request can be sent with this environment: {error}; look at {where}") from None

@@ -16,9 +16,11 @@ import orjson
 import pytest
 
 from fleetlore import Fleet, current_session
+from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.conversations import SILENT_SECONDS, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
+from fleetlore.join.mcp.http_proxy import forwarding_app
 from fleetlore.limits import refusals
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Caller
@@ -391,6 +393,38 @@ async def test_a_path_that_no_client_can_ask_for_is_refused(fleet: Fleet) -> Non
     app = relay_app({"default": fleet}, providers={"openai": "http://127.0.0.1:9"})
     answer = await ask(app, Asked("GET", b"/openai/v1/" + b'"' * 30_000, (), b""))  # three times as long, once quoted
     assert answer.status == 400 and b"cannot be forwarded" in answer.body
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+async def test_no_proxy_stands_before_a_provider_on_this_machine(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, unused_address: str, name: str
+) -> None:
+    monkeypatch.setenv(name, f"http://{unused_address}")
+    provider = Provider(lambda *messages: None)
+    async with serving(provider.app) as upstream:
+        app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1"})
+        async with serving(app) as address, httpx2.AsyncClient(base_url=address, trust_env=False) as http:
+            assert (await http.post("/openai/v1/chat/completions", json=chat())).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ALL_PROXY", "socks5://127.0.0.1:9"), ("https_proxy", "ftp://x"), ("http_proxy", "http://[::1"),
+     ("SSL_CERT_FILE", "/nowhere.pem")],
+)  # fmt: skip
+async def test_an_environment_without_a_client_costs_the_gateway_alone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="ALL_PROXY"):
+        forwarding_app(fleet, "http://127.0.0.1:9/mcp")
+    monkeypatch.undo()
+    app = relay_app({"default": fleet}, providers={"openai": "http://127.0.0.1:9/v1"})
+    async with serving(app) as address, httpx2.AsyncClient(base_url=address, trust_env=False) as http:
+        monkeypatch.setenv(name, value)
+        answer = await http.post("/openai/v1/chat/completions", json=chat())
+        assert answer.status_code == 502 and "ALL_PROXY" in answer.json()["error"]["message"]
+        assert (await http.post("/v1/events", json=[])).status_code == 202
 
 
 async def test_a_provider_s_key_is_no_token(fleet: Fleet, recorder: Recorder) -> None:
