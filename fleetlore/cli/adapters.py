@@ -35,16 +35,9 @@ _MOST_FIGURES = 3
 @command
 def list_(reader: Reader, adapter: Adapter = None) -> None:
     """List all versions, oldest first, and who runs them."""
-    listing = _read(reader, adapter)
-    print_list(
-        reader,
-        "versions",
-        listing.versions(),
-        _COLUMNS,
-        nothing=f"No adapter of tenant {reader.tenant} is published yet.",
-        as_json=_document,
-        pointers=list(listing.pointers),
-    )
+    listing, nothing = _read(reader, adapter), f"No adapter of tenant {reader.tenant} is published yet."
+    rows, pointers = listing.versions(), list(listing.pointers)
+    print_list(reader, "versions", rows, _COLUMNS, nothing=nothing, as_json=_document, pointers=pointers)
 
 
 @command

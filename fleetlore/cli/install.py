@@ -29,16 +29,12 @@ class _Settings(NamedTuple):
 
 _CLAUDES = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop")
 _SETTINGS = {
-    "claude-code": _Settings(
-        ".claude", "CLAUDE_CONFIG_DIR", "settings.json",
-        (*_CLAUDES, "PostToolUseFailure", "SubagentStart", "SessionEnd"),
-    ),
+    "claude-code": _Settings(".claude", "CLAUDE_CONFIG_DIR", "settings.json",
+                             (*_CLAUDES, "PostToolUseFailure", "SubagentStart", "SessionEnd")),
     "codex": _Settings(".codex", "CODEX_HOME", "hooks.json", _CLAUDES),
-    "cursor": _Settings(
-        ".cursor", "", "hooks.json",
-        ("sessionStart", "beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "afterAgentResponse",
-         "sessionEnd"),
-    ),
+    "cursor": _Settings(".cursor", "", "hooks.json",
+                        ("sessionStart", "beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure",
+                         "afterAgentResponse", "sessionEnd")),
 }  # fmt: skip
 _NOTES = {"codex": "Codex runs new hooks once you have trusted them: /hooks"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -77,15 +78,9 @@ def health(
         "LAST SEEN (UTC)": lambda each: moment(each.last_seen) if each.last_seen else "-",
         "": lambda each: "[degraded]" if each.degraded else "",
     }
-    print_list(
-        reader,
-        f"{by}s",
-        rows,
-        columns,
-        nothing=f"No calls of tenant {reader.tenant} are known yet.",
-        window=asdict(window) if window is not None else None,
-        degraded_rule=DEGRADED_RULE,
-    )
+    facts: dict[str, Any] = {"window": window and asdict(window), "degraded_rule": DEGRADED_RULE}
+    nothing = f"No calls of tenant {reader.tenant} are known yet."
+    print_list(reader, f"{by}s", rows, columns, nothing=nothing, **facts)
     if not reader.json and any(each.degraded for each in rows):
         typer.echo(f"\n{DEGRADED_RULE}")
 
@@ -143,15 +138,8 @@ def patterns(
         "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
         "~PATTERN": lambda each: _said(each, tools.get(each.tool)),
     }
-    print_list(
-        reader,
-        "patterns",
-        chosen,
-        columns,
-        nothing=f"No {level} pattern of tenant {reader.tenant} matches.",
-        limit=limit,
-        as_json=lambda each: _document(each, scores),
-    )
+    nothing, document = f"No {level} pattern of tenant {reader.tenant} matches.", partial(_document, scores)
+    print_list(reader, "patterns", chosen, columns, nothing=nothing, limit=limit, as_json=document)
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
@@ -195,15 +183,8 @@ def items(
     if item_id is not None:
         _show_item(reader, _one(chosen, item_id, "item"))
         return
-    print_list(
-        reader,
-        "items",
-        chosen,
-        _ITEM_COLUMNS,
-        nothing=f"No item of tenant {reader.tenant} matches.",
-        limit=limit,
-        as_json=lambda each: _document(each, scores),
-    )
+    nothing, document = f"No item of tenant {reader.tenant} matches.", partial(_document, scores)
+    print_list(reader, "items", chosen, _ITEM_COLUMNS, nothing=nothing, limit=limit, as_json=document)
 
 
 _ITEM_COLUMNS: Columns = {
@@ -225,16 +206,9 @@ def _one(entries: Sequence[T], beginning: str, what: str) -> T:
 
 
 def _show_pattern(reader: Reader, pattern: Pattern, tool: Pattern | None) -> None:
-    facts: dict[str, Any] = {
-        "id": pattern.id,
-        "level": pattern.level,
-        "tool": pattern.tool,
-        "class": pattern.error_class,
-        "coarser": pattern.parent,
-        "failed": f"{failed_of(pattern, tool)} calls",
-        "met by": _backed(pattern.sessions, pattern.agents),
-        "last seen": moment(pattern.last_seen),
-    }
+    facts: dict[str, Any] = {name: getattr(pattern, name) for name in ("id", "level", "tool")}
+    facts |= {"class": pattern.error_class, "coarser": pattern.parent, "failed": f"{failed_of(pattern, tool)} calls"}
+    facts |= {"met by": _backed(pattern.sessions, pattern.agents), "last seen": moment(pattern.last_seen)}
     _show(reader, pattern, safe(_said(pattern, None)), facts)
 
 
@@ -253,19 +227,9 @@ def _show(reader: Reader, entry: MemoryItem | Pattern, title: str, facts: dict[s
 
 
 def _show_item(reader: Reader, item: MemoryItem) -> None:
-    facts: dict[str, Any] = {
-        "id": item.id,
-        "kind": item.kind,
-        "when": item.when,
-        "tool": item.tool,
-        "task": item.task,
-        "pattern": item.pattern,
-        "support": _backed(item.support, item.agents),
-        "sessions": ", ".join(item.sessions),
-        "first seen": moment(item.first_seen),
-        "last seen": moment(item.last_seen),
-        "version": item.version,
-    }
+    facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "kind", "when", "tool", "task", "pattern")}
+    facts |= {"support": _backed(item.support, item.agents), "sessions": ", ".join(item.sessions)}
+    facts |= {"first seen": moment(item.first_seen), "last seen": moment(item.last_seen), "version": item.version}
     title = f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}"
     _show(reader, item, title, facts)
 
@@ -291,5 +255,5 @@ def _found(
     return [found for _, found in matches], {found.id: round(score, 4) for score, found in matches}
 
 
-def _document(of: MemoryItem | Pattern, scores: dict[str, float]) -> dict[str, Any]:
+def _document(scores: dict[str, float], of: MemoryItem | Pattern) -> dict[str, Any]:
     return asdict(of) | ({"score": scores[of.id]} if scores else {})

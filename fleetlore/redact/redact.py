@@ -48,6 +48,7 @@ def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool
     return contains, compiled if first else None, compiled, rules
 
 
+_ENCODED = Rule("encoded_secret", BASE64_NEEDLES, BASE64, lambda match: _masked_base64(match[0]))
 # Required substring; shape before the needles; shape for the first test only; rules.
 _Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
 _FORMS: tuple[_Form, ...] = (
@@ -55,12 +56,7 @@ _FORMS: tuple[_Form, ...] = (
         _form(contains, shape, tuple(form_rule(*form) for form in forms), len(forms) > 1)
         for contains, shape, forms in FORMS
     ),
-    _form(
-        "",
-        BASE64_SHAPE,
-        (Rule("encoded_secret", BASE64_NEEDLES, BASE64, lambda match: _masked_base64(match[0])),),
-        True,
-    ),
+    _form("", BASE64_SHAPE, (_ENCODED,), True),
 )
 _NAMED = (*COLUMN_RULES, *NAMED)
 
@@ -124,31 +120,21 @@ _BASE64 = r"(?:[a-z0-9+/]{4}){2,}(?:[a-z0-9+/]{2}==|[a-z0-9+/]{3}=|(?![a-z0-9+/]
 _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     word: (re.compile(name + sign), re.compile(f"{name}(?:{sign}| )"))
     for word, name, sign in (
-        (
-            "key",
-            rf"(?:{_KEY}key(?={_SIGN}| [\w&+/=.-]{{0,40}}\d)|(?<![a-z])key(?={_SAID})"
-            rf"|(?<=[a-z0-9_-])key(?={OF_A_KEY}))",
-            "",
-        ),
-        ("token", "token", _SIGN),
-        ("secret", "secret", _SIGN),
+        ("key",
+         rf"(?:{_KEY}key(?={_SIGN}| [\w&+/=.-]{{0,40}}\d)|(?<![a-z])key(?={_SAID})|(?<=[a-z0-9_-])key(?={OF_A_KEY}))",
+         ""),
         ("pass", "pass(?:words?|wd|phrase|code|wort|e)?", rf"(?:{_QUOTED_TOO}|(?<=-password)\s)"),
-        ("pwd", "pwd", _SIGN),
-        ("pw", "pw", _SIGN),
-        ("kennwort", "kennwort", _SIGN),
-        ("senha", "senha", _SIGN),
+        *((each, each, _SIGN) for each in ("token", "secret", "pwd", "pw", "kennwort", "senha", "cookie", "auth")),
+        *((each, each, _SIGN) for each in FOREIGN),
         ("contrase", "contrase\u00f1a", _SIGN),
         ("wachtwoo", "wachtwoord", _SIGN),
         ("signat", "signature", _SIGN),
-        *((word, word, _SIGN) for word in FOREIGN),
-        ("cookie", "cookie", _SIGN),
         ("cred", "cred(?:ential)?s?", _SIGN),
-        ("auth", "auth", _SIGN),
         ("authoriza", "authorization", _SIGN),  # a JSON key whose value is secret
         ("bearer", "bearer", r"(?:\s|\\)"),
         ("basic", "basic", _BLANK + _BASE64),
     )
-}
+}  # fmt: skip
 # Every match contains one of these after its word: `keyboard` contains `key`. Non-ASCII white space starts with one of
 # the last four bytes.
 _AFTER_NAME = b"\\\"'`:=<>%,&()[]_-0123456789s \t\n\r\v\f\x1c\x1d\x1e\x1f\xc2\xe1\xe2\xe3"
