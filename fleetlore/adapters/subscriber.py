@@ -223,15 +223,7 @@ class AdapterSubscriber(Generic[Holder]):
         if self._follower is None or view is None:
             return
         followed = view.followed_by(self._agent)
-        self._follower.ack(
-            f"{self._name}/{self._agent}{beside}",
-            {
-                "adapter": self._name,
-                "agent": self._agent,
-                "version": version,
-                "epoch": followed.record.epoch if followed else 0,
-                "result": result,
-                "load_seconds": round(load_seconds, 6),
-                "time": self._clock.now(),
-            },
-        )
+        epoch = followed.record.epoch if followed else 0
+        ack = {"adapter": self._name, "agent": self._agent, "version": version, "epoch": epoch, "result": result}
+        ack |= {"load_seconds": round(load_seconds, 6), "time": self._clock.now()}
+        self._follower.ack(f"{self._name}/{self._agent}{beside}", ack)

@@ -193,21 +193,10 @@ def check_lora(weights: bytes, manifest: LanguageModelManifest) -> None:
 
 
 def config_of(manifest: LanguageModelManifest) -> bytes:
-    return orjson.dumps(
-        {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": manifest.base,
-            "r": manifest.rank,
-            "lora_alpha": manifest.alpha,
-            "use_rslora": manifest.rank_stabilized,
-            "target_modules": manifest.targets,
-            "bias": "none",
-            "lora_dropout": 0.0,
-            "inference_mode": True,
-        },
-        option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
-    )
+    config: dict[str, Any] = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": manifest.base}
+    config |= {"r": manifest.rank, "lora_alpha": manifest.alpha, "use_rslora": manifest.rank_stabilized}
+    config |= {"target_modules": manifest.targets, "bias": "none", "lora_dropout": 0.0, "inference_mode": True}
+    return orjson.dumps(config, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
 
 def _scale_of(stated: Any) -> tuple[int, float, bool]:

@@ -121,18 +121,10 @@ def dead_letter(
     if sum(_HEADER_BYTES + len(name.encode()) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
         cut.append("headers")
         kept = []
-    said = [
-        ("dlq.topic", topic.encode()),
-        ("dlq.partition", b"%d" % partition),
-        ("dlq.offset", b"%d" % offset),
-        ("dlq.stage", stage.encode()),
-        ("dlq.reason", reason.encode()),
-        ("dlq.detail", detail[:MAX_DETAIL].encode("utf-8", "replace")),
-        ("dlq.bytes", b"%d" % len(value)),
-        ("dlq.sha256", sha256(value).hexdigest().encode()),
-        ("dlq.cut", ",".join(cut).encode()),
-        (REDRIVEN, b"%d" % _count_redriven(headers)),
-    ]
+    facts = {"topic": topic, "partition": partition, "offset": offset, "stage": stage, "reason": reason}
+    facts |= {"detail": detail[:MAX_DETAIL], "bytes": len(value), "sha256": sha256(value).hexdigest()}
+    facts |= {"cut": ",".join(cut), "redriven": _count_redriven(headers)}
+    said = [(f"{_PREFIX}{name}", str(fact).encode("utf-8", "replace")) for name, fact in facts.items()]
     kept_key = key if key is None else key[:MAX_KEY_BYTES]
     return RawRecord(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
 
