@@ -180,8 +180,11 @@ async def take_export(traces: Traces, request: Request) -> Response:
         refused("unknown_encoding", encoding[:_SHOWN])
         return Response(f"the encoding {encoding!r} is not read: send gzip, zstd, deflate or none", 415)
     try:
-        body = await _body(request, encoding)
-        if body is None:
+        body = await bounded(request.stream(), _MAX_BODY)
+        if body is not None and encoding not in ("", "identity"):
+            unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding == "gzip")
+            body = unpack(body, _MAX_BODY)
+        if body is None or len(body) > _MAX_BODY:
             refused("too_large", "an export has too many bytes")
             return Response(f"more than {_MAX_BODY} bytes", 413)
         malformed = await traces.take(body, form, logs=logs)
@@ -204,13 +207,3 @@ def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
     kind: Any = ExportLogsServiceResponse if logs else ExportTraceServiceResponse
     answer = kind(partial_success={rejected: len(malformed), "error_message": why})
     return MessageToJson(answer).encode() if form == "application/json" else bytes(answer.SerializeToString())
-
-
-async def _body(request: Request, encoding: str) -> bytes | None:
-    """Return None as soon as it is too large."""
-    body = await bounded(request.stream(), _MAX_BODY)
-    if body is None or encoding in ("", "identity"):
-        return body
-    unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding == "gzip")
-    body = unpack(body, _MAX_BODY)
-    return body if len(body) <= _MAX_BODY else None

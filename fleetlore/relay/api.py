@@ -297,35 +297,23 @@ class Operation(NamedTuple):
 
 
 OPERATIONS = (
-    Operation(
-        "POST", "/v1/events", Api.events, "Record what agents did: CloudEvents, structured, binary or a batch",
-        schemas.EventsAnswer, query=schemas.EventsQuery, reads=True, status=202,
-    ),
-    Operation(
-        "POST", "/v1/advise", Api.advise, "What the fleet knows of a call that is about to be made, or after a failure",
-        schemas.AdviceAnswer, schemas.AdviseRequest,
-    ),
-    Operation(
-        "POST", "/v1/brief", Api.brief, "What to tell a model before it chooses its first call",
-        schemas.AdviceAnswer, schemas.BriefRequest,
-    ),
-    Operation(
-        "POST", "/v1/sessions/{id}/end", Api.end, "Say how a session ended",
-        schemas.EventsAnswer, schemas.EndRequest, schemas.WaitQuery, reads=True, status=202,
-    ),
-    Operation(
-        "GET", "/v1/lore", Api.lore, "What the agents of the tenant know now",
-        schemas.LoreAnswer, query=schemas.LoreQuery,
-    ),
-    Operation(
-        "GET", "/v1/hints", Api.hints, "What persons wrote, what asks for review, and lessons that wait for approval",
-        schemas.HintsAnswer,
-    ),
+    Operation("POST", "/v1/events", Api.events,
+              "Record what agents did: CloudEvents, structured, binary or a batch",
+              schemas.EventsAnswer, query=schemas.EventsQuery, reads=True, status=202),
+    Operation("POST", "/v1/advise", Api.advise,
+              "What the fleet knows of a call that is about to be made, or after a failure",
+              schemas.AdviceAnswer, schemas.AdviseRequest),
+    Operation("POST", "/v1/brief", Api.brief, "What to tell a model before it chooses its first call",
+              schemas.AdviceAnswer, schemas.BriefRequest),
+    Operation("POST", "/v1/sessions/{id}/end", Api.end, "Say how a session ended",
+              schemas.EventsAnswer, schemas.EndRequest, schemas.WaitQuery, reads=True, status=202),
+    Operation("GET", "/v1/lore", Api.lore, "What the agents of the tenant know now",
+              schemas.LoreAnswer, query=schemas.LoreQuery),
+    Operation("GET", "/v1/hints", Api.hints,
+              "What persons wrote, what asks for review, and lessons that wait for approval", schemas.HintsAnswer),
     Operation("POST", "/v1/hints", Api.write_hint, "Write or change a hint, or correct an item", Decision, Draft),
-    Operation(
-        "POST", "/v1/hints/{id}/judge", Api.judge_hint, "Approve, reject or expire a hint or a lesson",
-        Decision, schemas.JudgeRequest, reads=True,
-    ),
+    Operation("POST", "/v1/hints/{id}/judge", Api.judge_hint, "Approve, reject or expire a hint or a lesson",
+              Decision, schemas.JudgeRequest, reads=True),
     Operation("GET", "/v1/stream", Api.stream, "Changes of the lore, as server-sent events", bytes),
     Operation("GET", "/v1/health", Api.health, "How the relay fares", schemas.HealthAnswer),
 )  # fmt: skip

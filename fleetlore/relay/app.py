@@ -306,11 +306,15 @@ def openapi() -> dict[str, Any]:
 
 
 def _operation(operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
+    gives = operation.gives
+    content = {"application/json": _schema(gives)} if _is_struct(gives) else {"text/event-stream": {}}
+    statuses = [each for each in _FAILURES if operation.status == 202 or each not in _OF_EVENTS]
+    refused = {str(each): {"$ref": f"#/components/responses/Problem{each}"} for each in statuses}
     made: dict[str, Any] = {
         "operationId": operation.handler.__name__,
         "summary": operation.summary,
         "parameters": list(_parameters(operation, parameters)),
-        "responses": _responses(operation),
+        "responses": {str(operation.status): {"description": "Done.", "content": content}} | refused,
     }
     if operation.takes is not None:
         made["requestBody"] = {"required": True, "content": {"application/json": _schema(operation.takes)}}
@@ -329,14 +333,6 @@ def _parameters(operation: Operation, known: dict[str, Any]) -> Iterator[dict[st
         for name, schema in known[operation.query.__name__]["properties"].items():
             yield {"name": name, "in": "query", "schema": schema}
     yield from ({"$ref": f"#/components/parameters/{name}"} for name in _HEADERS)
-
-
-def _responses(operation: Operation) -> dict[str, Any]:
-    gives = operation.gives
-    content = {"application/json": _schema(gives)} if _is_struct(gives) else {"text/event-stream": {}}
-    statuses = [each for each in _FAILURES if operation.status == 202 or each not in _OF_EVENTS]
-    refused = {str(each): {"$ref": f"#/components/responses/Problem{each}"} for each in statuses}
-    return {str(operation.status): {"description": "Done.", "content": content}} | refused
 
 
 def _schema(kind: type) -> dict[str, Any]:

@@ -106,9 +106,10 @@ class McpCalls:
 
     def _take_answer(self, message: dict[str, Any]) -> bool:
         id = _key(message.get("id"))
-        if "method" in message or id not in self._begun:
+        begun = self._begun.pop(id) if "method" not in message and id in self._begun else None
+        if begun is None:
             return False
-        begun, result, error = self._begun.pop(id), message.get("result"), message.get("error")
+        result, error = message.get("result"), message.get("error")
         if isinstance(begun, str):
             add = self._note if begun == _LIST else self._introduce
             if not isinstance(result, dict) or not add(result):
@@ -116,8 +117,6 @@ class McpCalls:
             if result.get("cacheScope") == "public":  # the addition is this agent's
                 result["cacheScope"] = "private"
             return True
-        if begun is None:
-            return False
         if not isinstance(result, dict):
             said = error.get("message") if isinstance(error, dict) else error
             begun.end(error_text=str(said))
