@@ -85,18 +85,10 @@ class _RelayClient:
         headers = {"fleetlore-agent": relay.agent, "fleetlore-tenant": relay.tenant}
         headers |= {"fleetlore-token": relay.token} if relay.token else {}
         secure = ssl.create_default_context() if relay.address.startswith("https:") else False
-        self._http = httpx2.AsyncClient(
-            base_url="http://relay" if relay.socket else relay.address,
-            headers=headers,
-            # Requests to a relay are private, so ignore proxies.
-            transport=httpx2.AsyncHTTPTransport(
-                verify=secure,
-                uds=relay.socket or None,
-                trust_env=False,
-                limits=httpx2.Limits(keepalive_expiry=_IDLE_SECONDS),
-            ),
-            trust_env=False,
-        )
+        url, limits = "http://relay" if relay.socket else relay.address, httpx2.Limits(keepalive_expiry=_IDLE_SECONDS)
+        # Requests to a relay are private, so ignore proxies.
+        own = httpx2.AsyncHTTPTransport(verify=secure, uds=relay.socket or None, trust_env=False, limits=limits)
+        self._http = httpx2.AsyncClient(base_url=url, headers=headers, transport=own, trust_env=False)
 
     async def stop(self) -> None:
         if self._http is not None:

@@ -57,13 +57,8 @@ async def read_dead_letters(
 @asynccontextmanager
 async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncIterator[Any]:
     """Yield a consumer that joins no group."""
-    consumer = make_consumer(
-        bootstrap,
-        group=group,
-        fetch_max_wait_ms=_FETCH_WAIT_MS,
-        metadata_max_age_ms=_METADATA_AGE_MS,
-        request_timeout_ms=_REQUEST_MS,
-    )
+    times = {"metadata_max_age_ms": _METADATA_AGE_MS, "request_timeout_ms": _REQUEST_MS}
+    consumer = make_consumer(bootstrap, group=group, fetch_max_wait_ms=_FETCH_WAIT_MS, **times)
     try:
         await connect(consumer)
     except KafkaError as error:
@@ -251,14 +246,9 @@ class Follower:
         while True:
             followed_since = inf
             try:
-                consumer = make_consumer(
-                    self.bootstrap,
-                    *self.topics,
-                    fetch_max_wait_ms=self.fetch_wait_ms,
-                    metadata_max_age_ms=_FOLLOWER_METADATA_AGE_MS,
-                    request_timeout_ms=_REQUEST_TIMEOUT_MS,
-                )
-                async with connected(consumer):
+                times: dict[str, Any] = {"fetch_max_wait_ms": self.fetch_wait_ms}
+                times |= {"metadata_max_age_ms": _FOLLOWER_METADATA_AGE_MS, "request_timeout_ms": _REQUEST_TIMEOUT_MS}
+                async with connected(make_consumer(self.bootstrap, *self.topics, **times)) as consumer:
                     await self._seek(consumer)
                     followed_since = self.clock.monotonic()
                     self._consumer = consumer

@@ -57,8 +57,11 @@ class StaticEncoder:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise ModelUnavailable(f"the encoder needs tokenizers: {_INSTALL}") from error
-        self._files = _model_files()
-        weights, tokens = self._files
+        spec = importlib.util.find_spec(_PACKAGE)
+        if spec is None or spec.origin is None:
+            raise ModelUnavailable(f"the encoder's table is missing: {_INSTALL}")
+        folder = Path(spec.origin).parent
+        self._files = weights, tokens = folder / "table.safetensors", folder / "tokenizer.json"
         self._table = _mapped(weights)
         self.dimensions = int(self._table.shape[1])
         self._tokenizer = Tokenizer.from_file(str(tokens))
@@ -107,11 +110,3 @@ def shared_encoder() -> StaticEncoder:
 
 def installed_encoder() -> StaticEncoder | None:
     return shared_encoder() if importlib.util.find_spec(_PACKAGE) else None
-
-
-def _model_files() -> tuple[Path, Path]:
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise ModelUnavailable(f"the encoder's table is missing: {_INSTALL}")
-    folder = Path(spec.origin).parent
-    return folder / "table.safetensors", folder / "tokenizer.json"

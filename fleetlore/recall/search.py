@@ -192,9 +192,7 @@ class LoreSearch:
                 for match, item in items
                 if match.cosine >= _LEAST_COSINE or item.id in alike
             ]
-            return sorted(
-                found, key=lambda each: (_grade(each[0]), -each[1].agents, -each[1].support, -each[0], each[1].id)
-            )
+            return sorted(found, key=lambda each: _rank(each[0], each[1], each[1].support))
 
         return await self._within(timeout_seconds, work)
 
@@ -213,9 +211,7 @@ class LoreSearch:
             timeout_seconds, lambda: self._matches("patterns", text, condition, max(least, CANDIDATES), timeout_seconds)
         )
         found = [(match.score, Pattern.from_json(match.body)) for match in matches]
-        return sorted(
-            found, key=lambda each: (_grade(each[0]), -each[1].agents, -each[1].sessions, -each[0], each[1].id)
-        )
+        return sorted(found, key=lambda each: _rank(each[0], each[1], each[1].sessions))
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -238,25 +234,16 @@ class LoreSearch:
             bodies: dict[str, str] = {}
 
             def search(field: str, query: Any) -> dict[str, float]:
-                hits = client.search(
-                    collection,
-                    [query],
-                    anns_field=field,
-                    limit=most,
-                    filter=clause,
-                    output_fields=["body"],
-                    timeout=timeout_seconds,
-                    # Waiting for the newest rows takes a cluster longer than the search.
-                    consistency_level="Bounded",
-                )[0]
+                # Waiting for the newest rows takes a cluster longer than the search.
+                options = {"output_fields": ["body"], "timeout": timeout_seconds, "consistency_level": "Bounded"}
+                hits = client.search(collection, [query], anns_field=field, limit=most, filter=clause, **options)[0]
                 bodies.update((hit["id"], hit["entity"]["body"]) for hit in hits)
                 # Milvus Lite negates scores by words.
                 return {hit["id"]: abs(hit["distance"]) if field == WORDS else hit["distance"] for hit in hits}
 
             if self._searches[collection] % _SEARCHES_PER_SAMPLE == 0:
-                rows = client.query(
-                    collection, clause, output_fields=[TEXT], limit=SAMPLED_TEXTS, timeout=timeout_seconds
-                )
+                sample = {"output_fields": [TEXT], "limit": SAMPLED_TEXTS, "timeout": timeout_seconds}
+                rows = client.query(collection, clause, **sample)
                 self._common[collection] = common_words([row[TEXT] for row in rows])
             self._searches[collection] += 1
             words = telling_words(asked, self._common[collection])
@@ -332,8 +319,8 @@ def fused(by_words: Mapping[str, float], by_meaning: Mapping[str, float] | None 
     }
 
 
-def _grade(score: float) -> int:
-    return -round(score / ALIKE)
+def _rank(score: float, entry: Pattern | MemoryItem, sessions: int) -> tuple[int, int, int, float, str]:
+    return -round(score / ALIKE), -entry.agents, -sessions, -score, entry.id
 
 
 def encoder_mark(encoder: Encoder) -> str:
