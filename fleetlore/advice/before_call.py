@@ -192,14 +192,13 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         about, error = f"{id}\x1f{host[1]}" if host else id, _error_parts(now[0])
         last = max(each.last_seen for each in (*now, *(index.failures_of_call(call.id) if call is not None else ())))
         passed, has_passed = _passed(health, last, own), f"{about}\x1fpassed"
+        is_own = any(each.id in moment.met.own_failures for each in now)
         parts: tuple[Part, ...]
         if passed and has_passed not in moment.met.shown:
             ago = f"{max(time - passed, 1):.0f} s ago"
             parts = (f"{what[0].upper()}{what[1:]}: {ago} a later call got past ", *error, ".")
             yield Tip(id, "passing", parts, key=has_passed, pattern=id, tried=False)
-        elif (_is_shared(health, now, moment) or _is_own(now, moment)) and (
-            passed or _are_most(health, now, last, time)
-        ):
+        elif (is_own or _is_shared(health, now, moment)) and (passed or _are_most(health, now, last, time)):
             wait, figures = _wait(now[0], index.patterns.get(id), moment)
             # One attempt costs less than a wait in vain.
             is_met = call is None or own is not None
@@ -260,10 +259,6 @@ def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Sit
     """Whether a quorum or all callers met the fault: one agent stops no tool that others use."""
     agents = max(each.agents for each in passing)
     return agents >= moment.known.quorum or health is None or health.agents <= agents
-
-
-def _is_own(passing: Collection[Pattern], moment: Situation) -> bool:
-    return any(each.id in moment.met.own_failures for each in passing)
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:

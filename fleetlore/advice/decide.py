@@ -68,18 +68,17 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError(f"no hint or memory item {draft.id!r} is known: `fleetlore hints list` names them")
     if INVISIBLE.search(draft.text):
         raise ConfigError("the text has characters that nobody sees: type it again without them")
+    text, before = _kept("the text", draft.text, MAX_TEXT), tuple(_name("before", each) for each in draft.before)
+    scope = {name: _name(name, getattr(draft, name)) for name in ("after", "tool", "place", "task")}
     hint = Hint(
-        text=_kept("the text", draft.text, MAX_TEXT),
+        text=text,
         author=by,  # the last editor of the words answers for them
         written=now,
         start=draft.start,
-        before=tuple(_name("before", each) for each in draft.before),
-        after=_name("after", draft.after),
-        tool=_name("tool", draft.tool),
-        place=_name("place", draft.place),
-        task=_name("task", draft.task),
+        before=before,
         until=draft.until,
         replaces=replaces,
+        **scope,
     )
     if not (hint.start or hint.before or hint.after):
         raise ConfigError("say when agents are shown it: before a call, after a failure, or at the start")
@@ -87,8 +86,8 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError(f"give 1 to {_MAX_WORDS} words that a call must hold")
     if 0 < hint.until <= now:
         raise ConfigError("it would have ended already: give a later end")
-    scope = str(hint.start), "\x1e".join(hint.before), hint.after, hint.tool, hint.place, hint.task
-    id = draft.id if known else _id("corrects", replaces) if replaces else _id(hint.text, *scope)
+    said = hint.text, str(hint.start), "\x1e".join(hint.before), *scope.values()
+    id = draft.id if known else _id("corrects", replaces) if replaces else _id(*said)
     return Decision(kind="hint", id=id, on=False, by=by, why=_why(draft.why), time=now, hint=hint)
 
 

@@ -16,7 +16,7 @@ from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
 from fleetlore.agent.lifetime import Lifetime, passes_over
 from fleetlore.agent.session_parts import CallHistory, SessionAdvice, SessionEvents, SessionOptions
 from fleetlore.calls.model import Outlook
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text
+from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.search import SEARCH_SECONDS
 from fleetlore.watch import safety
 from fleetlore.watch.watchdog import Watchdog
@@ -195,15 +195,11 @@ class Session:
                 if duration_seconds is None:
                     duration_seconds = self.fleet.clock.monotonic() - call.started
                 failure = self._events.end_call(action, call, duration_seconds, self._history.failures)
-                self._remember(action, call, failure)
+                error, result = action.error, arguments_text(action.result)
+                self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
+                said = result if error is None else error[1] or error[0]
+                self._history.record(call.made, said, error, failure, self.fleet.clock.now())
             self.fleet.adapters.action_closes()
-
-    def _remember(self, action: Action, call: BegunCall, failure: Failure | None) -> None:
-        error, result = action.error, arguments_text(action.result)
-        told = (error[1] or error[0]) if error else None
-        self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
-        now = self.fleet.clock.now()
-        self._history.record(call.made, result if told is None else told, error, failure, now)
 
     def know_as(self, names: Mapping[str, str]) -> None:
         """Give the names by which the model knows tools that are recorded under others, which advice then uses.

@@ -280,7 +280,12 @@ _PRINTS_ENVIRONMENT = re.compile(r"print\(\s*(?:dict\()?os\.environ\s*\)")
 
 
 def cautions(tool: str, arguments: object) -> tuple[Tip, ...]:
-    return tuple([_caution(name) for name in dangers(tool, arguments)])
+    found = []
+    for rule in map(RULES.__getitem__, dangers(tool, arguments)):
+        text = f"{rule.instead} {rule.principle} This call is dangerous ({rule.severity}, {rule.name})."
+        id = f"safety:{rule.name}"
+        found.append(Tip(id, "safety", (text,), key=id, tried=False, text=text))
+    return tuple(found)
 
 
 def dangers(tool: str, arguments: object) -> list[str]:
@@ -343,13 +348,6 @@ def _of_python(text: str) -> set[str]:
     if _PRINTS_ENVIRONMENT.search(text):
         found.add("print-environment")
     return found
-
-
-def _caution(name: str) -> Tip:
-    rule = RULES[name]
-    text = f"{rule.instead} {rule.principle} This call is dangerous ({rule.severity}, {name})."
-    id = f"safety:{name}"
-    return Tip(id, "safety", (text,), key=id, tried=False, text=text)
 
 
 _WORD = re.compile(r"[A-Za-z][\w-]*")

@@ -122,15 +122,11 @@ def _caution(id: str, text: str, source: str = "budget") -> Tip:
 
 def _of_budget(name: str, used: float, limit: float, unit: str) -> Tip | None:
     if used >= limit:
-        text = (
-            f"The session's budget is used up: {used:g} of {limit:g} {unit}. "
-            "Finish with what there is, or say what is missing."
-        )
+        what = f"The session's budget is used up: {used:g} of {limit:g} {unit}."
+        advice = "Finish with what there is, or say what is missing."
     elif used >= _WARN_SHARE * limit:
-        text = (
-            f"{used / limit:.0%} of the session's budget is used: {used:g} of {limit:g} {unit}. "
-            "Leave out what is not needed."
-        )
+        what = f"{used / limit:.0%} of the session's budget is used: {used:g} of {limit:g} {unit}."
+        advice = "Leave out what is not needed."
     else:
         return None
-    return _caution(f"guard:{name}", text)
+    return _caution(f"guard:{name}", f"{what} {advice}")
