@@ -1,9 +1,10 @@
 """Run the pipeline as a worker process on a real broker and Milvus, behind the same interface as the one in memory."""
 
 import asyncio
+import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,11 @@ from streams.offline.operator_word import wait_drained
 from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, DeadLetter, Story, in_order, records_of
 
 DRAIN_SECONDS = 240.0
+
+# Types of the fixtures of `conftest.py`.
+Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+StartWorker = Callable[[Settings], subprocess.Popen[bytes]]
+LonePipeline = Callable[..., Awaitable["BrokerPipeline"]]
 
 
 async def known(milvus: str, tenant: str) -> Knowledge:
@@ -74,11 +80,17 @@ class BrokerPipeline:
         ]
         await asyncio.gather(*sent)
 
+    async def take(self, events: Sequence[Event], per_record: int = 1) -> None:
+        """Send events and wait until all are worked in."""
+        await self.send(events, per_record)
+        await self.drain()
+
     async def send_raw(
-        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes | None]] = ()
+        self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes | None]] = (), **options: Any
     ) -> None:
         assert self._producer is not None
-        await self._producer.send_and_wait(topic(self.tenant, "events"), value, key=key, headers=list(headers))
+        name = topic(self.tenant, "events")
+        await self._producer.send_and_wait(name, value, key=key, headers=list(headers), **options)
 
     async def drain(self) -> None:
         await wait_drained(self.settings, self.tenant, DRAIN_SECONDS)

@@ -6,9 +6,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -21,17 +21,20 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
-from tests.streams.broker_pipeline import BrokerPipeline, Server
+from tests.streams.broker_pipeline import BrokerPipeline, LonePipeline, Reference, Server, StartWorker
 from tests.streams.log_pipeline import PARTITIONS, LogPipeline
 
 START_SECONDS = 240.0
 
 
-def guarded(*command: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def guarded(
+    *command: str, environ: Mapping[str, str] | None = None, stderr: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
     """A child that does not outlive the test run."""
     return subprocess.Popen(
         [sys.executable, "-m", "streams.embedded.supervisor", *command],
         stdin=subprocess.PIPE,
+        stderr=stderr,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(environ or {})},
         start_new_session=True,
     )
@@ -70,7 +73,7 @@ def worker_environ(settings: Settings) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def start_worker() -> Iterator[Callable[[Settings], subprocess.Popen[bytes]]]:
+def start_worker() -> Iterator[StartWorker]:
     """Start a worker process and wait until it has its partitions; ended with the run unless the test ends it."""
     children: list[subprocess.Popen[bytes]] = []
 
@@ -86,7 +89,7 @@ def start_worker() -> Iterator[Callable[[Settings], subprocess.Popen[bytes]]]:
 
 
 @pytest.fixture(scope="session")
-def server(broker: EmbeddedBroker, milvus: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]) -> Server:
+def server(broker: EmbeddedBroker, milvus: str, start_worker: StartWorker) -> Server:
     settings = Settings(
         broker=broker.address,
         milvus=milvus,
@@ -110,7 +113,7 @@ async def broker_pipeline(request: pytest.FixtureRequest) -> AsyncIterator[Broke
 
 
 @pytest.fixture
-async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Callable[..., Awaitable[BrokerPipeline]]]:
+async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[LonePipeline]:
     """Makes the pipeline of a new tenant and group. The test runs the workers."""
     async with AsyncExitStack() as stack:
 
@@ -147,12 +150,7 @@ async def pipeline(request: pytest.FixtureRequest) -> AsyncIterator[LogPipeline 
 
 
 @pytest.fixture
-def log_pipeline() -> Callable[..., LogPipeline]:
-    return LogPipeline
-
-
-@pytest.fixture
-def reference() -> Callable[[str, Sequence[Event]], Awaitable[Knowledge]]:
+def reference() -> Reference:
     """The lore that an in-memory pipeline learns from events."""
 
     async def run(tenant: str, events: Sequence[Event]) -> Knowledge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from random import Random
@@ -41,6 +41,9 @@ LEASE_SECONDS = 5.0
 
 Call = tuple[str, Any, str, str | None]  # tool, arguments, result, error
 DeadLetter = tuple[dict[str, str], bytes]
+WRONG: Call = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+RIGHT: Call = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+OTHER: Call = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +79,17 @@ class Story:
 
     def fleet(self) -> list[list[Event]]:
         """Eight sessions on two tasks: recoveries, and a strategy of three agents."""
-        wrong: Call = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-        right: Call = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-        other: Call = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
         fixed: Call = ("sql", {"query": "SELECT name FROM users"}, "7 rows", None)
         weather: Call = ("http", {"url": "https://a.example/x"}, "", "HTTP 503 Service Unavailable")
         return [
-            self.session("good-1", wrong, right, agent="a1"),
-            self.session("good-2", right, weather, agent="a2"),
-            self.session("bad-1", wrong, wrong, outcome="failure", agent="a1"),
-            self.session("good-3", other, fixed, task="task-2", agent="a3"),
-            self.session("bad-2", right, other, other, outcome="failure", task="task-2", agent="a2"),
-            self.session("unsure", right, outcome="unknown", task="task-2", agent="a3"),
-            self.session("good-4", right, agent="a2"),
-            self.session("good-5", right, agent="a3"),
+            self.session("good-1", WRONG, RIGHT, agent="a1"),
+            self.session("good-2", RIGHT, weather, agent="a2"),
+            self.session("bad-1", WRONG, WRONG, outcome="failure", agent="a1"),
+            self.session("good-3", OTHER, fixed, task="task-2", agent="a3"),
+            self.session("bad-2", RIGHT, OTHER, OTHER, outcome="failure", task="task-2", agent="a2"),
+            self.session("unsure", RIGHT, outcome="unknown", task="task-2", agent="a3"),
+            self.session("good-4", RIGHT, agent="a2"),
+            self.session("good-5", RIGHT, agent="a3"),
         ]
 
     @staticmethod
@@ -253,6 +253,11 @@ class LogPipeline:
         for name, key, partition, chunk in records_of(self.tenant, events, per_record):
             self.log.append(name, encode_record(chunk), key=key, partition=partition, headers=BATCH_HEADERS)
 
+    async def take(self, events: Sequence[Event], per_record: int = 1) -> None:
+        """Send events and work until nothing moves."""
+        await self.send(events, per_record)
+        await self.drain()
+
     async def send_raw(
         self, value: bytes, key: bytes | None = b"raw", headers: Sequence[tuple[str, bytes | None]] = ()
     ) -> None:
@@ -358,12 +363,17 @@ def records_of(
             yield name, None, partition, chunk
 
 
-MakePipeline = Callable[..., LogPipeline]
+def flat(sessions: Iterable[Sequence[Event]]) -> list[Event]:
+    return [event for session in sessions for event in session]
 
 
-async def learned(make: MakePipeline, sessions: Sequence[Sequence[Event]]) -> LogPipeline:
+async def learned(sessions: Sequence[Sequence[Event]], tenant: str = "acme") -> LogPipeline:
     """A pipeline that has processed these sessions."""
-    pipeline = make()
-    await pipeline.send([event for session in sessions for event in session])
-    await pipeline.drain()
+    pipeline = LogPipeline(tenant)
+    await pipeline.take(flat(sessions))
     return pipeline
+
+
+def held(pipeline: LogPipeline) -> int:
+    """Records of `events` that are not committed."""
+    return sum(end - committed for committed, end in pipeline.committed("events").values())

@@ -8,10 +8,9 @@ import asyncio
 import os
 import subprocess
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -19,11 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.cloudevents import encode_record
 from benchmarks.rollouts import logged, rollouts
-from fleetlore.config import Settings
 from fleetlore.wire.events import BATCH_HEADERS, MAX_EVENTS, Event
 from fleetlore.wire.topics import topic
 from tests.chaos.accounting import put_table
 from tests.doubles.proxy import Proxy
+from tests.streams.broker_pipeline import LonePipeline, StartWorker
 
 EVENTS = 1_000_000
 ROWS = 25  # of the table
@@ -80,9 +79,9 @@ def figures(port: int) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 async def test_memory_stays_flat_over_a_million_events(
-    lone_pipeline: Callable[..., Awaitable[Any]],
+    lone_pipeline: LonePipeline,
     proxy: Proxy,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    start_worker: StartWorker,
 ) -> None:
     pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=2.0)
     name, settings = topic(pipeline.tenant, "events"), pipeline.settings

@@ -16,12 +16,11 @@ from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from tests.streams.broker_pipeline import BrokerPipeline
-from tests.streams.log_pipeline import LogPipeline
+from tests.streams.log_pipeline import RIGHT, LogPipeline, flat
 
 Pipeline = LogPipeline | BrokerPipeline
 Change = Callable[[dict[str, Any]], Any]
 
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 TEN_MEGABYTES = 10 * 1024 * 1024
 
 
@@ -123,8 +122,7 @@ async def test_records_that_are_bad_as_a_whole(pipeline: Pipeline) -> None:
     await pipeline.send(good[:2])
     for value in AS_A_WHOLE:
         await pipeline.send_raw(value, key=b"good")
-    await pipeline.send(good[2:])
-    await pipeline.drain()
+    await pipeline.take(good[2:])
     await assert_good_session_is_known(pipeline)
     names = ("dlq.reason", "dlq.offset", "dlq.bytes", "dlq.sha256")
     letters = {value or b"": tuple(headers[name] for name in names) for headers, value in await pipeline.dead_letters()}
@@ -143,8 +141,7 @@ async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
     )
     beside = [*good[:2], large]
     await pipeline.send_raw(orjson.dumps([to_cloudevent(event) for event in beside]), key=b"good")
-    await pipeline.send(good[2:])
-    await pipeline.drain()
+    await pipeline.take(good[2:])
     await assert_good_session_is_known(pipeline)
     [(headers, value)] = await pipeline.dead_letters()
     assert headers["dlq.reason"] == "too_large"
@@ -154,10 +151,8 @@ async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("odd", [b"\\ud83d", b"\xff", b"\x01"])
-async def test_half_a_surrogate_pair_in_a_record_costs_no_event_of_it(
-    log_pipeline: Callable[..., Pipeline], odd: bytes
-) -> None:
-    pipeline = log_pipeline()
+async def test_half_a_surrogate_pair_in_a_record_costs_no_event_of_it(odd: bytes) -> None:
+    pipeline = LogPipeline()
     events = pipeline.story.session("s", RIGHT, RIGHT)
     events[1].data[ev.RESULT] = "cut here HALF"
     value = orjson.dumps([to_cloudevent(event) for event in events]).replace(b"HALF", odd)
@@ -167,14 +162,13 @@ async def test_half_a_surrogate_pair_in_a_record_costs_no_event_of_it(
     assert (await pipeline.knowledge()).judgments == [("s", "success", 4)]
 
 
-async def test_no_later_stage_is_stopped_by_bad_values(log_pipeline: Callable[..., Pipeline]) -> None:
-    pipeline = log_pipeline()
+async def test_no_later_stage_is_stopped_by_bad_values() -> None:
+    pipeline = LogPipeline()
     names = [topic(pipeline.tenant, name) for name in ("observations", "trajectories", "candidates")]
     values = [b"no json", b"7", b"[[]]", b'{"a": 1}', b"[null]", b'[{"session": 1, "by": []}]']
     for name, value, partition in product(names, values, (0, 1)):
         pipeline.log.append(name, value, partition=partition)
-    await pipeline.send(pipeline.story.session("good", RIGHT, RIGHT))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("good", RIGHT, RIGHT))
     await assert_good_session_is_known(pipeline)
     letters = await pipeline.dead_letters()
     assert {headers["dlq.reason"] for headers, _ in letters} == {"wrong_shape"}
@@ -198,12 +192,9 @@ NUMBERS: list[tuple[str, Any, Any]] = [
 ]
 
 
-async def test_no_later_stage_is_stopped_by_a_number_that_no_stage_writes(
-    log_pipeline: Callable[..., Pipeline],
-) -> None:
-    pipeline = log_pipeline()
-    await pipeline.send([event for session in pipeline.story.fleet() for event in session])
-    await pipeline.drain()
+async def test_no_later_stage_is_stopped_by_a_number_that_no_stage_writes() -> None:
+    pipeline = LogPipeline()
+    await pipeline.take(flat(pipeline.story.fleet()))
     for refused, (name, field, number) in enumerate(NUMBERS, 1):
         full = topic(pipeline.tenant, name)
         [value, *_], *_ = [orjson.loads(each.value or b"") for each in pipeline.log.read_all(full)]
@@ -212,6 +203,5 @@ async def test_no_later_stage_is_stopped_by_a_number_that_no_stage_writes(
         await pipeline.drain()
         reasons = [headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()]
         assert reasons == ["wrong_shape"] * refused, (name, field, number)
-    await pipeline.send(pipeline.story.session("good", RIGHT, RIGHT))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("good", RIGHT, RIGHT))
     assert ("good", "success", 4) in (await pipeline.knowledge()).judgments

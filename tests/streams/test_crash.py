@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import CommitFailedError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable, LeaseLapsed
@@ -13,18 +13,16 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 from streams.stage.base import Stage
-from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline, MakePipeline
+from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, RIGHT, WRONG, Call, LogPipeline
 
 Counts = dict[str, tuple[int, int, int]]
 
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
 SILENT = 600.0
 KINDS = 20
 
 
-async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int = 4) -> LogPipeline:
-    pipeline = make(batch_records=batch_records)
+async def log_of_a_fleet(seed: int = 1, batch_records: int = 4) -> LogPipeline:
+    pipeline = LogPipeline(batch_records=batch_records)
     story = pipeline.story
     early, late = story.feedback("bad-2", "success"), story.feedback("bad-1", "success")
     await pipeline.send([early, *story.interleaved(story.fleet(), seed), late], per_record=2)
@@ -32,10 +30,8 @@ async def log_of_a_fleet(make: MakePipeline, seed: int = 1, batch_records: int =
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["after a commit", "before the commit"])
-async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
-    log_pipeline: MakePipeline, committed: bool
-) -> None:
-    undisturbed = await log_of_a_fleet(log_pipeline)
+async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(committed: bool) -> None:
+    undisturbed = await log_of_a_fleet()
     batches = 0
     while await undisturbed.step():
         undisturbed.commit()
@@ -43,7 +39,7 @@ async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
     expected = await undisturbed.knowledge()
     assert batches >= 8
     for crash_after in range(batches):
-        pipeline = await log_of_a_fleet(log_pipeline)
+        pipeline = await log_of_a_fleet()
         for number in range(crash_after):
             await pipeline.step()
             if committed or number % 3 == 0:
@@ -54,12 +50,12 @@ async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(
         assert await pipeline.dead_letters() == []
 
 
-async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge(log_pipeline: MakePipeline) -> None:
-    undisturbed = await log_of_a_fleet(log_pipeline)
+async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge() -> None:
+    undisturbed = await log_of_a_fleet()
     await undisturbed.drain()
     expected = await undisturbed.knowledge()
     for delivery in range(1, undisturbed.producer.deliveries + 1):
-        pipeline = await log_of_a_fleet(log_pipeline)
+        pipeline = await log_of_a_fleet()
         pipeline.producer.fails_at = {delivery}
         with pytest.raises(BrokerUnavailable):
             await pipeline.drain()
@@ -74,7 +70,7 @@ def known() -> set[str]:
     return set()
 
 
-@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 9),
     batch_records=st.integers(1, 9),
@@ -82,12 +78,12 @@ def known() -> set[str]:
     dying=st.sets(st.integers(1, 30), max_size=3),
 )
 def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
-    log_pipeline: MakePipeline, known: set[str], seed: int, batch_records: int, lives: list[list[bool]], dying: set[int]
+    known: set[str], seed: int, batch_records: int, lives: list[list[bool]], dying: set[int]
 ) -> None:
     """Each life of the worker is a list of batches, each committed or not; some die in the middle of a delivery."""
 
     async def run() -> None:
-        pipeline = await log_of_a_fleet(log_pipeline, seed, batch_records)
+        pipeline = await log_of_a_fleet(seed, batch_records)
         pipeline.producer.fails_at = dying
         for life in lives:
             try:
@@ -106,11 +102,9 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
     asyncio.run(run())
 
 
-async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothing_back(
-    log_pipeline: MakePipeline,
-) -> None:
+async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothing_back() -> None:
     """After a restart only the second half of a session may be read again: the first half was committed."""
-    pipeline = log_pipeline(batch_records=1)
+    pipeline = LogPipeline(batch_records=1)
     story = pipeline.story
     closed = story.session("s", WRONG, RIGHT)
     # On the same partition, so that its open beginning stops the commit between the first and the last event of `s`.
@@ -120,8 +114,7 @@ async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothin
         if pipeline.log.append("probe", b"", key=f"o{n}".encode()).partition
         == pipeline.log.append("probe", b"", key=b"s").partition
     )
-    await pipeline.send([*closed[:2], *other, *closed[2:]])
-    await pipeline.drain()
+    await pipeline.take([*closed[:2], *other, *closed[2:]])
     known = await pipeline.knowledge()
     trajectories = len(pipeline.log.read_all("fleetlore.acme.trajectories"))
     held = [committed for committed, end in pipeline.committed("events").values() if committed < end]
@@ -137,8 +130,7 @@ async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothin
     ended = Event(
         "session.ended", "acme", other[0].agent, other[0].session, 2, 1_760_000_009.0, {ev.OUTCOME: "success"}
     )
-    await pipeline.send([ended])
-    await pipeline.drain()
+    await pipeline.take([ended])
     assert all(committed == end for committed, end in pipeline.committed("events").values())
     pipeline.crash()
     assert not await pipeline.step()
@@ -210,18 +202,15 @@ async def counted(length: int, pad: int, restart: bool) -> Counts:
     late = [call(2 * n + 1, pad) for n in range(6)]
     events = story.session("x", *(call(n, pad) for n in range(length)), *late, outcome="failure", agent="alice")
     head, tail = events[: length + 1], events[length + 1 :]
-    await pipeline.send(head, per_record=16)
-    await pipeline.drain()
+    await pipeline.take(head, per_record=16)
     there = partition_for("x", PARTITIONS)
     others = [name for n in range(64) if partition_for(name := f"o{n}", PARTITIONS) == there][:8]
     for n, name in enumerate(others, 1):
         start = BASE_TIME + length + n * SILENT / 4
-        await pipeline.send(story.session(name, ("sql", {"q": "a"}, "", None), agent="bob", start=start))
-        await pipeline.drain()
+        await pipeline.take(story.session(name, ("sql", {"q": "a"}, "", None), agent="bob", start=start))
     if restart:
         pipeline.crash()
-    await pipeline.send([event._replace(time=event.time + 3 * SILENT) for event in tail])
-    await pipeline.drain()
+    await pipeline.take([event._replace(time=event.time + 3 * SILENT) for event in tail])
     for _ in range(2):
         pipeline.clock.advance(90)
         await pipeline.drain()

@@ -1,6 +1,6 @@
 """The word of a distrusted agent counts nowhere, as if it had said nothing, until the decision is undone."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.wire.lore import DECISIONS, Decision
@@ -9,7 +9,7 @@ from fleetlore.wire.topics import topic
 from streams.offline.operator_word import contributed, known_to, requests
 from streams.stage.base import Outgoing
 from streams.stage.operators import Reconsider
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, MakePipeline, learned
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, learned
 
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
@@ -45,15 +45,15 @@ async def told(pipeline: LogPipeline) -> tuple[list[str], list[str]]:
     return sorted(rows), sorted(keys)
 
 
-async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_again(log_pipeline: MakePipeline) -> None:
-    story = log_pipeline().story
+async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_again() -> None:
+    story = LogPipeline().story
     fleet = [
         *(story.session(f"good-{n}", WRONG, RIGHT, agent=f"a{n}") for n in range(3)),
         *(story.session(f"evil-{n}", WRONG, EVIL, OWN, agent="mallory") for n in range(5)),
     ]
-    pipeline = await learned(log_pipeline, fleet)
+    pipeline = await learned(fleet)
     before = await told(pipeline)
-    never = await learned(log_pipeline, [each for each in fleet if each[0].agent != "mallory"])
+    never = await learned([each for each in fleet if each[0].agent != "mallory"])
     assert set((await told(never))[1]) < set(before[1])
     assert "nunpy" in str(before) and "ledger" in str(before)
     await decide(pipeline, decision("mallory", on=True))
@@ -61,22 +61,21 @@ async def test_what_only_it_taught_is_gone_and_comes_back_when_it_is_trusted_aga
     # Its later events count for as little, whether the worker gets the decision live or reads it at start.
     pipeline.crash()
     late = story.session("evil-9", WRONG, EVIL, OWN, agent="mallory", start=BASE_TIME + 500)
-    await pipeline.send(late)
-    await pipeline.drain()
+    await pipeline.take(late)
     assert await told(pipeline) == await told(never)
     await decide(pipeline, decision("mallory", on=False, number=1))
-    assert await told(pipeline) == await told(await learned(log_pipeline, [*fleet, late]))
+    assert await told(pipeline) == await told(await learned([*fleet, late]))
 
 
-async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pipeline: MakePipeline) -> None:
-    story = log_pipeline().story
+async def test_places_among_the_examples_that_it_took_are_given_to_others() -> None:
+    story = LogPipeline().story
     # All three agents have a place.
     fleet = [
         *(story.session(f"good-{n}", WRONG, RIGHT, agent=f"a{n % 2}") for n in range(4)),
         *(story.session(f"evil-{n}", WRONG, RIGHT, agent="mallory") for n in range(9)),
     ]
-    pipeline = await learned(log_pipeline, fleet)
-    never = await learned(log_pipeline, fleet[:4])
+    pipeline = await learned(fleet)
+    never = await learned(fleet[:4])
     evil = [session_key("mallory", f"evil-{n}") for n in range(9)]
     assert any(key in each for each in (await told(pipeline))[0] for key in evil)
     await decide(pipeline, decision("mallory", on=True))
@@ -84,25 +83,23 @@ async def test_places_among_the_examples_that_it_took_are_given_to_others(log_pi
     assert (await told(never))[1]
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8)
 @given(data=st.data())
-async def test_whose_word_counts_follows_from_the_newest_decisions(
-    log_pipeline: MakePipeline, data: st.DataObject
-) -> None:
-    fleet = log_pipeline().story.fleet()
-    pipeline, trusted = await learned(log_pipeline, fleet), {"a1", "a2", "a3"}
+async def test_whose_word_counts_follows_from_the_newest_decisions(data: st.DataObject) -> None:
+    fleet = LogPipeline().story.fleet()
+    pipeline, trusted = await learned(fleet), {"a1", "a2", "a3"}
     steps = data.draw(st.lists(st.tuples(st.sampled_from(sorted(trusted)), st.booleans()), min_size=1, max_size=4))
     for number, (agent, on) in enumerate(steps):
         await decide(pipeline, decision(agent, on, number))
         trusted = trusted - {agent} if on else trusted | {agent}
         if data.draw(st.booleans()):
             pipeline.crash()
-    never = await learned(log_pipeline, [each for each in fleet if each[0].agent in trusted])
+    never = await learned([each for each in fleet if each[0].agent in trusted])
     assert await told(pipeline) == await told(never)
 
 
-async def test_an_older_decision_that_comes_later_changes_nothing(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
+async def test_an_older_decision_that_comes_later_changes_nothing() -> None:
+    pipeline = LogPipeline()
     for number in (2, 1):
         pipeline.operators.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
     assert not pipeline.operators.distrusted.agents(pipeline.tenant)

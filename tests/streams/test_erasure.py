@@ -1,7 +1,7 @@
 """Erased sessions leave no trace in anything learned from them, and do not come back."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.recall.search import row_id
@@ -12,10 +12,7 @@ from models.memory.item_state import SAMPLED_SESSIONS
 from streams.offline.operator_word import States, contributed, requests, states_that
 from streams.stage.base import Outgoing
 from streams.stage.operators import Erasure, Forget
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, MakePipeline, learned
-
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+from tests.streams.log_pipeline import BASE_TIME, RIGHT, WRONG, LogPipeline, flat, learned
 
 
 async def erase(pipeline: LogPipeline, *sessions: str) -> States:
@@ -46,44 +43,32 @@ async def bodies(pipeline: LogPipeline, collection: str) -> list[str]:
     return sorted(repr({**each, **times}) for each in await pipeline.bodies(collection))
 
 
-@pytest.mark.parametrize("gone", [("good-1",), ("bad-1",), ("bad-2", "good-3"), ("unsure",)])
-async def test_the_state_is_that_of_a_log_that_never_had_it(log_pipeline: MakePipeline, gone: tuple[str, ...]) -> None:
-    pipeline = log_pipeline()
-    fleet = pipeline.story.fleet()
-    never = await learned(log_pipeline, [each for each in fleet if each[0].session not in gone])
-    await pipeline.send([event for session in fleet for event in session])
-    await pipeline.drain()
-    assert (await pipeline.knowledge()).state_hash != (await never.knowledge()).state_hash
-    assert not await erase(pipeline, *gone)
+@settings(max_examples=8)
+@given(data=st.data())
+async def test_it_is_so_in_any_order_with_crashes_between(data: st.DataObject) -> None:
+    fleet = LogPipeline().story.fleet()
+    names = [each[0].session for each in fleet]
+    gone = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
+    pipeline = await learned(fleet)
+    for session in gone:
+        assert not await erase(pipeline, session)
+        if data.draw(st.booleans()):
+            pipeline.crash()
+    never = await learned([each for each in fleet if each[0].session not in gone])
     assert await pipeline.knowledge() == await never.knowledge()
     for collection in ("patterns", "items", "judgments"):
         assert await bodies(pipeline, collection) == await bodies(never, collection), collection
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-async def test_it_is_so_in_any_order_with_crashes_between(log_pipeline: MakePipeline, data: st.DataObject) -> None:
-    fleet = log_pipeline().story.fleet()
-    names = [each[0].session for each in fleet]
-    gone = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
-    pipeline = await learned(log_pipeline, fleet)
-    for session in gone:
-        assert not await erase(pipeline, session)
-        if data.draw(st.booleans()):
-            pipeline.crash()
-    never = await learned(log_pipeline, [each for each in fleet if each[0].session not in gone])
-    assert await pipeline.knowledge() == await never.knowledge()
-
-
-async def test_what_is_erased_does_not_come_back_when_the_log_is_processed_again(log_pipeline: MakePipeline) -> None:
-    fleet = log_pipeline().story.fleet()
-    pipeline = await learned(log_pipeline, fleet)
+async def test_what_is_erased_does_not_come_back_when_the_log_is_processed_again() -> None:
+    fleet = LogPipeline().story.fleet()
+    pipeline = await learned(fleet)
     await erase(pipeline, "bad-1")
     known = await pipeline.knowledge()
-    await pipeline.send([event for session in fleet for event in session])  # an agent that was away sends it again
+    await pipeline.send(flat(fleet))  # an agent that was away sends it again
     await pipeline.drain()
     assert await pipeline.knowledge() == known
-    again = log_pipeline()
+    again = LogPipeline()
     again.log = again.producer.log = pipeline.log
     again.log._committed.clear()
     again.start()
@@ -91,33 +76,28 @@ async def test_what_is_erased_does_not_come_back_when_the_log_is_processed_again
     assert (await again.knowledge()).state_hash == known.state_hash
 
 
-async def test_a_session_that_is_still_open_is_forgotten(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
-    await pipeline.send(pipeline.story.session("s", WRONG, outcome=None))
-    await pipeline.drain()
+async def test_a_session_that_is_still_open_is_forgotten() -> None:
+    pipeline = LogPipeline()
+    await pipeline.take(pipeline.story.session("s", WRONG, outcome=None))
     assert await pipeline.bodies("patterns")
     assert not await erase(pipeline, "s")
-    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT)[2:])
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("s", WRONG, RIGHT)[2:])
     assert not await pipeline.bodies("patterns")
     assert not await pipeline.bodies("judgments")
     assert not pipeline.log.compacted(topic(pipeline.tenant, "patterns"))  # replicas forget it too
 
 
-async def test_what_an_agent_did_before_its_erasure_is_dropped_and_what_it_does_after_is_kept(
-    log_pipeline: MakePipeline,
-) -> None:
-    pipeline = log_pipeline()
+async def test_what_an_agent_did_before_its_erasure_is_dropped_and_what_it_does_after_is_kept() -> None:
+    pipeline = LogPipeline()
     record = Erasure(time=BASE_TIME, agent=stable_hash("a1"), before=BASE_TIME + 50)
     pipeline.operators.erased.take(pipeline.tenant, record.to_json())
     await pipeline.send(pipeline.story.session("early", WRONG, RIGHT, agent="a1"))
-    await pipeline.send(pipeline.story.session("late", WRONG, RIGHT, agent="a1", start=BASE_TIME + 60))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("late", WRONG, RIGHT, agent="a1", start=BASE_TIME + 60))
     assert [each["session"] for each in await pipeline.bodies("judgments")] == ["late"]
 
 
-async def test_an_item_of_more_sessions_than_it_samples_keeps_its_support(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline(batch_records=64)
+async def test_an_item_of_more_sessions_than_it_samples_keeps_its_support() -> None:
+    pipeline = LogPipeline(batch_records=64)
     many = 3 * SAMPLED_SESSIONS
     for number in range(many):
         await pipeline.send(pipeline.story.session(f"s{number}", WRONG, RIGHT))

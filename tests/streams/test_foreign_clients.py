@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -17,7 +17,7 @@ from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
 from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
-from tests.streams.broker_pipeline import BrokerPipeline, known
+from tests.streams.broker_pipeline import BrokerPipeline, StartWorker, known
 
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
@@ -65,9 +65,7 @@ async def test_confluent_kafka_in_binary_mode(broker_pipeline: BrokerPipeline) -
 
 
 @pytest.fixture
-def mock_server(
-    mock_cluster: str, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
-) -> Iterator[Settings]:
+def mock_server(mock_cluster: str, milvus: str, tenant: str, start_worker: StartWorker) -> Iterator[Settings]:
     """A worker on librdkafka's mock cluster. It has no request to create a topic: asking for one makes it."""
     admin = Producer({"bootstrap.servers": mock_cluster, "log_level": 0})
     for spec in TOPICS:

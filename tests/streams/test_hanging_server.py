@@ -1,16 +1,15 @@
 """A worker starts where the first of its bootstrap servers takes connections and never answers."""
 
 import socket
-import subprocess
-from collections.abc import Callable
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from streams.embedded.broker import free_port
+from tests.streams.broker_pipeline import StartWorker
 
 
 def test_a_worker_starts_beside_a_server_that_hangs(
-    broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+    broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: StartWorker
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as hanging:
         worker = start_worker(

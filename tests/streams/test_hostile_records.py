@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.cloudevents import to_cloudevent
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.wire import events as ev
-from fleetlore.wire.dead_letter import MAX_HEADERS_BYTES, DeadLetterRecord, RawRecord, dead_letter, read_dead_letter
+from fleetlore.wire.dead_letter import MAX_HEADERS_BYTES, DeadLetterRecord, RawRecord, read_dead_letter
 from fleetlore.wire.decode import ENDED, OUTCOME, STARTED
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import SIGNED_BY, Principals
@@ -29,14 +29,14 @@ from streams.stages.pipeline import FeedbackStage
 from streams.stages.s1_sessions import parse
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events
+from tests.build import letter
 from tests.doubles.memory_log import Record as Read
 from tests.odd_texts import ODD_IDS
 from tests.streams.broker_pipeline import BrokerPipeline
-from tests.streams.log_pipeline import LogPipeline
+from tests.streams.log_pipeline import RIGHT, LogPipeline
 
 EVENTS = topic("acme", "events")
 KNOWN = Principals("a secret of this test, 32 characters and more")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 Pipeline = LogPipeline | BrokerPipeline
 
 GOOD: dict[str, Any] = {
@@ -80,26 +80,8 @@ def spliced(path: str, value: str) -> bytes:
     return json.dumps(changed).replace('"SPLICED"', value).encode("utf-8", "surrogatepass")
 
 
-_DATA = (
-    ev.TOOL,
-    ev.ARGUMENTS,
-    ev.RESULT,
-    ev.ERROR_TYPE,
-    ev.ERROR_MESSAGE,
-    ev.DURATION,
-    ev.ADVICE,
-    ev.ADAPTER,
-    ev.WITHHELD,
-    ev.REWARD,
-    ev.GOAL,
-    ev.TASK,
-    ev.PLACE,
-    ev.USER,
-    ev.OUTCOME,
-    ev.CONTENT,
-    ev.ROLE,
-    ev.VIOLATION,
-)
+_DATA = (ev.TOOL, ev.ARGUMENTS, ev.RESULT, ev.ERROR_TYPE, ev.ERROR_MESSAGE, ev.DURATION, ev.ADVICE, ev.ADAPTER)
+_DATA += (ev.WITHHELD, ev.REWARD, ev.GOAL, ev.TASK, ev.PLACE, ev.USER, ev.OUTCOME, ev.CONTENT, ev.ROLE, ev.VIOLATION)
 _json = st.one_of(
     st.sampled_from(ODD_JSON),
     st.recursive(
@@ -151,10 +133,10 @@ def test_a_record_is_events_or_dead_letters_and_no_defect(
     empty = value is not None and value.startswith(b"[") and json_or_none(value) == []
     assert good or effects.dead_letters or empty
     assert "unreadable" not in {each.reason for each in effects.dead_letters}
-    for letter in effects.dead_letters:
-        written = record_of(letter.record, letter.value, letter.reason, letter.detail)
+    for each in effects.dead_letters:
+        written = record_of(each.record, each.value, each.reason, each.detail)
         kept = read_dead_letter(Read(written.topic, 0, 0, written.key, written.value, tuple(written.headers), 0))
-        assert isinstance(kept, DeadLetterRecord) and kept.reason == letter.reason
+        assert isinstance(kept, DeadLetterRecord) and kept.reason == each.reason
 
 
 def json_or_none(value: bytes) -> Any:
@@ -163,27 +145,15 @@ def json_or_none(value: bytes) -> Any:
 
 
 def record_of(record: Record, value: bytes, reason: str, detail: str) -> RawRecord:
-    return dead_letter(
-        to=topic("acme", "dead-letters"),
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=value,
-        headers=record.headers,
-        whole=value == (record.value or b""),
-        stage="sessions",
-        reason=reason,
-        detail=detail,
-    )
+    place = {name: getattr(record, name) for name in ("topic", "partition", "offset", "key", "headers")}
+    return letter(value=value, whole=value == (record.value or b""), reason=reason, detail=detail, **place)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from([*GOOD, *_DATA]), _json), min_size=1, max_size=8), st.data())
 async def test_no_event_stops_the_pipeline_and_the_session_beside_it_is_judged(
-    log_pipeline: Callable[..., LogPipeline], changes: list[tuple[str, str]], data: st.DataObject
+    changes: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    pipeline = log_pipeline()
+    pipeline = LogPipeline()
     kinds = st.sampled_from([STARTED, OUTCOME, ENDED])
     values = [
         spliced(*change).replace(OUTCOME.encode(), data.draw(kinds).encode(), 1).replace(b": 1,", b": %d," % n, 1)
@@ -193,8 +163,7 @@ async def test_no_event_stops_the_pipeline_and_the_session_beside_it_is_judged(
     await pipeline.send(good[:2])
     for value in values:
         await pipeline.send_raw(value, key=b"good")
-    await pipeline.send(good[2:])
-    await pipeline.drain()
+    await pipeline.take(good[2:])
     assert ("good", "success", 4) in (await pipeline.knowledge()).judgments
     assert "unreadable" not in {headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()}
 
@@ -214,8 +183,7 @@ async def test_odd_headers_are_dead_letters_and_the_session_beside_them_is_judge
     await pipeline.send(good[:2])
     for headers, value in HEADERS.values():
         await pipeline.send_raw(value, key=b"good", headers=headers)
-    await pipeline.send(good[2:])
-    await pipeline.drain()
+    await pipeline.take(good[2:])
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
     reasons = [headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()]
     assert len(reasons) == len(HEADERS) and "unreadable" not in reasons
@@ -227,37 +195,24 @@ async def test_a_header_without_a_value_goes_to_the_dead_letters_and_back(
     await make_topics(broker.address, tenant, "dead-letters", partitions=1)
     record = read_as(b"\xff", b"{}", [("a", None), ("b", b"1")], 0)
     async with BatchProducer(broker.address) as producer:
-        letter = record_of(record, b"{}", "missing_field", "no session")
-        await producer.send([letter._replace(topic=topic(tenant, "dead-letters"))])
+        made = record_of(record, b"{}", "missing_field", "no session")
+        await producer.send([made._replace(topic=topic(tenant, "dead-letters"))])
     [kept] = [each async for each in read_dead_letters(broker.address, tenant, 30)]
     assert isinstance(kept, DeadLetterRecord)
     assert (kept.key, kept.headers) == (b"\xff", (("a", None), ("b", b"1")))
 
 
 def test_headers_without_name_and_content_do_not_make_a_letter_that_no_broker_takes() -> None:
-    headers = {chr(0x1F600 + n): None for n in range(20_000)}
-    letter = dead_letter(
-        to="t",
-        topic="s",
-        partition=0,
-        offset=0,
-        key=None,
-        value=b"",
-        headers=headers,
-        whole=True,
-        stage="sessions",
-        reason="empty",
-        detail="",
-    )
-    assert sum(len(name.encode()) + len(content or b"") + 8 for name, content in letter.headers) < MAX_HEADERS_BYTES * 2
-    assert ("dlq.cut", b"headers") in letter.headers and MAX_HEADERS_BYTES * 2 < MAX_MESSAGE_BYTES
+    large = letter(value=b"", headers={chr(0x1F600 + n): None for n in range(20_000)})
+    assert sum(len(name.encode()) + len(content or b"") + 8 for name, content in large.headers) < MAX_HEADERS_BYTES * 2
+    assert ("dlq.cut", b"headers") in large.headers and MAX_HEADERS_BYTES * 2 < MAX_MESSAGE_BYTES
 
 
 def test_a_letter_of_forged_numbers_is_none() -> None:
-    letter = record_of(read_as(None, b"{}", [], 0), b"{}", "empty", "")
+    made = record_of(read_as(None, b"{}", [], 0), b"{}", "empty", "")
     numbers = [b"-1", b"9" * 5_000, b"9" * 19, b"", b"1e3", b"\xff", None]
     for field, number in product(["dlq.partition", "dlq.offset", "dlq.bytes"], numbers):
-        headers = tuple((name, number if name == field else content) for name, content in letter.headers)
+        headers = tuple((name, number if name == field else content) for name, content in made.headers)
         assert read_dead_letter(Read("t", 0, 0, None, b"{}", headers, 0)) is None, (field, number)
 
 
@@ -291,14 +246,13 @@ def fails_on(word: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("where", ["refusal", "clean", "suspects", "add"])
 async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_once(
-    log_pipeline: Callable[..., LogPipeline],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     where: str,
 ) -> None:
     """The other session is judged as if the record had not come, and the log names the defect."""
     monkeypatch.setattr(base, "_reported", set())
-    pipeline = log_pipeline()
+    pipeline = LogPipeline()
     bad = pipeline.story.session("defect", ("bash", {"command": "DEFECT"}, "DEFECT", None), outcome=None)[1]
     fail = fails_on("DEFECT")
     if where == "refusal":
@@ -348,7 +302,7 @@ def test_a_defect_of_a_decoder_costs_one_value_of_a_later_topic(monkeypatch: pyt
     effects = Effects()
     record = Record(topic("acme", "observations"), 0, 3, None, b"[1,2,3]", {})
     assert [value for _, value in values.read([record], effects)] == [1, 3]
-    [letter] = effects.dead_letters
-    assert (letter.value, letter.reason) == (b"2", "unreadable") and "too far" in letter.detail
+    [bad] = effects.dead_letters
+    assert (bad.value, bad.reason) == (b"2", "unreadable") and "too far" in bad.detail
     assert effects.processed == 2
     assert Metrics("worker").dead_letters("unreadable")

@@ -1,23 +1,19 @@
 """A session that is judged again teaches what its last verdict teaches and nothing else."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
-from tests.streams.log_pipeline import LogPipeline
+from tests.streams.log_pipeline import RIGHT, WRONG, LogPipeline
 
-MakePipeline = Callable[..., LogPipeline]
-
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 LOCKED = ("bash", {"command": "make install"}, "", "make: *** No rule to make target 'install'. Stop.")
 OTHER = ("bash", {"command": "make -C lib install"}, "done", None)
 
@@ -27,31 +23,27 @@ def values(pipeline: LogPipeline, name: str) -> list[dict[str, Any]]:
     return [value for record in records for value in orjson.loads(record.value)]
 
 
-async def versions(make: MakePipeline) -> tuple[list[bytes], list[bytes]]:
+async def versions() -> tuple[list[bytes], list[bytes]]:
     """(states of one session as the stage before may hand them on, each of more events than the last; corrections)."""
-    session = make().story.session("s", WRONG, RIGHT, LOCKED, LOCKED, OTHER, outcome="failure")
+    session = LogPipeline().story.session("s", WRONG, RIGHT, LOCKED, LOCKED, OTHER, outcome="failure")
     start, wrong, _, locked, again, _, ended = session
     made = []
     for known in ((start, wrong, ended), (start, wrong, locked, ended), (start, wrong, locked, again, ended), session):
-        pipeline = make()
-        await pipeline.send(known)
-        await pipeline.drain()
+        pipeline = LogPipeline()
+        await pipeline.take(known)
         *_, value = values(pipeline, "trajectories")  # before it, what got past a failure while the session was open
         made.append(orjson.dumps(value))
-    story = make()
+    story = LogPipeline()
     corrections = [
         story.story.feedback("s", label, n, 1_760_000_200.0 + n) for n, label in enumerate(("success", "failure"))
     ]
-    await story.send(corrections)
-    await story.drain()
+    await story.take(corrections)
     return made, [orjson.dumps(value) for value in values(story, "trajectories")]
 
 
-async def learned(
-    make: MakePipeline, came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()
-) -> LogPipeline:
+async def learned(came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()) -> LogPipeline:
     """The pipeline after `came` and three other sessions of the task; it dies in some of its deliveries."""
-    pipeline = make(batch_records=batch_records)
+    pipeline = LogPipeline(batch_records=batch_records)
     story = pipeline.story
     await pipeline.send([event for name in ("good", "better") for event in story.session(name, RIGHT)])
     await pipeline.send(story.session("bad", WRONG, outcome="failure"))
@@ -74,7 +66,6 @@ def remembered() -> dict[Any, Any]:
     return {}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     order=st.lists(st.integers(0, 3), max_size=6),
     last=st.permutations([0, 1, 2, 3]),
@@ -84,7 +75,6 @@ def remembered() -> dict[Any, Any]:
     dying=st.sets(st.integers(1, 12), max_size=2),
 )
 def test_what_is_known_follows_from_the_set_of_what_came(
-    log_pipeline: MakePipeline,
     remembered: dict[Any, Any],
     order: list[int],
     last: list[int],
@@ -95,29 +85,29 @@ def test_what_is_known_follows_from_the_set_of_what_came(
 ) -> None:
     async def run() -> None:
         if "versions" not in remembered:
-            remembered["versions"] = await versions(log_pipeline)
+            remembered["versions"] = await versions()
         states, corrections = remembered["versions"]
         newest = corrections[max(corrected)] if corrected else None
         if newest not in remembered:
             whole = [states[-1], *([newest] if newest else [])]
-            remembered[newest] = await (await learned(log_pipeline, whole)).knowledge()
+            remembered[newest] = await (await learned(whole)).knowledge()
         came = [states[each] for each in (*order, *last)]
         for each in corrected:
             came.insert(min(place, len(came)), corrections[each])
-        pipeline = await learned(log_pipeline, came, batch_records, sorted(dying))
+        pipeline = await learned(came, batch_records, sorted(dying))
         assert await pipeline.knowledge() == remembered[newest]
 
     asyncio.run(run())
 
 
-async def test_what_the_first_version_taught_is_taken_back(log_pipeline: MakePipeline) -> None:
+async def test_what_the_first_version_taught_is_taken_back() -> None:
     """Without this, a failed remedy would stay after the session was corrected."""
-    states, corrections = await versions(log_pipeline)
+    states, corrections = await versions()
     came = [states[-1], corrections[0]]
-    early, key = values(await learned(log_pipeline, came), "candidates"), session_key("agent-of-s", "s")
+    early, key = values(await learned(came), "candidates"), session_key("agent-of-s", "s")
     taught = {each["item_id"] for each in early if each["session"] == key and each["kind"] == "strategy"}
     assert len(taught) == 1
-    pipeline = await learned(log_pipeline, [*came, corrections[1]], batch_records=1)
+    pipeline = await learned([*came, corrections[1]], batch_records=1)
     withdrawn = [value for value in values(pipeline, "candidates") if value["side"] == "withdrawn"]
     assert {value["session"] for value in withdrawn} == {key}
     assert taught == {value["item_id"] for value in withdrawn}

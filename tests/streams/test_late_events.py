@@ -1,7 +1,7 @@
 """A late event has the same effect whether a worker remembers the session or reads it; no worker's clock matters."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from traceback import walk_tb
 
 import pytest
@@ -14,23 +14,14 @@ from fleetlore.wire.topics import partition_for
 from streams.stages.s1_sessions import stage as s1
 from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
 from streams.stages.s1_sessions.stage import TAIL_SECONDS
-from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, LogPipeline
+from tests.streams.log_pipeline import BASE_TIME, OTHER, PARTITIONS, RIGHT, WRONG, LogPipeline, flat, held
 
-MakePipeline = Callable[..., LogPipeline]
-
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-OTHER = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
 SILENT = 60.0
 HOUR = 3_600.0
 
 
 async def reasons(pipeline: LogPipeline) -> list[str]:
     return sorted(headers["dlq.reason"] for headers, _ in await pipeline.dead_letters())
-
-
-def held(pipeline: LogPipeline) -> int:
-    return sum(end - committed for committed, end in pipeline.committed("events").values())
 
 
 def meanwhile(pipeline: LogPipeline, session: str, time: float) -> list[Event]:
@@ -48,21 +39,17 @@ def after_its_end(pipeline: LogPipeline, session: str = "s") -> tuple[list[Event
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_events_after_the_end_are_dead_letters(log_pipeline: MakePipeline, restarted: bool) -> None:
-    expected = log_pipeline()
+async def test_events_after_the_end_are_dead_letters(restarted: bool) -> None:
+    expected = LogPipeline()
     whole, late = after_its_end(expected)
-    await expected.send(whole)
-    await expected.drain()
-    overtaken = log_pipeline()
-    await overtaken.send([*whole[:3], *late, *whole[3:]])
-    await overtaken.drain()
-    pipeline = log_pipeline()
-    await pipeline.send(whole)
-    await pipeline.drain()
+    await expected.take(whole)
+    overtaken = LogPipeline()
+    await overtaken.take([*whole[:3], *late, *whole[3:]])
+    pipeline = LogPipeline()
+    await pipeline.take(whole)
     if restarted:
         pipeline.crash()
-    await pipeline.send(late)
-    await pipeline.drain()
+    await pipeline.take(late)
     assert await reasons(pipeline) == ["after_end"] * 3
     assert held(pipeline) == 0
     assert await pipeline.knowledge() == await expected.knowledge()
@@ -76,49 +63,41 @@ def frames_of_errors() -> int:
     return sum(len(list(walk_tb(each.__traceback__))) for each in kept)
 
 
-async def test_events_after_the_end_leave_nothing_in_memory(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
+async def test_events_after_the_end_leave_nothing_in_memory() -> None:
+    pipeline = LogPipeline()
     whole, late = after_its_end(pipeline)
-    await pipeline.send(whole)
-    await pipeline.drain()
+    await pipeline.take(whole)
     before = frames_of_errors()
-    await pipeline.send(late)
-    await pipeline.drain()
+    await pipeline.take(late)
     assert await reasons(pipeline) == ["after_end"] * 3
     assert frames_of_errors() == before
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_session_that_was_silent_goes_on(log_pipeline: MakePipeline, restarted: bool) -> None:
-    expected = log_pipeline(silent_seconds=1e9)
+async def test_a_session_that_was_silent_goes_on(restarted: bool) -> None:
+    expected = LogPipeline(silent_seconds=1e9)
     calls = [WRONG, RIGHT, WRONG, WRONG, RIGHT]
-    await expected.send([*expected.story.session("s", *calls), *meanwhile(expected, "s", BASE_TIME + 1000)])
-    await expected.drain()
-    pipeline = log_pipeline(silent_seconds=SILENT)
+    await expected.take([*expected.story.session("s", *calls), *meanwhile(expected, "s", BASE_TIME + 1000)])
+    pipeline = LogPipeline(silent_seconds=SILENT)
     events = pipeline.story.session("s", *calls)
-    await pipeline.send([*events[:3], *meanwhile(pipeline, "s", BASE_TIME + 1000)])
-    await pipeline.drain()
+    await pipeline.take([*events[:3], *meanwhile(pipeline, "s", BASE_TIME + 1000)])
     assert held(pipeline) == 0, "an abandoned session holds nothing"
     if restarted:
         pipeline.crash()
-    await pipeline.send(events[3:5])
-    await pipeline.drain()
+    await pipeline.take(events[3:5])
     if restarted:
         pipeline.crash()
-    await pipeline.send(events[5:])
-    await pipeline.drain()
+    await pipeline.take(events[5:])
     assert await reasons(pipeline) == []
     assert held(pipeline) == 0
     assert await pipeline.knowledge() == await expected.knowledge()
 
 
-async def test_a_tail_whose_first_event_never_comes_becomes_dead_letters(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline(silent_seconds=SILENT)
-    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT)[1:])
-    await pipeline.drain()
+async def test_a_tail_whose_first_event_never_comes_becomes_dead_letters() -> None:
+    pipeline = LogPipeline(silent_seconds=SILENT)
+    await pipeline.take(pipeline.story.session("s", WRONG, RIGHT)[1:])
     assert held(pipeline) == 3, "it may come yet"
-    await pipeline.send(meanwhile(pipeline, "s", BASE_TIME + 1000))
-    await pipeline.drain()
+    await pipeline.take(meanwhile(pipeline, "s", BASE_TIME + 1000))
     assert held(pipeline) == 6, "its judgment may be on its way"
     pipeline.clock.advance(TAIL_SECONDS)
     await pipeline.drain()
@@ -126,11 +105,10 @@ async def test_a_tail_whose_first_event_never_comes_becomes_dead_letters(log_pip
     assert held(pipeline) == 0
 
 
-async def test_a_store_that_is_away_loses_no_tail(log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = log_pipeline(silent_seconds=SILENT)
+async def test_a_store_that_is_away_loses_no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = LogPipeline(silent_seconds=SILENT)
     whole, late = after_its_end(pipeline)
-    await pipeline.send(whole)
-    await pipeline.drain()
+    await pipeline.take(whole)
     pipeline.crash()
 
     async def away(*_: object) -> None:
@@ -150,17 +128,13 @@ async def test_a_store_that_is_away_loses_no_tail(log_pipeline: MakePipeline, mo
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_session_id_that_is_used_again_loses_nothing_silently(
-    log_pipeline: MakePipeline, restarted: bool
-) -> None:
-    pipeline = log_pipeline()
-    await pipeline.send(pipeline.story.session("s", WRONG, RIGHT))
-    await pipeline.drain()
+async def test_a_session_id_that_is_used_again_loses_nothing_silently(restarted: bool) -> None:
+    pipeline = LogPipeline()
+    await pipeline.take(pipeline.story.session("s", WRONG, RIGHT))
     before = await pipeline.knowledge()
     if restarted:
         pipeline.crash()
-    await pipeline.send(pipeline.story.session("s", OTHER, RIGHT, RIGHT, start=BASE_TIME + 50))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("s", OTHER, RIGHT, RIGHT, start=BASE_TIME + 50))
     assert (await pipeline.knowledge()).judgments == before.judgments
     assert set(await reasons(pipeline)) == ({"reused_session"} if restarted else {"reused_session", "after_end"})
 
@@ -179,8 +153,7 @@ def sessions_of(pipeline: LogPipeline) -> list[list[Event]]:
 async def everything(pipeline: LogPipeline, events: Sequence[Event], stops: Sequence[int]) -> None:
     start = 0
     for stop in [*stops, len(events)]:
-        await pipeline.send(events[start:stop])
-        await pipeline.drain()
+        await pipeline.take(events[start:stop])
         if stop != len(events):
             pipeline.crash()
         start = max(start, stop)
@@ -199,14 +172,14 @@ async def everything(pipeline: LogPipeline, events: Sequence[Event], stops: Sequ
 @example(seed=836, stops=[14], batch_records=2, most_bytes=1)  # a failed call is sent again after the pause
 @settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck))
 async def test_the_state_follows_from_the_set_of_events(
-    log_pipeline: MakePipeline, seed: int, stops: list[int], batch_records: int, most_bytes: int
+    seed: int, stops: list[int], batch_records: int, most_bytes: int
 ) -> None:
     """Sessions take turns in any order, workers die between, and memory is as small as one session."""
-    calm = log_pipeline(silent_seconds=SILENT)
-    await everything(calm, [event for session in sessions_of(calm) for event in session], [])
+    calm = LogPipeline(silent_seconds=SILENT)
+    await everything(calm, flat(sessions_of(calm)), [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(s1, "MAX_BYTES", most_bytes)
-        pipeline = log_pipeline(silent_seconds=SILENT, batch_records=batch_records)
+        pipeline = LogPipeline(silent_seconds=SILENT, batch_records=batch_records)
         events = pipeline.story.interleaved(sessions_of(pipeline), seed)
         await everything(pipeline, events, [stop for stop in stops if stop < len(events)])
     assert await pipeline.knowledge() == await calm.knowledge()
@@ -219,8 +192,7 @@ async def test_a_workers_clock_changes_nothing(off: float) -> None:
     now = pipeline.broker_clock.now()
     events = [event._replace(time=now + n) for n, event in enumerate(pipeline.story.fleet()[0])]
     pipeline.clock.set(now + off)
-    await pipeline.send(events)
-    await pipeline.drain()
+    await pipeline.take(events)
     assert await pipeline.dead_letters() == []
     assert [session for session, *_ in (await pipeline.knowledge()).judgments] == ["good-1"]
 
@@ -231,6 +203,5 @@ async def test_the_brokers_clock_refuses_what_is_of_the_future() -> None:
     events = [
         event._replace(time=pipeline.broker_clock.now() + HOUR + n) for n, event in enumerate(pipeline.story.fleet()[0])
     ]
-    await pipeline.send(events)
-    await pipeline.drain()
+    await pipeline.take(events)
     assert {headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()} == {"future_time"}

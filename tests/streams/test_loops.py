@@ -1,18 +1,15 @@
 """Patterns count loops, and how the sessions ended that met them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import orjson
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.stats import health
-from tests.streams.log_pipeline import LogPipeline
-
-MakePipeline = Callable[..., LogPipeline]
+from tests.streams.log_pipeline import LogPipeline, flat
 
 NOW = 1_767_225_600.0
 POLL = ("job_status", {"job": 7}, "queued", None)
@@ -39,11 +36,10 @@ async def index_of(pipeline: LogPipeline) -> LoreIndex:
     return index
 
 
-async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
+async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure() -> None:
+    pipeline = LogPipeline()
     await pipeline.send(pipeline.story.session("a", POLL, POLL, POLL, POLL, KICK))
-    await pipeline.send(pipeline.story.session("b", *([POLL, LOOK] * 3), outcome="failure"))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("b", *([POLL, LOOK] * 3), outcome="failure"))
     rows = (await index_of(pipeline)).patterns.values()
     classes = [each for each in rows if each.is_loop and each.level == "class"]
     assert sorted((each.tool, each.template, each.calls, each.sessions) for each in classes) == [
@@ -58,36 +54,29 @@ async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure(log_pipeline:
     assert health(rows, by="error") == []
 
 
-async def test_polling_that_gets_on_and_silence_are_no_loops(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
+async def test_polling_that_gets_on_and_silence_are_no_loops() -> None:
+    pipeline = LogPipeline()
     polls = [("job_status", {"job": 7}, f"{done} % done", None) for done in range(0, 90, 10)]
     silent = [("note", {"text": "hm"}, "", None)] * 6
     long = [("write", {"text": "x" * 9_000 + str(number)}, "written", None) for number in range(4)]
-    await pipeline.send(pipeline.story.session("a", *polls, *silent, *long))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("a", *polls, *silent, *long))
     assert await loops(pipeline) == {}
 
 
-async def test_others_hear_of_a_loop_while_the_session_is_still_open(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
-    await pipeline.send(pipeline.story.session("a", POLL, POLL, POLL, outcome=None))
-    await pipeline.drain()
+async def test_others_hear_of_a_loop_while_the_session_is_still_open() -> None:
+    pipeline = LogPipeline()
+    await pipeline.take(pipeline.story.session("a", POLL, POLL, POLL, outcome=None))
     assert set(await loops(pipeline)) == {"family", "class", "exact"}
 
 
 @given(order=st.permutations(range(8)), batch_records=st.integers(1, 8), again=st.integers(0, 7))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_any_order_and_repetition_counts_the_same(
-    log_pipeline: MakePipeline, order: list[int], batch_records: int, again: int
-) -> None:
+async def test_any_order_and_repetition_counts_the_same(order: list[int], batch_records: int, again: int) -> None:
     """Without the one in between, three equal calls would be a loop."""
-    events = log_pipeline().story.session("s", POLL, POLL, LOOK, POLL, POLL, POLL)
-    expected = log_pipeline()
-    await expected.send(events)
-    await expected.drain()
-    pipeline = log_pipeline(batch_records=batch_records)
-    await pipeline.send([events[place] for place in [*order, order[again]]])
-    await pipeline.drain()
+    events = LogPipeline().story.session("s", POLL, POLL, LOOK, POLL, POLL, POLL)
+    expected = LogPipeline()
+    await expected.take(events)
+    pipeline = LogPipeline(batch_records=batch_records)
+    await pipeline.take([events[place] for place in [*order, order[again]]])
     assert await pipeline.knowledge() == await expected.knowledge()
     assert (await loops(pipeline))["exact"].calls == 2
 
@@ -106,8 +95,7 @@ async def test_harmless_and_harmful_patterns_are_told_apart(pipeline: Any) -> No
         for n in range(10)
     ]
     unsure = story.session("unsure", HARMFUL, outcome="unknown")
-    await pipeline.send([event for session in sessions for event in session] + unsure)
-    await pipeline.drain()
+    await pipeline.take(flat(sessions) + unsure)
     rows = [Pattern(**row) for row in await pipeline.bodies("patterns")]
     [tool] = [row for row in rows if row.level == "tool"]
     shown = {

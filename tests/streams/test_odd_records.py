@@ -2,10 +2,8 @@
 
 import asyncio
 import struct
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
@@ -19,7 +17,7 @@ from fleetlore.wire.topics import topic
 from sinks.topics import ensure_topics
 from tests.doubles.raw_batches import Raw, batch, produce
 from tests.fuzz import batches, records
-from tests.streams.broker_pipeline import DRAIN_SECONDS, BrokerPipeline
+from tests.streams.broker_pipeline import DRAIN_SECONDS, BrokerPipeline, LonePipeline, StartWorker
 from tests.streams.log_pipeline import PARTITIONS
 
 RECORDS, BATCHES, PER_BATCH = 3_000, 200, 20
@@ -47,9 +45,9 @@ async def test_a_checksum_that_fails_costs_no_record_of_another_partition(broker
 @pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_every_good_session_among_odd_records_is_judged(
-    lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],
+    lone_pipeline: LonePipeline,
     milvus: str,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    start_worker: StartWorker,
 ) -> None:
     pipeline = await lone_pipeline(milvus)
     worker, random = start_worker(pipeline.settings), Random("live")

@@ -1,10 +1,9 @@
 """A session whose id holds quotes, backslashes or a filter is processed like any other, and touches no other."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from benchmarks.replay import Knowledge
 from fleetlore.errors import ConfigError
 from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.recall.search import row_id
@@ -15,13 +14,11 @@ from sinks.milvus import MilvusStore
 from streams.offline.erase import Erasing, erase
 from streams.offline.erase_search import Wanted
 from tests.odd_texts import INJECTION, ODD_IDS
-from tests.streams.broker_pipeline import BrokerPipeline
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story
+from tests.streams.broker_pipeline import BrokerPipeline, Reference
+from tests.streams.log_pipeline import BASE_TIME, RIGHT, WRONG, LogPipeline, Story, flat
 
 Pipeline = LogPipeline | BrokerPipeline
 
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
 # The tool's name starts with a slash, so the id of its judge record contains one, like that of a session.
 SLASHED = ("/bin/x", {"command": "x"}, "", "ERROR: no such file")
 
@@ -47,16 +44,11 @@ def sessions(story: Story) -> list[list[Event]]:
     return [*made, story.session("slashed", SLASHED, outcome="unknown"), *story.fleet()]
 
 
-def flat(sessions: Sequence[Sequence[Event]]) -> list[Event]:
-    return [event for session in sessions for event in session]
-
-
 async def test_each_is_judged_and_again_after_a_correction_and_a_restart(
-    pipeline: Pipeline, reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+    pipeline: Pipeline, reference: Reference
 ) -> None:
     events = [*flat(sessions(pipeline.story)), *(pipeline.story.feedback(id, "failure") for id in ODD_IDS)]
-    await pipeline.send(events)
-    await pipeline.drain()
+    await pipeline.take(events)
     knowledge = await pipeline.knowledge()
     labels = {session: label for session, label, _ in knowledge.judgments}
     assert {id: labels.get(id) for id in ODD_IDS} == dict.fromkeys(ODD_IDS, "failure")
@@ -69,13 +61,11 @@ async def test_a_row_that_nobody_asked_for_stops_no_worker(
     on_milvus: Callable[[str], LogPipeline], tenant: str
 ) -> None:
     innocent, crafted = on_milvus(f"{tenant}-2"), on_milvus(tenant)
-    await innocent.send(flat(innocent.story.fleet()))
-    await innocent.drain()
+    await innocent.take(flat(innocent.story.fleet()))
     before = await innocent.knowledge()
     evil = INJECTION.replace("victim", innocent.tenant)
     for _ in range(2):
-        await crafted.send([*crafted.story.session(evil, WRONG, RIGHT), *crafted.story.session("later", RIGHT)])
-        await crafted.drain()
+        await crafted.take([*crafted.story.session(evil, WRONG, RIGHT), *crafted.story.session("later", RIGHT)])
         crafted.crash()
     assert {session for session, *_ in (await crafted.knowledge()).judgments} == {evil, "later"}
     row = row_id(tenant, session_key(f"agent-of-{evil}", evil))
@@ -98,8 +88,7 @@ async def test_a_tail_of_a_session_with_such_an_id_goes_on_from_the_store(
         await pipeline.drain()
         if pipeline is cut:
             pipeline.crash()
-        await pipeline.send(events[3:])
-        await pipeline.drain()
+        await pipeline.take(events[3:])
     judged = [(await each.knowledge()).judgments for each in (whole, cut)]
     assert judged[0] == judged[1] and ('user\'s "task" \\', "success", 5) in judged[0]
 
@@ -112,8 +101,7 @@ async def erase_of(pipeline: BrokerPipeline, session: str, *, dry_run: bool = Fa
 async def test_erasing_one_deletes_no_other_row(broker_pipeline: BrokerPipeline) -> None:
     pipeline = broker_pipeline
     made = sessions(pipeline.story)
-    await pipeline.send([*flat(made), pipeline.story.feedback("slashed", "success")])
-    await pipeline.drain()
+    await pipeline.take([*flat(made), pipeline.story.feedback("slashed", "success")])
     assert sum((await erase_of(pipeline, "bin/x", dry_run=True)).rows.values()) == 0
     others = {each[0].session for each in made}
     for session in (INJECTION.replace("victim", pipeline.tenant), ODD_IDS[0]):

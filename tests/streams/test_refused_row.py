@@ -1,6 +1,7 @@
 """A row that a real Milvus always refuses becomes a dead letter, and the other rows are written."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import orjson
 
@@ -37,7 +38,7 @@ class Rows(Stage):
 
 
 async def test_a_row_that_is_too_long_is_a_dead_letter(
-    broker: EmbeddedBroker, milvus: str, tenant: str, make_topics: Callable[..., Awaitable[None]]
+    broker: EmbeddedBroker, milvus: str, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, "candidates", "dead-letters", partitions=1)
     metrics, clock, source = Metrics("test"), FakeClock(), topic(tenant, "candidates")

@@ -14,11 +14,10 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
+from tests.streams.broker_pipeline import LonePipeline, StartWorker
 from tests.streams.conftest import unready
 
 Worker = subprocess.Popen[bytes]
-StartWorker = Callable[[Settings], Worker]
-LonePipeline = Callable[..., Awaitable[Any]]
 
 DRAIN_SECONDS = 2.0
 LEAVE_SECONDS = 5.0  # as in streams/runtime/lifecycle.py

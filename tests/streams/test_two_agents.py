@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from models.memory.item_state import ItemState
-from tests.streams.log_pipeline import BASE_TIME, Call, LogPipeline
-
-WRONG: Call = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT: Call = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-OTHER: Call = ("sql", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
-
+from tests.streams.log_pipeline import BASE_TIME, OTHER, RIGHT, WRONG, LogPipeline
 
 State = tuple[str, list[tuple[str, str, int]], dict[str, list[str]]]
 

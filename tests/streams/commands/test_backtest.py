@@ -2,19 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from fleetlore.cli.app import build_app
-from streams.commands.backtest import register
+from tests.command import run
 
 SMOKE = Path(__file__).parents[4] / "shared" / "data" / "smoke"
-
-
-def run(*arguments: str) -> Result:
-    app = build_app()
-    # Also where the package was not installed again since the entry point was added.
-    register(app)
-    return CliRunner().invoke(app, ["backtest", *arguments])
 
 
 def write(folder: Path, source: str, sessions: list[tuple[str, str, bool | None]]) -> Path:
@@ -54,7 +45,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def test_advice_by_source_and_slice(folder: str) -> None:
-    result = run("--data", folder, "--seed", "4", "--json")
+    result = run("backtest", "--data", folder, "--seed", "4", "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["sessions"] == {"train": 36, "test": 28} and report["patterns"] > 0
@@ -65,11 +56,11 @@ def test_advice_by_source_and_slice(folder: str) -> None:
     # Every agent names another column: the error's class is new with its task, its family is not.
     assert report["known_errors"]["shop"]["family"] == 1.0
     assert 0.0 < report["known_errors"]["shop"]["class"] < 1.0
-    assert run("--data", folder, "--seed", "4", "--json").stdout == result.stdout
+    assert run("backtest", "--data", folder, "--seed", "4", "--json").stdout == result.stdout
 
 
 def test_progress_goes_to_stderr_and_the_tables_name_what_they_show(folder: str) -> None:
-    result = run("--data", folder)
+    result = run("backtest", "--data", folder)
     assert result.exit_code == 0, result.output
     assert "asking for advice in 28 test sessions" in result.stderr and "asking" not in result.stdout
     assert "others asked for advice" in result.stdout
@@ -80,13 +71,13 @@ def test_progress_goes_to_stderr_and_the_tables_name_what_they_show(folder: str)
 
 @pytest.mark.parametrize("arguments", [(), ("--data", "/nowhere")])
 def test_a_wrong_folder_is_a_usage_error(arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).exit_code == 2
+    assert run("backtest", *arguments).exit_code == 2
 
 
 @pytest.mark.real_data
 @pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
 def test_real_logs() -> None:
-    result = run("--data", str(SMOKE / "mint"), "--json")
+    result = run("backtest", "--data", str(SMOKE / "mint"), "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["known_errors"]["mint"]["class"] > 0.5

@@ -1,25 +1,16 @@
 """`fleetlore decisions` and `revoke`, where what they find is odd."""
 
-import asyncio
 import getpass
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
-from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.cli.app import build_app
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
-from streams.commands.lore.decisions import register
-
-
-def run(*arguments: str) -> Result:
-    app = build_app()
-    register(app)
-    return CliRunner().invoke(app, arguments)
+from tests.command import run, run_beside
 
 
 async def test_a_decision_of_another_release_hides_no_other(
@@ -31,7 +22,7 @@ async def test_a_decision_of_another_release_hides_no_other(
         name = topic(tenant, "decisions")
         await producer.send(name, b'{"kind": "place"}', key=b"place/x")
         await producer.send_and_wait(name, known.to_json(), key=known.key.encode())
-    result = await asyncio.to_thread(run, "decisions", "--tenant", tenant, "--broker", broker.address, "--json")
+    result = await run_beside("decisions", "--tenant", tenant, "--broker", broker.address, "--json")
     assert [each["id"] for each in orjson.loads(result.stdout)] == ["a1"]
 
 
@@ -56,9 +47,9 @@ async def test_what_a_list_shows_of_an_id_is_enough_to_take_a_decision_back(
             await producer.send_and_wait(name, revoked.to_json(), key=revoked.key.encode())
     there = "--tenant", tenant, "--broker", broker.address
     undo = "revoke", "item", "--undo", "--why", "it is right", *there
-    result = await asyncio.to_thread(run, *undo, "item06ed")
+    result = await run_beside(*undo, "item06ed")
     assert result.exit_code == 1 and "2 revoked items begin with 'item06ed'" in result.stderr
-    result = await asyncio.to_thread(run, *undo, "item06ed3894")
+    result = await run_beside(*undo, "item06ed3894")
     assert result.exit_code == 0 and ids[0] in result.stdout
-    shown = await asyncio.to_thread(run, "decisions", *there, "--json")
+    shown = await run_beside("decisions", *there, "--json")
     assert {each["id"] for each in orjson.loads(shown.stdout) if each["on"]} == set(ids[1:])

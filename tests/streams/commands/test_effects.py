@@ -1,17 +1,14 @@
 """`fleetlore uplift` and `fleetlore why` beside a real broker and store."""
 
-import asyncio
 import json
 import time
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.calls.context import warning_id
-from fleetlore.cli.app import build_app
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.recall.search import row_id
@@ -23,13 +20,10 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.console.sessions import HintNames, explained
 from tests.build import call, judgment, trajectory
+from tests.command import run_beside
 from tests.streams.console.lore import family, form, item, snapshot
 
 HINT = f"item{'a' * 28}"
-
-
-async def run(*arguments: str) -> Result:
-    return await asyncio.to_thread(CliRunner().invoke, build_app(), list(arguments))
 
 
 def session(number: int, *, ended: float) -> Judgment:
@@ -51,18 +45,18 @@ async def test_uplift_says_whether_hints_help(broker: EmbeddedBroker, tenant: st
         for each in sessions:
             await producer.send_and_wait(topic(tenant, "judgments"), b"[%b]" % each.to_json())
     at = ("--broker", broker.address, "--tenant", tenant)
-    shown = await run("uplift", *at)
+    shown = await run_beside("uplift", *at)
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("Yes: 11% of the calls with a hint failed, and 100% of those from which it was")
-    (row,) = json.loads((await run("uplift", "--json", *at)).output)["effects"]
+    (row,) = json.loads((await run_beside("uplift", "--json", *at)).output)["effects"]
     assert (row["sessions"], row["shown"], row["withheld"]) == (200, 180, 20)
     assert row["failures"]["high"] < 0 and row["success"]["low"] > 0 and row["calls"]["high"] < 0
     for by, group in (("hint", HINT), ("source", "unknown"), ("tool", "sql"), ("task", "cars")):
-        document = json.loads((await run("uplift", "--by", by, "--since", "90d", "--json", *at)).output)
+        document = json.loads((await run_beside("uplift", "--by", by, "--since", "90d", "--json", *at)).output)
         assert [(each["group"], each["shown"] + each["withheld"]) for each in document["effects"]] == [(group, 210)]
-    assert "No hint was drawn" in (await run("uplift", "--by", "tool", "--since", "1m", *at)).output
-    assert "Not known yet" in (await run("uplift", "--since", "1m", *at)).output
-    assert (await run("uplift", "--since", "1 week", *at)).exit_code == 2
+    assert "No hint was drawn" in (await run_beside("uplift", "--by", "tool", "--since", "1m", *at)).output
+    assert "Not known yet" in (await run_beside("uplift", "--since", "1m", *at)).output
+    assert (await run_beside("uplift", "--since", "1 week", *at)).exit_code == 2
 
 
 async def test_why_says_what_a_session_was_shown(
@@ -82,7 +76,7 @@ async def test_why_says_what_a_session_was_shown(
         taught = item(HINT, sessions=("k1",), title="Use the view")
         await producer.send_and_wait(topic(tenant, "items"), taught.to_json(), key=HINT.encode())
     at = ("--broker", broker.address, "--tenant", tenant)
-    shown = await run("why", "told", *at)
+    shown = await run_beside("why", "told", *at)
     assert shown.exit_code == 0, shown.output
     for text in (
         "0  sql: shown: Use the view",
@@ -92,10 +86,10 @@ async def test_why_says_what_a_session_was_shown(
         "next: sql failed, then sql worked",
     ):
         assert text in shown.output
-    document = json.loads((await run("why", state.trajectory.id, "1", "--json", *at)).output)
+    document = json.loads((await run_beside("why", state.trajectory.id, "1", "--json", *at)).output)
     assert [(each["call"], each["withheld"], each["then"]) for each in document["hints"]] == [(1, True, "sql worked")]
-    assert "no call 9: its calls are 0, 1" in (await run("why", "told", "9", *at)).stderr
-    assert "no judged session" in (await run("why", "nobody", *at)).stderr
+    assert "no call 9: its calls are 0, 1" in (await run_beside("why", "told", "9", *at)).stderr
+    assert "no judged session" in (await run_beside("why", "nobody", *at)).stderr
 
 
 def test_a_hint_without_an_item_is_named_by_its_source() -> None:

@@ -1,6 +1,5 @@
 """`fleetlore export` reads the log of a broker, or logged sessions, and writes what a trainer reads."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +7,16 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 from msgspec.structs import replace
-from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.cli.app import build_app
 from fleetlore.wire.stats import stable_hash, user_hash
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import DIGEST_TEXT, Judgment
 from streams.stage.operators import Erasure
 from tests.build import call, judgment
+from tests.command import run, run_beside
 
 WRONG, RIGHT = "SELECT nme FROM cars", "SELECT name FROM cars"
-
-
-def export(*arguments: str) -> Result:
-    return CliRunner().invoke(build_app(), ["export", *arguments])
 
 
 def recovery(session: str, table: str) -> Judgment:
@@ -59,7 +53,7 @@ async def test_sessions_come_whole_from_the_log_and_erased_ones_do_not(
     other = replace(other, trajectory=replace(other.trajectory, agent="another"))
     await publish(broker.address, tenant, [kept, other, erased], ["erased"])
     out = tmp_path / "pairs"
-    done = await _in_thread("--broker", broker.address, "--tenant", tenant, "--out", str(out))
+    done = await run_beside("export", "--broker", broker.address, "--tenant", tenant, "--out", str(out))
     assert done.exit_code == 0, done.output
     pairs, sessions = rows(out, "pairs"), rows(out, "sessions")
     whole = kept.trajectory.steps[0].result  # and not the digest's first characters
@@ -78,18 +72,14 @@ async def test_the_sessions_of_one_person_are_written_whole_and_no_others(
     erased = replace(erased, trajectory=replace(erased.trajectory, user=user_hash("ann")))
     await publish(broker.address, tenant, [of_ann, of_bob, erased], ["three"])
     for option, name, expected in (("--user", "ann", of_ann), ("--agent", "another", of_bob)):
-        done = await _in_thread("sessions", "--broker", broker.address, "--tenant", tenant, option, name)
+        done = await run_beside("export", "sessions", "--broker", broker.address, "--tenant", tenant, option, name)
         assert done.exit_code == 0, done.output
         assert [Judgment.from_json(line) for line in done.stdout_bytes.splitlines()] == [expected]
 
 
 def test_it_is_asked_whose_sessions_are_meant() -> None:
-    done = export("sessions", "--broker", "127.0.0.1:1")
+    done = run("export", "sessions", "--broker", "127.0.0.1:1")
     assert done.exit_code == 1 and "give --session, --agent or both, or --user" in done.output
-
-
-async def _in_thread(*arguments: str) -> Result:
-    return await asyncio.to_thread(export, *arguments)  # the command has a loop of its own
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,5 +88,5 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("streams.training.window.judged_sessions", nothing)
     (tmp_path / "file").write_text("")
-    done = export("--out", str(tmp_path / "file"))
+    done = run("export", "--out", str(tmp_path / "file"))
     assert done.exit_code == 1 and "cannot be written" in done.output

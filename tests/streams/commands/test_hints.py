@@ -1,21 +1,19 @@
 """`fleetlore hints` and `fleetlore decisions --history` on a broker, and what an agent makes of it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.advice.advice import Advice, advise
-from fleetlore.cli.app import build_app
 from fleetlore.recall.replica import LoreReplica
 from sinks.producer import BatchProducer
-from streams.commands.lore.decisions import register
 from streams.stage.base import Outgoing
 from tests.build import failed_call, memory_item, situation
+from tests.command import run_beside
 
 TOPICS = ("patterns", "items", "decisions", "decisions.history")
 TEXT, WHY = "Join orders by order_id.", ("--why", "I know it")
@@ -32,19 +30,17 @@ class Fleet:
         self.there = "--broker", broker, "--tenant", tenant
         self.replica = LoreReplica(broker, tenant)
 
-    def run(self, *arguments: str) -> Result:
-        app = build_app()
-        register(app)
-        return CliRunner().invoke(app, [*arguments, *self.there])
+    async def run(self, *arguments: str) -> Result:
+        return await run_beside(*arguments, *self.there)
 
     async def done(self, *arguments: str) -> Any:
-        result = await asyncio.to_thread(self.run, *arguments, "--json")
+        result = await self.run(*arguments, "--json")
         assert result.exit_code == 0, result.output
         assert await self.replica.caught_up(120)
         return orjson.loads(result.stdout)
 
     async def refused(self, *arguments: str) -> str:
-        result = await asyncio.to_thread(self.run, *arguments)
+        result = await self.run(*arguments)
         assert result.exit_code in (1, 2)
         return " ".join(result.stderr.split())
 
@@ -53,9 +49,7 @@ class Fleet:
 
 
 @pytest.fixture
-async def fleet(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
-) -> AsyncIterator[Fleet]:
+async def fleet(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> AsyncIterator[Fleet]:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     async with BatchProducer(broker.address) as producer:
         await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
@@ -83,14 +77,14 @@ async def test_a_hint_is_written_shown_changed_ended_and_kept_in_the_history(fle
     assert id in fleet.shown().ids
     await fleet.done("hints", "expire", id, *WHY)
     assert (await fleet.done("hints", "show", id))["state"] == "ended"
-    lines = (await asyncio.to_thread(fleet.run, "decisions", "--history", "--json")).stdout.splitlines()
+    lines = (await fleet.run("decisions", "--history", "--json")).stdout.splitlines()
     history = [orjson.loads(line) for line in lines]
     assert [(each["key"] if "key" in each else each["id"], each["on"]) for each in history] == [
         (id, on) for on in (False, False, True, False, False)
     ]
     assert history[0]["hint"]["text"] == TEXT and history[1]["hint"]["text"] == "Use oid."
     assert len(await fleet.done("decisions")) == 1
-    assert TEXT not in (await asyncio.to_thread(fleet.run, "hints", "list")).stdout
+    assert TEXT not in (await fleet.run("hints", "list")).stdout
 
 
 async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet: Fleet) -> None:

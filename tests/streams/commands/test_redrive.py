@@ -1,18 +1,16 @@
 """`dead-letters redrive`, and the way of an event from the dead letters into a trajectory."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from benchmarks.cloudevents import encode_record
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.cli.app import build_app
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
 from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord
@@ -20,11 +18,11 @@ from fleetlore.wire.events import BATCH_HEADERS, MAX_FUTURE_SECONDS, Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
-from streams.commands.redrive import register
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Record
 from streams.stages.s1_sessions.stage import SessionsStage
+from tests.command import run_beside
 
 PARTITIONS = 2
 
@@ -79,9 +77,7 @@ class Worker:
 
 
 @pytest.fixture
-async def worker(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
-) -> AsyncIterator[Worker]:
+async def worker(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> AsyncIterator[Worker]:
     names = ("events", "observations", "trajectories", "dead-letters")
     await make_topics(broker.address, tenant, *names, partitions=PARTITIONS)
     made = Worker(broker.address, tenant)
@@ -92,10 +88,7 @@ async def worker(
 
 async def redrive(worker: Worker, *arguments: str) -> Result:
     options = ["dead-letters", "redrive", *arguments, "--broker", worker.broker, "--tenant", worker.tenant]
-    app = build_app()
-    # Also where the package was not installed again since the entry point was added.
-    register(app)
-    return await asyncio.to_thread(CliRunner().invoke, app, options)
+    return await run_beside(*options)
 
 
 def session(tenant: str, name: str, start: float) -> list[Event]:

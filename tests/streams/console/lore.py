@@ -6,6 +6,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from models.judge import SessionState
 from streams.console.sources import Judged, Snapshot
+from tests.build import memory_item
 
 HOUR = 3600.0
 NOW = 1_800_000_000.0
@@ -47,54 +48,27 @@ def hours(*counts: tuple[int, int, int]) -> tuple[tuple[int, int, int], ...]:
 
 
 def tool(name: str, *counts: tuple[int, int, int]) -> Pattern:
-    calls, failures = sum(each[1] for each in counts), sum(each[2] for each in counts)
-    return Pattern(
-        id=f"tool-{name}",
-        level="tool",
-        tenant="default",
-        tool=name,
-        calls=calls,
-        failures=failures,
-        hours=hours(*counts),
-    )
+    values: dict[str, Any] = {"id": f"tool-{name}", "tool": name, "calls": sum(each[1] for each in counts)}
+    return Pattern(level="tool", tenant="default", failures=_failures(counts), hours=hours(*counts), **values)
 
 
 def family(of: str, error: str, *counts: tuple[int, int, int], **fields: Any) -> Pattern:
-    values: dict[str, Any] = {"first_seen": NOW - 9 * 86_400, "last_seen": NOW, "sessions": 9, "agents": 3} | fields
-    failures = sum(each[2] for each in counts)
-    return Pattern(
-        id=f"{of}-{error}",
-        level="family",
-        tenant="default",
-        tool=of,
-        error_class=error,
-        failures=failures,
-        hours=hours(*counts),
-        **values,
-    )
+    values: dict[str, Any] = {"first_seen": NOW - 9 * 86_400, "last_seen": NOW, "sessions": 9, "agents": 3}
+    values |= {"id": f"{of}-{error}", "tool": of, "error_class": error, "failures": _failures(counts)}
+    return Pattern(level="family", tenant="default", hours=hours(*counts), **(values | fields))
 
 
 def form(of: Pattern, template: str, **fields: Any) -> Pattern:
-    values: dict[str, Any] = {"failures": 1, "last_seen": NOW} | fields
-    return Pattern(
-        id=fields.pop("id", f"{of.id}-{template}"),
-        level="class",
-        tenant="default",
-        tool=of.tool,
-        error_class=of.error_class,
-        template=template,
-        parent=of.id,
-        **{name: value for name, value in values.items() if name != "id"},
-    )
+    values: dict[str, Any] = {"failures": 1, "last_seen": NOW, "id": f"{of.id}-{template}", "template": template}
+    values |= {"tool": of.tool, "error_class": of.error_class, "parent": of.id}
+    return Pattern(level="class", tenant="default", **(values | fields))
 
 
 def item(id: str, **fields: Any) -> MemoryItem:
-    values: dict[str, Any] = {"kind": "recovery", "title": f"title of {id}", "support": 3, "agents": 2} | fields
-    values = {
-        "description": "",
-        "content": f"content of {id}",
-        "when": "",
-        "last_seen": NOW,
-        "first_seen": NOW,
-    } | values
-    return MemoryItem(id=id, tenant="default", **values)
+    seen: dict[str, Any] = {"support": 3, "agents": 2, "last_seen": NOW, "first_seen": NOW}
+    texts = {"title": f"title of {id}", "content": f"content of {id}", "description": "", "when": ""}
+    return memory_item(id, **(seen | texts | fields))
+
+
+def _failures(counts: tuple[tuple[int, int, int], ...]) -> int:
+    return sum(each[2] for each in counts)

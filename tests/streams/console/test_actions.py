@@ -1,8 +1,8 @@
 """Decisions on the page become records on a broker, which agents and trainer obey."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,7 @@ LORE_TOPICS = ("patterns", "items", "decisions", "decisions.history")
 
 
 async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
 ) -> None:
     key = tmp_path / "key"
     create_signing_key(key)
@@ -59,7 +59,7 @@ async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
 
 
 async def test_an_item_is_told_to_nobody_until_it_is_shown_again(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, *LORE_TOPICS)
     async with BatchProducer(broker.address) as producer:

@@ -11,12 +11,14 @@ pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
 from fleetlore.adapters.listing import AdapterListing
-from fleetlore.wire.dead_letter import DeadLetterRecord
+from fleetlore.wire.dead_letter import read_dead_letter
 from fleetlore.wire.lore import Decision, Pattern
 from streams.console.pages import Console
 from streams.console.requests import Identity, People, Tenants
 from streams.console.sessions import SeenSession
 from streams.console.sources import Snapshot
+from tests.build import letter
+from tests.doubles.memory_log import Record
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
 from tests.streams.console.test_pages import LOCAL, client
 
@@ -39,15 +41,8 @@ def crowded() -> TestClient:
     return client(*entries, index_sessions=sessions, decisions={each.key: each for each in decisions})
 
 
-LISTS = {
-    "/tools": MANY,
-    "/patterns": MANY,
-    "/items": MANY,
-    "/sessions": MANY,
-    "/agents": MANY,
-    "/decisions": MANY,
-    "/changes": 2 * MANY + 3_601,
-}
+LISTS = dict.fromkeys(["/tools", "/patterns", "/items", "/sessions", "/agents", "/decisions"], MANY)
+LISTS["/changes"] = 2 * MANY + 3_601
 
 
 @pytest.mark.parametrize("path", LISTS)
@@ -82,23 +77,15 @@ def test_tools_are_listed_by_words_time_and_order() -> None:
 
 def test_what_changed_in_the_last_hour_is_on_one_page() -> None:
     of = family("sql", "Missing", (0, 60, 60), (7, 5, 5))
-    fields: dict[str, Any] = {
-        "place": "0:1",
-        "topic": "t",
-        "partition": 0,
-        "offset": 1,
-        "stage": "sessions",
-        "key": None,
-    }
-    fields |= {"value": b"", "headers": (), "size": 0, "sha256": "", "cut": frozenset(), "redriven": 0}
-    letter = DeadLetterRecord(time=NOW - 40, reason="not_json", detail="bad", **fields)
+    made = letter(detail="bad")
+    read = read_dead_letter(Record(made.topic, 0, 1, made.key, made.value, tuple(made.headers), 1_000 * (NOW - 40)))
     decision = Decision(kind="item", id="i9", on=True, by="kim", why="it misleads", time=NOW - 30)
     version = {"name": "calls", "version": "v2", "ordinal": 2, "created": NOW - 20}
     pages = client(
         tool("sql", (0, 80, 60), (7, 80, 5)), of,
         form(of, "no such table: cars", first_seen=NOW - 50), form(of, "no such table: old", first_seen=NOW - 9_000),
         item("i1", first_seen=NOW - 10), item("i2", first_seen=NOW - 9_000),
-        letters=[letter], decisions={decision.key: decision}, adapters=AdapterListing((version,), (), ()),
+        letters=[read], decisions={decision.key: decision}, adapters=AdapterListing((version,), (), ()),
     )  # fmt: skip
     text = html.unescape(pages.get("/changes").text)
     for shown in ("sql: no such table: cars", "title of i1", "item i9 revoked by kim: it misleads", "not_json: bad"):

@@ -87,15 +87,15 @@ def test_the_overview_answers_six_questions_without_a_script() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     page = client(tool("sql", (0, 50, 9)), of, form(of, "no such table: cars"), item("one")).get("/")
     assert page.status_code == 200
-    questions = (
+    for question in (
         "Alive?",
         "What breaks?",
         "What was learned today?",
         "Did it help?",
         "Who runs what?",
         "What was refused?",
-    )
-    assert all(question in page.text for question in questions)
+    ):
+        assert question in page.text
     assert "no such table: cars" in page.text and "title of one" in page.text
     assert "Agents are self-declared: one process can be three agents." in page.text
 
@@ -208,10 +208,8 @@ def test_texts_of_others_are_shown_and_not_run() -> None:
 def test_a_search_needs_all_its_words_and_pages_are_of_a_hundred() -> None:
     of = family("sql", "Missing", (0, 9, 9))
     pages = client(of, *(form(of, f"no such table {number}", id=f"p{number}") for number in range(250)))
-    assert "page 1 of 3" in pages.get("/patterns").text
-    assert "250 in all" in pages.get("/patterns?q=TABLE+such&page=9").text
-    assert "1 in all" in pages.get("/patterns?q=table+249").text
-    assert pages.get("/patterns?page=x").status_code == 200
+    for query, shown in (("", "page 1 of 3"), ("?q=TABLE+such&page=9", "250 in all"), ("?q=table+249", "1 in all")):
+        assert shown in pages.get(f"/patterns{query}").text
 
 
 def test_the_first_page_of_ten_thousand_patterns_comes_within_a_second() -> None:
@@ -253,19 +251,9 @@ def test_a_name_that_points_here_from_outside_is_not_served() -> None:
     assert client(base="http://rebound.example").get("/").status_code == 421
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("127.0.0.1", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("10.1.1.1", False),
-        ("example.org", False),
-    ],
-)
-def test_loopback(host: str, loopback: bool) -> None:
-    assert is_loopback(host) == loopback
+def test_loopback() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "10.1.1.1", "example.org")))
 
 
 OWN = {"origin": LOCAL}
@@ -335,10 +323,9 @@ def test_what_cannot_be_decided_is_not_found(address: str) -> None:
 
 def test_a_pinned_version_is_said_and_can_be_unpinned() -> None:
     pointer = {"name": "calls", "version": "v2", "channel": "stable", "pinned": True}
-    page = client(actions=Deciding(), adapters=AdapterListing(LISTING.manifests, (pointer,), ())).get(
-        "/versions/calls/v2"
-    )
-    assert "stable, pinned" in page.text and "/decide/unpin?" in page.text and "/decide/pin?" not in page.text
+    pages = client(actions=Deciding(), adapters=AdapterListing(LISTING.manifests, (pointer,), ()))
+    page = pages.get("/versions/calls/v2").text
+    assert "stable, pinned" in page and "/decide/unpin?" in page and "/decide/pin?" not in page
 
 
 def test_decisions_say_who_when_and_why_and_can_be_taken_back() -> None:
@@ -384,19 +371,12 @@ def test_an_action_that_fails_says_why() -> None:
     assert page.status_code == 503 and "no Kafka broker at x:1" in page.text
 
 
-def test_lore_that_is_not_all_read_yet_is_said() -> None:
+def test_lore_that_is_not_all_read_yet_or_does_not_fit_into_memory_is_said() -> None:
     assert "may not be all" in client(loaded=False).get("/").text
-    assert "may not be all" not in client().get("/").text
-
-
-def test_lore_that_does_not_fit_into_memory_is_counted() -> None:
     assert "1,234 patterns and items with the least evidence do not fit" in client(left_out=1_234).get("/items").text
-    assert "do not fit" not in client().get("/").text
-
-
-def test_a_pattern_that_was_seen_at_no_known_time_is_shown() -> None:
+    assert not re.search("may not be all|do not fit", client().get("/").text)
     pattern = Pattern(id="p", level="family", tenant="default", tool="t", last_seen=NOW)
-    assert client(pattern).get("/patterns/p").status_code == 200
+    assert client(pattern).get("/patterns/p").status_code == 200, "it was first seen at no known time"
 
 
 def test_the_pages_and_the_overview_have_the_same_figures_and_say_what_is_an_estimate() -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from benchmarks.cloudevents import encode_record
-from benchmarks.replay import Knowledge, read_knowledge
+from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.emitter import Emitter
@@ -36,10 +36,10 @@ from streams.embedded.broker import free_port
 from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 from streams.offline.operator_word import wait_drained
-from tests.streams.log_pipeline import Story
+from tests.streams.broker_pipeline import Reference
+from tests.streams.log_pipeline import Story, flat
 
 EVENTS = topic("default", "events")
-Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 KILLS = 20
 CALLS = 10
 
@@ -289,7 +289,7 @@ async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
     jars: None, tmp_path: Path, reference: Reference
 ) -> None:
     """Under load, one after the other; an agent and the workers find both again, also a store that could not write."""
-    fleet = [event for session in Story("default").fleet() for event in session]
+    fleet = flat(Story("default").fleet())
     events = [event._replace(session=f"{event.session}-{number}") for number in range(12) for event in fleet]
     deaths, gone = {1: "broker", 2: "milvus", 3: "milvus"}, list[psutil.Process]()
     async with Stack(tmp_path, trainer=False, keep_log=True) as stack:

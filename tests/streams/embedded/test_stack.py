@@ -6,19 +6,19 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.replay import Knowledge, ReplayReport, interleave, replay
+from benchmarks.replay import ReplayReport, interleave, replay
 from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
 from fleetlore.transcripts.session import LoggedSession
-from fleetlore.wire.events import Event
 from streams.embedded.stack import Stack
+from tests.streams.broker_pipeline import Reference
 
 Query = Callable[[str], list[dict[str, Any]]]
 END_TIME = 1_760_000_000.0  # before the start of the clock that the reference runs by
@@ -52,7 +52,7 @@ def running(pids: set[int]) -> set[int]:
 
 
 async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
-    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+    reference: Reference,
 ) -> None:
     """Interleaved otherwise, a call and the same call again lie a second apart, or less."""
     sessions = world_sessions(60)

@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import orjson
 import pytest
 from msgspec import structs
 from pymilvus import MilvusClient
-from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from benchmarks.replay import Knowledge, interleave, read_knowledge
 from benchmarks.rollouts import logged, rollouts
-from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.kafka.emitter import Emitter
@@ -38,9 +37,10 @@ from streams.offline.republish import republish
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES, Erasure
 from tests.chaos.emitting import in_order
-from tests.streams.broker_pipeline import BrokerPipeline
+from tests.command import run_beside
+from tests.streams.broker_pipeline import LonePipeline, Reference
+from tests.streams.log_pipeline import flat
 
-Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 TENANT = "default"
 DRAIN_SECONDS = 120.0
 END_TIME = 1_760_000_000.0  # before the start of the clock that the reference runs by
@@ -73,7 +73,7 @@ async def known(settings: Settings, version: str | None = None) -> Knowledge:
 
 async def command(*arguments: str) -> tuple[int, str]:
     """`fleetlore backfill …`: its exit code and output."""
-    result = await asyncio.to_thread(CliRunner().invoke, build_app(), ["backfill", *arguments])
+    result = await run_beside("backfill", *arguments)
     return result.exit_code, result.output
 
 
@@ -156,9 +156,7 @@ async def test_a_backfill_makes_the_same_lore_and_begins_anew_after_a_drop(
     assert anew.events >= len(events)
 
 
-async def test_the_commands(
-    own_milvus: str, broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
-) -> None:
+async def test_the_commands(own_milvus: str, broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
     settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
     await ensure_topics(settings)
     # Another tenant, whom no worker has served yet.
@@ -240,7 +238,7 @@ def distrust(agent: str, on: bool) -> Outgoing:
 )
 async def test_a_switch_heeds_what_operators_decided_since_the_version_was_filled(
     own_milvus: str,
-    lone_pipeline: Callable[..., Awaitable[BrokerPipeline]],
+    lone_pipeline: LonePipeline,
     reference: Reference,
     words: list[Outgoing],
     without: set[str],
@@ -250,7 +248,7 @@ async def test_a_switch_heeds_what_operators_decided_since_the_version_was_fille
     live = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
     await live.open()
     fleet = pipeline.story.fleet()
-    events = [event for session in fleet for event in session]
+    events = flat(fleet)
     assert without < {event.session for event in events}
     await pipeline.send(events)
     await run_backfill(settings, "v2")

@@ -1,43 +1,34 @@
 """Decisions of operators beside a live worker, on a real broker and a real Milvus, by the commands."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import orjson
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
-from streams.commands.lore.decisions import register
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.operator_word import is_known
-from tests.streams.broker_pipeline import BrokerPipeline
+from tests.command import run_beside
+from tests.streams.broker_pipeline import BrokerPipeline, Reference
+from tests.streams.log_pipeline import flat
 
-Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
 
-
-async def run(pipeline: BrokerPipeline, *arguments: str) -> tuple[int, str, BaseException | None]:
-    app = typer.Typer()
-    register(app)
+async def run(pipeline: BrokerPipeline, *arguments: str) -> tuple[int, str]:
     env = {"FLEETLORE_MILVUS": pipeline.settings.milvus, "FLEETLORE_BROKER": pipeline.settings.broker}
     env["FLEETLORE_GROUP"] = pipeline.settings.group
-    given = [*arguments, "--tenant", pipeline.tenant]
-    done = await asyncio.to_thread(CliRunner().invoke, app, given, env=env)
-    return done.exit_code, done.output, done.exception
+    done = await run_beside(*arguments, "--tenant", pipeline.tenant, **env)
+    return done.exit_code, done.output
 
 
 async def learned(pipeline: BrokerPipeline) -> list[Sequence[Event]]:
     fleet = pipeline.story.fleet()
-    await pipeline.send([event for session in fleet for event in session])
+    await pipeline.send(flat(fleet))
     await pipeline.drain()
     return fleet
 
@@ -48,10 +39,10 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     pipeline = broker_pipeline
     fleet = await learned(pipeline)
     before = await pipeline.knowledge()
-    code, _, refused = await run(pipeline, "distrust", "nobody", "--why", "a slip")
-    assert code == 1 and isinstance(refused, ConfigError) and "no agent nobody" in str(refused)
+    code, said = await run(pipeline, "distrust", "nobody", "--why", "a slip")
+    assert code == 1 and "no agent nobody" in said
     assert orjson.loads((await run(pipeline, "decisions", "--json"))[1]) == []
-    code, said, _ = await run(pipeline, "distrust", "a1", "--why", "its key was stolen", "--by", "jo", "--json")
+    code, said = await run(pipeline, "distrust", "a1", "--why", "its key was stolen", "--by", "jo", "--json")
     report = orjson.loads(said)
     assert code == 0 and report["patterns"] > 0 and report["items"] > 0
     topics = [topic(pipeline.tenant, name) for name in ("observations", "candidates")]
@@ -65,7 +56,7 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     await replica.start()
     assert await replica.caught_up(120)
     assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
-    code, said, _ = await run(pipeline, "distrust", "a1", "--why", "a new key", "--undo")
+    code, said = await run(pipeline, "distrust", "a1", "--why", "a new key", "--undo")
     assert code == 0 and "trusted again" in said
     assert await pipeline.knowledge() == before
     assert await replica.caught_up(120)
@@ -91,11 +82,11 @@ async def test_an_item_and_a_pattern_are_revoked_and_who_did_it_is_kept(broker_p
     assert await replica.caught_up(120)
     item, pattern = min(replica.index.items), min(replica.index.patterns)
     for kind, id in (("item", item), ("pattern", pattern)):
-        code, said, _ = await run(pipeline, "revoke", kind, id, "--why", "it is wrong", "--by", "jo")
+        code, said = await run(pipeline, "revoke", kind, id, "--why", "it is wrong", "--by", "jo")
         assert code == 0 and "revoked" in said
     assert await replica.caught_up(120)
     assert item not in replica.index.items and pattern not in replica.index.patterns
-    code, said, _ = await run(pipeline, "decisions", "--json")
+    code, said = await run(pipeline, "decisions", "--json")
     kept = [(each["kind"], each["id"], each["on"], each["by"], each["why"]) for each in orjson.loads(said)]
     assert sorted(kept) == [("item", item, True, "jo", "it is wrong"), ("pattern", pattern, True, "jo", "it is wrong")]
     assert (await run(pipeline, "revoke", "item", item, "--why", "it is right", "--undo"))[0] == 0
@@ -103,6 +94,6 @@ async def test_an_item_and_a_pattern_are_revoked_and_who_did_it_is_kept(broker_p
     assert item in replica.index.items
     await replica.close()
     assert "trusted" not in (await run(pipeline, "decisions"))[1]
-    assert isinstance((await run(pipeline, "revoke", "item", "itemless", "--why", "a typo"))[2], ConfigError)
+    assert (await run(pipeline, "revoke", "item", "itemless", "--why", "a typo"))[0] == 1
     assert (await run(pipeline, "revoke", "item", item, "--why", " "))[0] == 2
     assert (await run(pipeline, "revoke", "agent", "a1", "--why", "no such kind"))[0] == 2

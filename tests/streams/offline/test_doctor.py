@@ -5,11 +5,9 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.cli.app import build_app
 from fleetlore.clock import Clock
 from fleetlore.cluster import STACK_FILE, roles_of
 from fleetlore.config import Settings
@@ -20,9 +18,10 @@ from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import Allowed, TopicAdmin, ensure_topics
-from streams.commands.run import TO_BE_SEEN_TO, register_doctor
+from streams.commands.run import TO_BE_SEEN_TO
 from streams.offline import doctor
 from streams.offline.doctor import LAG_RECORDS, examine
+from tests.command import run
 from tests.sinks.test_topics import Kafka
 
 
@@ -109,10 +108,7 @@ async def test_a_role_that_does_not_answer_is_named(unused_address: str, tmp_pat
 
 
 def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = build_app()
-    register_doctor(app)
-    asked = ["doctor", "--broker", unused_address, "--milvus", f"http://{unused_address}", "--json"]
-    done = CliRunner().invoke(app, asked)
+    done = run("doctor", "--broker", unused_address, "--milvus", f"http://{unused_address}", "--json")
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert done.exit_code == 1
     assert found["broker"]["state"] == "broken" and "FLEETLORE_BROKER" in found["broker"]["todo"]
@@ -122,7 +118,7 @@ def test_the_exit_code_is_for_scripts(unused_address: str, monkeypatch: pytest.M
         return [doctor.Finding("keys", "look", "none", "make one")]
 
     monkeypatch.setattr(doctor, "examine", one)
-    assert CliRunner().invoke(app, ["doctor"]).exit_code == TO_BE_SEEN_TO
+    assert run("doctor").exit_code == TO_BE_SEEN_TO
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4"])

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.errors import TopicAuthorizationFailedError, UnknownError
@@ -97,7 +98,7 @@ def test_only_an_erasure_replaces_a_decision_of_the_history() -> None:
 async def test_nothing_that_follows_the_decisions_holds_the_person(
     broker: EmbeddedBroker,
     tenant: str,
-    make_topics: Callable[..., Awaitable[None]],
+    make_topics: Any,
     tmp_path: Path,
     pytestconfig: pytest.Config,
 ) -> None:
@@ -148,7 +149,7 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
 
 
 async def test_a_decision_that_is_made_meanwhile_still_counts(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS)
     settings = Settings(broker=broker.address, tenants=(tenant,))
@@ -173,7 +174,7 @@ async def test_a_decision_that_is_made_meanwhile_still_counts(
 
 
 async def test_an_older_export_brings_nobody_of_an_erased_tenant_back(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
+    broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS)
     settings, erased = Settings(broker=broker.address, tenants=(tenant,)), Erased()

@@ -48,16 +48,14 @@ async def test_feedback_on_an_id_stays_while_another_principal_has_a_session_of_
     outcome = "success" if judged else None
     await pipeline.send(pipeline.story.session("same", WORKED, agent="good", outcome=outcome))
     await pipeline.send(pipeline.story.session("same", FAILED, agent="evil"))
-    await pipeline.send([pipeline.story.feedback("same", "failure")])
-    await pipeline.drain()
+    await pipeline.take([pipeline.story.feedback("same", "failure")])
     erased = await found(pipeline, agent="evil")
     assert set(erased.rows) == rows(pipeline, session_key("evil", "same"))
     assert stable_hash(session_key("evil", "same")) in erased.hashes and REVIEW not in erased.hashes
     for hashes in erased.by_session:
         pipeline.operators.erased.take(pipeline.tenant, Erasure(time=1.0, sessions=hashes).to_json())
     await pipeline.send(pipeline.story.session("same", WORKED, agent="good"))
-    await pipeline.send([pipeline.story.feedback("same", "success", 1, BASE_TIME + 200)])
-    await pipeline.drain()
+    await pipeline.take([pipeline.story.feedback("same", "success", 1, BASE_TIME + 200)])
     labels = [(row["session"], row["label"]) for row in await pipeline.bodies("judgments")]
     assert ("same", "success") in labels, "a correction after the erasure counts"
     both = await found(pipeline, session="same")
@@ -67,8 +65,7 @@ async def test_feedback_on_an_id_stays_while_another_principal_has_a_session_of_
 
 async def test_feedback_goes_with_the_only_session_of_its_id(pipeline: LogPipeline) -> None:
     await pipeline.send(pipeline.story.session("same", FAILED, agent="evil"))
-    await pipeline.send([pipeline.story.feedback("same", "failure")])
-    await pipeline.drain()
+    await pipeline.take([pipeline.story.feedback("same", "failure")])
     erased = await found(pipeline, agent="evil")
     assert set(erased.rows) == rows(pipeline, session_key("evil", "same"), review_key("same"))
     assert REVIEW in erased.hashes and {"feedback", "events", "judgments"} <= set(erased.topics)
@@ -79,17 +76,14 @@ async def test_a_claim_belongs_to_the_agent_that_made_it(pipeline: LogPipeline, 
     """It waits in a row of its own for a session that has not come."""
     claim = Event("feedback", pipeline.tenant, "evil", "same", 7, BASE_TIME, {OUTCOME: "failure"})
     await pipeline.send_raw(encode_record([claim]), headers=BATCH_HEADERS)
-    await pipeline.send(pipeline.story.session("same", WORKED, agent="good"))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("same", WORKED, agent="good"))
     erased = await found(pipeline, agent=agent)
     assert set(erased.rows) == rows(pipeline, session_key(agent, "same"))
 
 
 async def test_a_correction_wakes_no_session_that_is_being_erased(pipeline: LogPipeline) -> None:
-    await pipeline.send(pipeline.story.session("same", WORKED, agent="evil"))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("same", WORKED, agent="evil"))
     before = pipeline.log.read_all(f"fleetlore.{pipeline.tenant}.judgments")
     pipeline.operators.erased.add_sessions(pipeline.tenant, [stable_hash(session_key("evil", "same"))])
-    await pipeline.send([pipeline.story.feedback("same", "failure")])
-    await pipeline.drain()
+    await pipeline.take([pipeline.story.feedback("same", "failure")])
     assert pipeline.log.read_all(f"fleetlore.{pipeline.tenant}.judgments") == before

@@ -22,7 +22,7 @@ from sinks.collections import COLLECTIONS
 from streams.offline.lore_file import LoreFile, deliver, known_in, rows_of, written
 from streams.offline.operator_word import known_to
 from streams.stage.operators import ERASURES, Erased, Erasure
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story, flat
 
 LORE = [each for each in COLLECTIONS if each.name != "judgments"]
 TENANT = "acme"
@@ -41,8 +41,7 @@ def random_sessions(seed: int, count: int = 40) -> list[list[Event]]:
 
 async def learned(sessions: Sequence[Sequence[Event]], tenant: str = TENANT) -> LogPipeline:
     pipeline = LogPipeline(tenant)
-    await pipeline.send([event for session in sessions for event in session])
-    await pipeline.drain()
+    await pipeline.take(flat(sessions))
     return pipeline
 
 

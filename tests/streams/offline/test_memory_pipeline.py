@@ -3,14 +3,13 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks.cloudevents import encode_record
-from benchmarks.replay import Knowledge
 from fleetlore.errors import RowRefused, StoreUnavailable
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
@@ -19,8 +18,8 @@ from fleetlore.wire.topics import topic
 from streams.offline.memory_pipeline import Chain, OfflineRun, call_log, hear, run_logs
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
-
-Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
+from tests.streams.broker_pipeline import Reference
+from tests.streams.log_pipeline import LogPipeline
 
 TENANT = "acme"
 WRONG, RIGHT = ("SELECT nam FROM users", "no such column: 'nam'"), ("SELECT name FROM users", None)
@@ -38,10 +37,8 @@ def batches(events: Sequence[Event], size: int) -> list[list[Record]]:
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-async def test_the_chain_comes_to_know_what_the_workers_do(
-    log_pipeline: Callable[..., Any], reference: Reference, size: int
-) -> None:
-    world = log_pipeline(TENANT)
+async def test_the_chain_comes_to_know_what_the_workers_do(reference: Reference, size: int) -> None:
+    world = LogPipeline(TENANT)
     events = world.story.interleaved(world.story.fleet(), seed=3)
     events.append(world.story.feedback("unsure", "failure"))
     chain = Chain(world.stages, world.store)
@@ -63,11 +60,11 @@ def test_a_backfill_loads_nothing_that_asks_for_advice() -> None:
     assert "streams.offline.memory_pipeline" in said and "models.backtest" not in said
 
 
-async def test_an_outage_shows_before_anything_is_built_on_it(log_pipeline: Callable[..., Any]) -> None:
+async def test_an_outage_shows_before_anything_is_built_on_it() -> None:
     async def away(collection: str, rows: Sequence[dict[str, Any]]) -> None:
         raise StoreUnavailable("away")
 
-    world = log_pipeline(TENANT)
+    world = LogPipeline(TENANT)
     world.store.upsert = away
     chain = Chain(world.stages, world.store)
     first, second = (batches(world.story.session(name), 100)[0] for name in ("s1", "s2"))
@@ -76,8 +73,8 @@ async def test_an_outage_shows_before_anything_is_built_on_it(log_pipeline: Call
         await chain.run(second)
 
 
-async def test_a_row_that_is_refused_does_not_stop_the_others(log_pipeline: Callable[..., Any]) -> None:
-    world = log_pipeline(TENANT)
+async def test_a_row_that_is_refused_does_not_stop_the_others() -> None:
+    world = LogPipeline(TENANT)
     real_upsert = world.store.upsert
 
     async def refuse_judgments(collection: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -95,7 +92,7 @@ async def test_a_row_that_is_refused_does_not_stop_the_others(log_pipeline: Call
     assert knowledge.patterns
 
 
-async def test_states_of_another_collection_are_forgotten(log_pipeline: Callable[..., Any]) -> None:
+async def test_states_of_another_collection_are_forgotten() -> None:
     class Switching:
         name = "items_main"
 

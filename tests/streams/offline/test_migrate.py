@@ -1,6 +1,6 @@
 """The lore in a folder of another release is rebuilt from the log, or from the digests of the judgments."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,9 @@ from streams.embedded.stack import Stack
 from streams.offline.backfill import run_backfill
 from streams.offline.migrate import migrate
 from streams.offline.republish import republish
-from tests.streams.broker_pipeline import BrokerPipeline, Server
-from tests.streams.log_pipeline import Story
+from tests.streams.broker_pipeline import BrokerPipeline, Reference, Server
+from tests.streams.log_pipeline import Story, flat
 
-Reference = Callable[[str, Sequence[Event]], Awaitable[Knowledge]]
-Fill = Callable[..., Awaitable[None]]
 TENANT = "default"
 
 pytestmark = pytest.mark.long
@@ -38,7 +36,7 @@ class _OtherEncoder(StaticEncoder):
 
 def story() -> list[Event]:
     made = Story(TENANT)
-    events = [event for session in made.fleet() for event in session]
+    events = flat(made.fleet())
     call: tuple[str, dict[str, Any], str, str | None] = ("bash", {"command": "make all"}, "done", None)
     long = made.session("long", *[call] * 400, agent="a9", outcome=None)
     spoken = Event("message", TENANT, "a9", "long", len(long), long[-1].time + 1, {ev.ROLE: "user", ev.CONTENT: "and?"})
@@ -190,8 +188,7 @@ async def test_up_brings_a_folder_of_another_schema_to_its_own(tmp_path: Path, r
     async with Stack(tmp_path, trainer=False, partitions=2) as stack:
         pipeline = BrokerPipeline(Server(stack.settings, "", MilvusStore.from_settings(stack.settings)))
         await pipeline.start()
-        await pipeline.send(events)
-        await pipeline.drain()
+        await pipeline.take(events)
         before = await pipeline.knowledge()
         await pipeline.stop()
     for file in (tmp_path / "milvus" / "collections").glob("*/schema.json"):

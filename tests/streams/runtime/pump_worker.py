@@ -1,7 +1,6 @@
 """A Faust worker that reads one topic through the pump and commits the offsets that it reads from its standard input.
 
-`python pump_worker.py BOOTSTRAP TOPIC GROUP`; output lines are JSON. Input lines are `commit PARTITION OFFSET`, `stop`
-(fetch no more of the topic) and `state`.
+`python pump_worker.py BOOTSTRAP TOPIC GROUP`; output lines are JSON. Input lines are `commit PARTITION OFFSET`.
 """
 
 import asyncio
@@ -62,13 +61,10 @@ def main(bootstrap: str, topic: str, group: str) -> None:
     channel = app.channel(maxsize=1)
     feed = app.pump.feed(channel, [topic], 0.01)
 
-    positions: dict[TopicPartition, int] = {}
-
     @app.agent(channel)
     async def read(batches: Any) -> None:
         async for batch in batches:
             for record in batch.records if batch.generation == app.pump.generation else ():
-                positions[record.tp] = record.offset + 1
                 say(partition=record.partition, offset=record.offset, value=record.value[:16].decode())
             feed.free.set()
 
@@ -85,12 +81,6 @@ def main(bootstrap: str, topic: str, group: str) -> None:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
             match line.decode().split():
-                case ["stop"]:
-                    app.pump.pause({topic})
-                    say(stopped=topic)
-                case ["state"]:
-                    lags = await app.pump.lags(positions)
-                    say(paused=app.pump.paused(), lag=sum(lags.values()), buffered=feed.places)
                 case ["commit", partition, offset]:
                     done = await app.pump.commit({TopicPartition(topic, int(partition)): int(offset)})
                     say(committed=done)

@@ -53,19 +53,6 @@ def test_a_burst_never_trips_it_and_neither_does_one_sender_for_hours(senders: i
     assert breaker.suspect(EVENTS) == {} and breaker.run(EVENTS) == 0
 
 
-def test_streams_do_not_know_of_each_other() -> None:
-    breaker = Breaker(RUN)
-    for number in range(RUN - 1):
-        breaker.lost("fleetlore.a.events", "not_json", 1_000 + 60 * number, str(number))
-        breaker.lost("fleetlore.b.events", "empty", 1_000 + 60 * number, str(number))
-        breaker.good("fleetlore.c.events")
-    assert (breaker.run("fleetlore.a.events"), breaker.run("fleetlore.c.events")) == (RUN - 1, 0)
-    breaker.good("fleetlore.a.events")
-    assert breaker.run("fleetlore.a.events") == 0
-    with pytest.raises(BreakerTripped):
-        breaker.lost("fleetlore.b.events", "empty", 1_000 + 60 * RUN, "x")
-
-
 def test_a_run_of_several_senders_is_suspect_when_it_is_long_or_nothing_good_was_seen() -> None:
     breaker, tp = Breaker(1000), TopicPartition(EVENTS, 1)
     assert breaker.suspect(EVENTS) == {}
@@ -96,17 +83,6 @@ def test_the_message_names_the_stream_the_reasons_the_place_and_the_remedy() -> 
     for part in ("unknown_version 3, missing_field 1", "0 from 40, 1 from 41", "over 600 s"):
         assert part in said
     assert "dead-letters list" in said and f"FLEETLORE_BREAKER_RUN_RECORDS (now {RUN})" in said
-
-
-def test_after_a_rebalance_it_counts_anew() -> None:
-    breaker = Breaker(RUN)
-    for number in range(RUN - 1):
-        lost(breaker, number)
-    breaker.forget()
-    for number in range(RUN - 1):
-        lost(breaker, number)
-    with pytest.raises(BreakerTripped):
-        lost(breaker, RUN)
 
 
 KEY = "k" * 32

@@ -198,18 +198,6 @@ async def test_a_batch_of_several_partitions_moves_each(world: World, delivery: 
     assert ledger.take() == {PARTITION: 8, TopicPartition(EVENTS, 1): 4}
 
 
-async def test_a_dead_letter_says_where_it_lay_and_why(world: World, delivery: Delivery) -> None:
-    world.effects.dead_letters.append(DeadLetter(record(3, 1), b"bad", "not_json", "unexpected end"))
-    await delivery.run(world, [record(3, 1)])
-    [letter] = world.dead_letters
-    headers = dict(letter.headers)
-    assert (letter.topic, letter.key, letter.value) == ("fleetlore.acme.dead-letters", b"key", b"bad")
-    assert headers["dlq.topic"] == EVENTS.encode()
-    assert (headers["dlq.partition"], headers["dlq.offset"]) == (b"1", b"3")
-    assert (headers["dlq.stage"], headers["dlq.reason"]) == (b"sessions", b"not_json")
-    assert headers["dlq.detail"] == b"unexpected end"
-
-
 async def test_what_was_done_is_counted(world: World, delivery: Delivery, metrics: Metrics) -> None:
     world.effects.dead_letters.append(DeadLetter(record(0), b"bad", "not_json", "no"))
     world.outages["upsert"] = [StoreUnavailable("away")] * 2

@@ -29,20 +29,15 @@ def test_only_the_newest_is_written_again_and_before_what_is_new() -> None:
     later = effects("b", version=3)
     writes.take("items", later)
     assert written(later) == ({"a": 2, "b": 3}, [("a", b"2"), ("b", b"3"), ("c", b"{}")])
-    empty = Effects()
-    writes.take("items", empty)
-    assert not writes.owes("items") and written(empty) == ({}, [])
-
-
-def test_an_idle_stage_writes_again_with_an_empty_batch() -> None:
-    clock = FakeClock()
-    writes = SecondWrites(15.0, clock)
+    assert not writes.owes("items")
     writes.begin()
     writes.take("items", effects("a", version=1))
     clock.advance(15.0)
     empty = Effects()
     writes.take("items", empty)
-    assert written(empty) == ({"a": 1}, [("a", b"1")])
+    assert written(empty) == ({"a": 1}, [("a", b"1")]), "an idle stage writes again with an empty batch"
+    writes.take("items", again := Effects())
+    assert written(again) == ({}, [])
 
 
 def test_after_its_time_and_after_another_assignment_nothing_is_kept() -> None:
@@ -55,10 +50,7 @@ def test_after_its_time_and_after_another_assignment_nothing_is_kept() -> None:
     assert not writes.owes("items")
     writes.take("items", effects("b", version=1))
     assert not writes.owes("items")
-
-
-def test_a_worker_that_is_alone_writes_nothing_twice() -> None:
-    writes = SecondWrites(0.0, FakeClock())
-    writes.begin()
-    writes.take("items", effects("a", version=1))
-    assert not writes.owes("items")
+    alone = SecondWrites(0.0, clock)
+    alone.begin()
+    alone.take("items", effects("a", version=1))
+    assert not alone.owes("items"), "a worker that is alone writes nothing twice"

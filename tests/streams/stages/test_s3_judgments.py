@@ -1,6 +1,5 @@
 """Rules judge sessions without a reward, and judges are compared with rewards and feedback."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,12 +8,7 @@ from fleetlore.wire.trajectory import Trajectory
 from models.judge import REWARD, RULES, JudgeChain
 from streams.stage.base import Effects
 from streams.stages.s2_patterns import PatternsStage
-from tests.streams.log_pipeline import LogPipeline
-
-MakePipeline = Callable[..., LogPipeline]
-
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
+from tests.streams.log_pipeline import RIGHT, WRONG, LogPipeline
 
 
 async def cases(pipeline: LogPipeline) -> dict[tuple[str, str], float]:
@@ -25,8 +19,8 @@ async def cases(pipeline: LogPipeline) -> dict[tuple[str, str], float]:
     }
 
 
-async def test_verdicts_are_compared_with_rewards_and_feedback_once(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline(judge=JudgeChain((REWARD, RULES._replace(audited=1.0))))
+async def test_verdicts_are_compared_with_rewards_and_feedback_once() -> None:
+    pipeline = LogPipeline(judge=JudgeChain((REWARD, RULES._replace(audited=1.0))))
     story = pipeline.story
     events = [
         *story.session("rewarded", RIGHT, WRONG, outcome="failure"),
@@ -42,28 +36,25 @@ async def test_verdicts_are_compared_with_rewards_and_feedback_once(log_pipeline
         ("reward", "agreed"): 1,  # both: only feedback measures a reward
         ("reward", "contradicted"): 0,
     }
-    await pipeline.send(events)
-    await pipeline.drain()
+    await pipeline.take(events)
     assert await cases(pipeline) == expected
     await pipeline.send(list(reversed(events)))
-    await pipeline.send(events)
-    await pipeline.drain()
+    await pipeline.take(events)
     assert await cases(pipeline) == expected
 
 
-async def test_a_session_that_ends_in_a_loop_has_failed(log_pipeline: MakePipeline) -> None:
-    pipeline = log_pipeline()
+async def test_a_session_that_ends_in_a_loop_has_failed() -> None:
+    pipeline = LogPipeline()
     again = ("bash", {"command": "ls"}, "a.txt", None)
     await pipeline.send(pipeline.story.session("stuck", again, again, again, outcome="unknown"))
-    await pipeline.send(pipeline.story.session("left", again, again, again, RIGHT, outcome="unknown"))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("left", again, again, again, RIGHT, outcome="unknown"))
     found = {row["session"]: (row["label"], row["source"]) for row in await pipeline.bodies("judgments")}
     assert found == {"stuck": ("failure", "rules"), "left": ("abstained", "none")}
 
 
 @pytest.mark.parametrize("method", ["votes", "conclude"])
 async def test_a_session_that_a_judge_fails_on_costs_no_other_session(
-    log_pipeline: MakePipeline, method: str, monkeypatch: pytest.MonkeyPatch
+    method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original: Any = getattr(JudgeChain, method)
 
@@ -73,7 +64,7 @@ async def test_a_session_that_a_judge_fails_on_costs_no_other_session(
         return original(self, trajectory, *rest)
 
     monkeypatch.setattr(JudgeChain, method, judge)
-    pipeline = log_pipeline()
+    pipeline = LogPipeline()
     for session in ("before", "odd", "after"):
         await pipeline.send(pipeline.story.session(session, RIGHT, WRONG, outcome="failure"))
     await pipeline.drain()
@@ -82,9 +73,7 @@ async def test_a_session_that_a_judge_fails_on_costs_no_other_session(
     assert letters and all(b'"odd"' in (value or b"") for _, value in letters)
 
 
-async def test_a_failure_that_cannot_be_merged_costs_no_other_pattern(
-    log_pipeline: MakePipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_that_cannot_be_merged_costs_no_other_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     original = PatternsStage.merge
 
     def merge(self: PatternsStage, tenant: str, state: Any, values: Any, effects: Effects) -> Any:
@@ -93,9 +82,8 @@ async def test_a_failure_that_cannot_be_merged_costs_no_other_pattern(
         return original(self, tenant, state, values, effects)
 
     monkeypatch.setattr(PatternsStage, "merge", merge)
-    pipeline = log_pipeline()
-    await pipeline.send(pipeline.story.session("s", RIGHT, WRONG, outcome="failure"))
-    await pipeline.drain()
+    pipeline = LogPipeline()
+    await pipeline.take(pipeline.story.session("s", RIGHT, WRONG, outcome="failure"))
     levels = {row["level"] for row in await pipeline.bodies("patterns")}
     assert "class" in levels and "exact" not in levels
     assert await pipeline.dead_letters()

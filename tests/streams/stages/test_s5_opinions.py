@@ -18,16 +18,14 @@ from models.llm import LanguageModel
 from sinks.metrics import Metrics
 from streams.stages.pipeline import language_model
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
+from tests.streams.broker_pipeline import LonePipeline, StartWorker
 from tests.streams.log_pipeline import LogPipeline
-
-MakePipeline = Callable[..., LogPipeline]
 
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 LOOKED = ("bash", {"command": "git status"}, "1 file", None)
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 FAILED = {"thoughts": "", "complete": "no", "grounded": "yes", "right_target": "yes", "verdict": "failure"}
 WORKED = {"thoughts": "", "complete": "yes", "grounded": "yes", "right_target": "yes", "verdict": "success"}
-UNSURE = {"thoughts": "", "complete": "unsure", "grounded": "yes", "right_target": "yes", "verdict": "unsure"}
 
 
 def answer(request: dict[str, Any]) -> Any:
@@ -85,14 +83,11 @@ async def send_unsure(pipeline: LogPipeline, *sessions: str) -> None:
         await pipeline.send(pipeline.story.session(name, LOOKED, RIGHT, outcome="unknown", task=task))
 
 
-async def test_only_what_nobody_could_judge_is_asked_about(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
-) -> None:
-    pipeline = log_pipeline(model=model())
+async def test_only_what_nobody_could_judge_is_asked_about(endpoint: ModelEndpoint, model: MakeModel) -> None:
+    pipeline = LogPipeline(model=model())
     await send_unsure(pipeline, "good", "bad")
     await pipeline.send(pipeline.story.session("rewarded", RIGHT))
-    await pipeline.send(pipeline.story.session("ruled", RIGHT, WRONG, outcome="unknown"))
-    await pipeline.drain()
+    await pipeline.take(pipeline.story.session("ruled", RIGHT, WRONG, outcome="unknown"))
     assert await judgments(pipeline) == {
         "good": ("success", "llm"),
         "bad": ("failure", "llm"),
@@ -106,9 +101,9 @@ async def test_only_what_nobody_could_judge_is_asked_about(
 
 
 async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    pipeline = log_pipeline(model=model())
+    pipeline = LogPipeline(model=model())
     await send_unsure(pipeline, "good", "bad")
     await pipeline.drain()
     known, asked = await pipeline.knowledge(), len(endpoint.requests)
@@ -117,7 +112,7 @@ async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
     await send_unsure(pipeline, "good", "bad")
     await pipeline.drain()
     assert await pipeline.knowledge() == known
-    other = log_pipeline(model=model(), batch_records=1)
+    other = LogPipeline(model=model(), batch_records=1)
     await send_unsure(other, "bad", "good")
     await other.drain()
     assert await other.knowledge() == known
@@ -144,10 +139,10 @@ async def taught_items(pipeline: LogPipeline) -> list[tuple[list[str], list[str]
 
 
 async def test_what_a_model_teaches_becomes_an_item_and_a_replay_asks_nothing(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     endpoint.model = teach
-    pipeline, other = log_pipeline(model=model()), log_pipeline()
+    pipeline, other = LogPipeline(model=model()), LogPipeline()
     for each in (pipeline, other):
         for name in ("one", "two"):
             await each.send(each.story.session(name, APPENDED, JOINED))
@@ -156,7 +151,7 @@ async def test_what_a_model_teaches_becomes_an_item_and_a_replay_asks_nothing(
     assert await taught_items(other) == [], "without a model nobody can tell which of the changes mattered"
     known, asked = await pipeline.knowledge(), len(endpoint.requests)
     assert 1 <= asked <= 2, "both sessions are the same recording"
-    again = log_pipeline(model=model(), batch_records=1)
+    again = LogPipeline(model=model(), batch_records=1)
     for name in ("two", "one"):
         await again.send(again.story.session(name, APPENDED, JOINED))
     await again.drain()
@@ -164,9 +159,9 @@ async def test_what_a_model_teaches_becomes_an_item_and_a_replay_asks_nothing(
 
 
 async def test_a_session_that_is_erased_while_the_model_is_asked_teaches_nothing(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
-    pipeline = log_pipeline(model=model())
+    pipeline = LogPipeline(model=model())
 
     def erase_and_teach(request: dict[str, Any]) -> Any:
         names = [session_key(f"agent-of-{name}", name) for name in ("one", "two")]
@@ -180,18 +175,17 @@ async def test_a_session_that_is_erased_while_the_model_is_asked_teaches_nothing
     assert endpoint.requests and await taught_items(pipeline) == []
 
 
-async def test_feedback_outranks_a_model_before_and_after_it(log_pipeline: MakePipeline, model: MakeModel) -> None:
-    pipeline = log_pipeline(model=model())
+async def test_feedback_outranks_a_model_before_and_after_it(model: MakeModel) -> None:
+    pipeline = LogPipeline(model=model())
     await pipeline.send([pipeline.story.feedback("bad-1", "success")])
     await send_unsure(pipeline, "bad-1", "bad-2")
     await pipeline.drain()
-    await pipeline.send([pipeline.story.feedback("bad-2", "success")])
-    await pipeline.drain()
+    await pipeline.take([pipeline.story.feedback("bad-2", "success")])
     assert set((await judgments(pipeline)).values()) == {("success", "feedback")}
 
 
 async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
+    endpoint: ModelEndpoint, model: MakeModel
 ) -> None:
     answer = threading.Event()
 
@@ -200,7 +194,7 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
         return Reply(orjson.dumps(WORKED).decode())
 
     endpoint.model = slow
-    pipeline = log_pipeline(model=model(llm_timeout_seconds=120))
+    pipeline = LogPipeline(model=model(llm_timeout_seconds=120))
     await send_unsure(pipeline, "slow")
     await pipeline.send(pipeline.story.session("rewarded", RIGHT))
     while len(await judgments(pipeline)) < 2:
@@ -228,7 +222,6 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
     ],
 )
 async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_the_stream_goes_on(
-    log_pipeline: MakePipeline,
     endpoint: ModelEndpoint,
     reply: Reply,
     changes: dict[str, Any],
@@ -240,7 +233,7 @@ async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_t
     values = {"llm_url": endpoint.url, "llm_model": "m1", "llm_retries": 0, "llm_answers": str(tmp_path / "a")}
     asking = language_model(Settings(**(values | changes)), metrics)
     assert asking is not None
-    pipeline = log_pipeline(model=asking)
+    pipeline = LogPipeline(model=asking)
     await send_unsure(pipeline, "good")
     await pipeline.drain()
     assert await judgments(pipeline) == {"good": ("abstained", "none")}
@@ -249,11 +242,9 @@ async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_t
     await asking.close()
 
 
-async def test_not_more_is_asked_at_once_than_was_set(
-    log_pipeline: MakePipeline, endpoint: ModelEndpoint, model: MakeModel
-) -> None:
+async def test_not_more_is_asked_at_once_than_was_set(endpoint: ModelEndpoint, model: MakeModel) -> None:
     endpoint.model = lambda request: Reply(orjson.dumps(WORKED).decode(), seconds=0.02)
-    pipeline = log_pipeline(model=model(), batch_records=50)
+    pipeline = LogPipeline(model=model(), batch_records=50)
     await send_unsure(pipeline, *(f"s{n}" for n in range(20)))
     await pipeline.drain()
     # Sessions that did the same are one question; how many are in flight when the first is answered depends on the
@@ -262,11 +253,11 @@ async def test_not_more_is_asked_at_once_than_was_set(
     assert set((await judgments(pipeline)).values()) == {("success", "llm")}
 
 
-async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: MakePipeline, model: MakeModel) -> None:
+async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(model: MakeModel) -> None:
     asking = model()
 
     async def sent() -> LogPipeline:
-        pipeline = log_pipeline(model=asking, batch_records=2)
+        pipeline = LogPipeline(model=asking, batch_records=2)
         story = pipeline.story
         await send_unsure(pipeline, "good", "bad-1", "bad-2")
         await pipeline.send([*story.session("rewarded", RIGHT), story.feedback("bad-2", "failure")])
@@ -287,9 +278,9 @@ async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(log_pipeline: 
 
 
 async def test_a_worker_asks_the_model_and_ends_in_order(
-    lone_pipeline: Callable[..., Any],
+    lone_pipeline: LonePipeline,
     milvus: str,
-    start_worker: Callable[[Settings], Any],
+    start_worker: StartWorker,
     endpoint: ModelEndpoint,
     tmp_path: Path,
 ) -> None:

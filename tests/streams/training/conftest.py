@@ -1,7 +1,7 @@
 """The topics of a trainer on a real broker, and sessions on them."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
@@ -18,9 +18,7 @@ AGENT_TOPICS = ("patterns", "items", "events", "decisions")
 
 
 @pytest.fixture
-async def settings(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
-) -> Settings:
+async def settings(broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path) -> Settings:
     await make_topics(broker.address, tenant, *TOPICS, *AGENT_TOPICS, partitions=PARTITIONS)
     key = create_signing_key(tmp_path / "key")
     return Settings(

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def test_every_reason_in_the_code_is_known() -> None:
 
 
 async def test_refusals_are_counted_from_where_the_topic_ended_and_over_an_outage(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, "adapters.acks", partitions=2)
     following, follow = asyncio.Event(), Follower._follow

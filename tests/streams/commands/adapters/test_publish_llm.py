@@ -7,11 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.cli.app import build_app
 from fleetlore.errors import ConfigError
 from fleetlore.lora.adapter import pack, unpack
 from fleetlore.lora.follow import PolicyFollower
@@ -21,6 +20,7 @@ from fleetlore.wire.topics import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
 from streams.offline.erase import has_learned
 from streams.offline.erase_search import Found
+from tests.command import run_beside
 from tests.lora import MakeLora, base_folder, language_model, make_lora
 
 __all__ = ["base_folder", "make_lora"]
@@ -46,8 +46,7 @@ async def run(
     (tmp_path / "gate.json").write_text('{"passed": true, "metrics": {"tasks solved": 0.5}}')
 
     async def call(command: str, *arguments: str) -> Result:
-        words = ["adapters", command, *arguments, "--tenant", tenant]
-        return await asyncio.to_thread(CliRunner().invoke, build_app(), words)
+        return await run_beside("adapters", command, *arguments, "--tenant", tenant)
 
     return call
 

@@ -1,36 +1,25 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner, Result
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.cli.app import build_app
 from fleetlore.config import Settings
 from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from sinks.adapter_publisher import AdapterPublisher
-from streams.commands.adapters.rollback import register
+from tests.command import run
 from tests.random_adapters import manifest_for, random_weights, version_of
 
 
-def run(*arguments: str) -> Result:
-    app = build_app()
-    # Also where the package was not installed again since the entry point was added.
-    register(app)
-    return CliRunner().invoke(app, ["adapters", *arguments])
-
-
 @pytest.fixture
-def stack(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], tmp_path: Path
-) -> tuple[Path, list[str]]:
+def stack(broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path) -> tuple[Path, list[str]]:
     """A folder as `fleetlore up` leaves it, with two published versions."""
     public = create_signing_key(tmp_path / "keys" / "adapter_ed25519").public_base64
     content = {"broker": broker.address, "milvus": "http://127.0.0.1:1", "public_key": public}
@@ -48,12 +37,12 @@ def stack(
                 versions.append(manifest.version)
         return versions
 
-    return tmp_path, asyncio.run(publish())
+    return tmp_path, asyncio.run("adapters", publish())
 
 
 def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) -> None:
     folder, versions = stack
-    result = run("rollback", versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
+    result = run("adapters", "rollback", versions[0][:10], "--data", str(folder), "--tenant", tenant, "--json")
     assert result.exit_code == 0, result.output
     said = {"tenant": tenant, "adapter": "llm", "version": versions[0], "epoch": 3, "reason": "rollback"}
     assert orjson.loads(result.stdout) == said
@@ -62,13 +51,13 @@ def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) 
 def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> None:
     folder, versions = stack
     where = ("--data", str(folder), "--tenant", tenant, "--json")
-    pinned = orjson.loads(run("pin", versions[0], *where).stdout)
+    pinned = orjson.loads(run("adapters", "pin", versions[0], *where).stdout)
     assert (pinned["version"], pinned["pinned"]) == (versions[0], True)
-    listed = orjson.loads(run("list", *where).stdout)
+    listed = orjson.loads(run("adapters", "list", *where).stdout)
     assert [row["channels"] for row in listed["versions"]] == [["stable (pinned)"], []]
-    assert "pinned" not in orjson.loads(run("unpin", *where).stdout)
-    assert orjson.loads(run("revoke", versions[0], *where).stdout)["version"] == versions[1]
-    listed = orjson.loads(run("list", *where).stdout)
+    assert "pinned" not in orjson.loads(run("adapters", "unpin", *where).stdout)
+    assert orjson.loads(run("adapters", "revoke", versions[0], *where).stdout)["version"] == versions[1]
+    listed = orjson.loads(run("adapters", "list", *where).stdout)
     assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
 
 
@@ -82,7 +71,7 @@ def test_a_version_is_moved_without_a_client_of_the_store(stack: tuple[Path, lis
         "finally:\n    print({'pymilvus', 'grpc'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", program, "adapters", "pin", versions[0], "--data", str(folder), "--tenant", tenant]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout
+    said = subprocess.run("adapters", command, capture_output=True, text=True, check=True, timeout=150).stdout
     assert versions[0][:12] in said and said.endswith("\nset()\n")
 
 
@@ -95,29 +84,29 @@ def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str
         async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
             await publisher.publish(weights, manifest)
 
-    asyncio.run(publish())
+    asyncio.run("adapters", publish())
     where = ("--data", str(folder), "--tenant", tenant)
-    pinned = orjson.loads(run("pin", manifest.version, *where, "--json").stdout)
+    pinned = orjson.loads(run("adapters", "pin", manifest.version, *where, "--json").stdout)
     assert (pinned["adapter"], pinned["version"], pinned["epoch"]) == ("calls", manifest.version, 2)
-    assert run("rollback", manifest.version, *where, "--adapter", "llm").exit_code == 1
-    rolled_back = orjson.loads(run("rollback", manifest.version, *where, "--json").stdout)
+    assert run("adapters", "rollback", manifest.version, *where, "--adapter", "llm").exit_code == 1
+    rolled_back = orjson.loads(run("adapters", "rollback", manifest.version, *where, "--json").stdout)
     assert rolled_back["pinned"]  # the next version is learned of the same sessions: it would undo the rollback
-    run("pin", versions[0], *where)
-    assert "2 adapters" in run("unpin", *where).output
-    assert orjson.loads(run("unpin", *where, "--adapter", "calls", "--json").stdout)["adapter"] == "calls"
-    listed = orjson.loads(run("list", *where, "--json").stdout)
+    run("adapters", "pin", versions[0], *where)
+    assert "2 adapters" in run("adapters", "unpin", *where).output
+    assert orjson.loads(run("adapters", "unpin", *where, "--adapter", "calls", "--json").stdout)["adapter"] == "calls"
+    listed = orjson.loads(run("adapters", "list", *where, "--json").stdout)
     channels = {(row["adapter"], row["version"]): row["channels"] for row in listed["versions"] if row["channels"]}
     assert channels == {("calls", manifest.version): ["stable"], ("llm", versions[0]): ["stable (pinned)"]}
-    listed = orjson.loads(run("list", *where, "--adapter", "calls", "--json").stdout)
+    listed = orjson.loads(run("adapters", "list", *where, "--adapter", "calls", "--json").stdout)
     assert [row["version"] for row in listed["versions"]] == [manifest.version]
 
 
 def test_it_says_what_was_done_in_words(stack: tuple[Path, list[str]], tenant: str) -> None:
     folder, versions = stack
     where = ("--data", str(folder), "--tenant", tenant)
-    assert f"runs {versions[0][:12]} (epoch 3)." in run("rollback", versions[0], *where).stdout
-    assert f"runs {versions[1][:12]}" in run("revoke", versions[0], *where).stdout
-    assert "has no version left" in run("revoke", versions[1], *where).stdout
+    assert f"runs {versions[0][:12]} (epoch 3)." in run("adapters", "rollback", versions[0], *where).stdout
+    assert f"runs {versions[1][:12]}" in run("adapters", "revoke", versions[0], *where).stdout
+    assert "has no version left" in run("adapters", "revoke", versions[1], *where).stdout
 
 
 def test_a_key_is_revoked_by_another_and_not_by_itself(
@@ -125,27 +114,30 @@ def test_a_key_is_revoked_by_another_and_not_by_itself(
 ) -> None:
     folder, _ = stack
     old = create_signing_key(folder / "keys" / "adapter_ed25519")
-    refused = run("revoke-key", old.key_id, "--data", str(folder), "--tenant", tenant)
+    refused = run("adapters", "revoke-key", old.key_id, "--data", str(folder), "--tenant", tenant)
     assert refused.exit_code == 1
     assert "cannot revoke itself" in refused.output
-    malformed = run("revoke-key", "abc", "--data", str(folder), "--tenant", tenant)
+    malformed = run("adapters", "revoke-key", "abc", "--data", str(folder), "--tenant", tenant)
     assert malformed.exit_code == 1 and "no id of a key" in malformed.output
-    assert asyncio.run(read_adapters(broker.address, tenant)).revocations == ()
+    assert asyncio.run("adapters", read_adapters(broker.address, tenant)).revocations == ()
     create_signing_key(folder / "next")
     monkeypatch.setenv("FLEETLORE_SIGNING_KEY", str(folder / "next"))
     where = ("--broker", broker.address, "--tenant", tenant)
-    assert f"The key {old.key_id} of tenant {tenant} is revoked." in run("revoke-key", old.key_id, *where).stdout
-    (revocation,) = asyncio.run(read_adapters(broker.address, tenant)).revocations
+    assert (
+        f"The key {old.key_id} of tenant {tenant} is revoked."
+        in run("adapters", "revoke-key", old.key_id, *where).stdout
+    )
+    (revocation,) = asyncio.run("adapters", read_adapters(broker.address, tenant)).revocations
     assert (revocation["kind"], revocation["what"]) == ("key", old.key_id)
 
 
 def test_an_unknown_version_is_one_line_and_exit_code_1(stack: tuple[Path, list[str]], tenant: str) -> None:
-    result = run("rollback", "ffff", "--data", str(stack[0]), "--tenant", tenant)
+    result = run("adapters", "rollback", "ffff", "--data", str(stack[0]), "--tenant", tenant)
     assert result.exit_code == 1
     assert "0 published versions begin with 'ffff'" in result.output
 
 
 def test_without_a_key_it_says_which_setting_is_missing() -> None:
-    result = run("rollback", "ffff", "--broker", "127.0.0.1:1")
+    result = run("adapters", "rollback", "ffff", "--broker", "127.0.0.1:1")
     assert result.exit_code == 1
     assert "FLEETLORE_SIGNING_KEY" in result.output
