@@ -1,7 +1,7 @@
 """The rules and the distiller on logged runs of real agents."""
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory
-from models.distil.distiller import distil
 from models.judge import RULES, JudgeChain
-from models.memory.item_state import ItemState
 from streams.offline.memory_pipeline import run_logs
+from tests.candidates import items_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "smoke"
 
@@ -31,11 +30,7 @@ def trajectories() -> Sequence[Trajectory]:
 
 def distil_all(trajectories: Sequence[Trajectory]) -> list[MemoryItem]:
     chain = JudgeChain()
-    states: dict[str, ItemState] = defaultdict(ItemState)
-    for trajectory in trajectories:
-        for candidate in distil(Judgment(trajectory=trajectory, verdict=chain.judge(trajectory))):
-            states[candidate.item_id].merge(candidate)
-    return [item for state in states.values() if (item := state.to_item()) is not None]
+    return items_of(*(Judgment(trajectory=each, verdict=chain.judge(each)) for each in trajectories))
 
 
 def test_the_rules_are_right_where_they_speak(trajectories: Sequence[Trajectory]) -> None:

@@ -99,11 +99,8 @@ def test_each_session_is_sorted_into_its_slice() -> None:
         log(agent="ann", task="cook", source="elsewhere"),
     ]
     assert slices_of(train, test) == ["A", "T", "AT", "K", "S"]
-
-
-def test_an_agent_of_another_source_is_a_new_agent() -> None:
-    train = [log(agent="ann", task="cook"), log(agent="ben", task="cook", source="elsewhere")]
-    assert slices_of(train, [log(agent="ann", task="cook", source="elsewhere")]) == ["A"]
+    elsewhere = [log(agent="cyd", task="cook", source="elsewhere"), *train]
+    assert slices_of(elsewhere, [log(agent="ann", task="cook", source="elsewhere")]) == ["A"], "an agent is of a source"
 
 
 NO_TABLE = "no such table: cars"
@@ -125,12 +122,6 @@ def test_a_way_out_is_the_next_call_of_the_tool_that_worked_with_words_not_seen(
     assert hit_rate([way_out]) == 1.0
 
 
-def test_what_was_told_before_the_call_counts_where_nothing_is_told_after_it() -> None:
-    of = log(call("select * from cars", error=NO_TABLE), call("select * from car_makers"))
-    (way_out,) = ways_out(heard(of, SILENT._replace(way_out="`car_makers`")))
-    assert way_out.told == "`car_makers`"
-
-
 @pytest.mark.parametrize(
     "error", [f"{NO_TABLE}; known: car_makers", "503 Service Unavailable"], ids=["seen", "passing"]
 )
@@ -144,6 +135,8 @@ def test_silence_is_no_miss() -> None:
     (told,) = ways_out(heard(of, after={0: SILENT._replace(way_out="`car_makers`")}))
     quiet = told._replace(told="")
     assert hit_rate([told, quiet]) == 1.0 and hit_rate([quiet]) is None
+    (before,) = ways_out(heard(of, SILENT._replace(way_out="`car_makers`")))
+    assert before.told == "`car_makers`", "what was told before the call counts where nothing is told after it"
 
 
 WARNING = Tip(
@@ -152,21 +145,38 @@ WARNING = Tip(
 WAY_OUT = Tip("i", "renamed", (), brings=("makers",), text="Use `makers` instead of `maker`.")
 
 
-def test_silence() -> None:
+@pytest.mark.parametrize(
+    ("tool", "text"), [("sql", " Submit;"), ("invalid_action", "x = 1"), ("python", "YOUR_CODE_HERE")]
+)
+def test_a_pseudo_call_is_none(tool: str, text: str) -> None:
+    of = log(call("select 1"), call(text, tool=tool), call("select 2"))
+    assert [turn.call.text for turn in of.turns()] == ["select 1", "select 2"]
+    assert [turn.place for turn in of.turns()] == [0, 2]
+
+
+def test_a_transient_failure_passes() -> None:
+    of = log(call("a", error="no such table: cars"), call("b", error="503 Service Unavailable"), call("c"))
+    assert [turn.call.passes for turn in of.turns()] == [False, True, False]
+
+
+def test_the_kind_of_a_failure_has_the_names_of_the_call() -> None:
+    kind = call("select * from cars", error="Table 'shop.cars' doesn't exist").kind
+    assert kind is not None and kind.names == ("cars",) and "cars" not in kind.kind
+    assert call("select 1").kind is None
+
+
+def test_all_that_is_told_has_its_length() -> None:
+    of = log(call("a", error="x"), call("b"))
+    said = heard(of).start._replace(text="four")
+    assert heard(of, said, said, after={0: said}, start=said).characters == 16
+
+
+def test_what_is_told_is_a_warning_or_a_way_out_and_each_has_its_source() -> None:
     assert told(Advice()) == (False, None, "", "", ())
-
-
-def test_a_warning_names_the_failure_that_it_is_of() -> None:
     said = told(Advice((WARNING,)))
     assert said.warned and WARNING.text in said.text
     assert said.named == FailureKind("no such table: <name>", ("cars",))
-
-
-def test_a_way_out_is_no_warning() -> None:
     said = told(Advice((WAY_OUT,)))
     assert said.way_out == WAY_OUT.text and not said.warned and said.way_out in said.text
-
-
-def test_each_thing_shown_has_its_source() -> None:
     shown = told(Advice((WARNING, WAY_OUT))).shown
     assert shown == (("foreseen", WARNING.text, (), True), ("renamed", WAY_OUT.text, ("makers",), False))

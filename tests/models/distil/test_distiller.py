@@ -11,10 +11,10 @@ from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
-from models.memory.item_state import ItemState
 from sinks.collections import MAX_FIELD_BYTES
 from tests import build as sessions
 from tests.build import call
+from tests.candidates import items_of as items
 
 GOAL = "count the cars"
 
@@ -26,14 +26,6 @@ def judgment(*steps: Step, label: Label = "abstained", **fields: Any) -> Judgmen
 
 def keys(session: str, agent: str = "a1") -> tuple[str, ...]:
     return (session_key(agent, session),)
-
-
-def items(*judgments: Judgment) -> list[MemoryItem]:
-    states: dict[str, ItemState] = {}
-    for each in judgments:
-        for candidate in distil(each):
-            states.setdefault(candidate.item_id, ItemState()).merge(candidate)
-    return [item for state in states.values() if (item := state.to_item()) is not None]
 
 
 NO_TABLE = call("sql", "SELECT count(*) FROM cars", error="Table 'car_1.cars' doesn't exist")
@@ -90,6 +82,17 @@ def test_another_value_is_told_once_sessions_of_several_goals_back_it() -> None:
     assert items(session("a", "ship", "api")) == items(session("a", "ship", "api"), session("b", "ship", "web")) == []
     (item,) = items(session("a", "ship", "api"), session("b", "deploy", "web"))
     assert "Change: `flag=--fast` → `flag=--now`" in item.content and item.support == 2
+
+
+def test_a_value_with_a_slash_is_told_where_it_is_no_path() -> None:
+    def session(wrong: str, right: str) -> Judgment:
+        return judgment(
+            call("now", f'{{"zone":"{wrong}"}}', error=f"no zone '{wrong}'"), call("now", f'{{"zone":"{right}"}}')
+        )
+
+    (item,) = items(session("Europe/Berln", "Europe/Berlin"))
+    assert "`zone=Europe/Berln` → `zone=Europe/Berlin`" in item.title
+    assert items(session("/srv/of/ann", "/srv/of/bob")) == []
 
 
 @pytest.mark.parametrize(
@@ -157,6 +160,7 @@ def test_a_check_of_the_programs_own_is_mended_by_its_author_alone(instead: str)
         ("print(pi)", "import math\nprint(pi)", "add `import math`"),
         ("print(pi + x)", "print(x2 + x)", None),
         ("print(pi + x)", "pi = 3\nprint(pi + x)", None),
+        ("print(pi + x)", "pi = data()\nprint(pi + x)", "add `pi = data()`"),
     ],
 )
 def test_an_undefined_name_is_brought_from_elsewhere_or_its_authors(failed: str, worked: str, told: str | None) -> None:

@@ -3,10 +3,9 @@ from typing import Any
 
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.distiller import distil
-from models.memory.item_state import ItemState
 from tests import build as sessions
 from tests.build import call
+from tests.candidates import items_of
 
 NO_TABLE = "Table 'shop.cars' doesn't exist"
 LOOK_UP = call("sql", "SHOW TABLES", "makers, cars_data, owners")
@@ -24,12 +23,7 @@ def query(number: int, *, table: str = "cars_data") -> tuple[Step, ...]:
 
 
 def looked_up(*judged: Judgment) -> list[MemoryItem]:
-    states: dict[str, ItemState] = {}
-    for each in judged:
-        for candidate in distil(each):
-            if INSTEAD_OF in candidate.title:
-                states.setdefault(candidate.item_id, ItemState()).merge(candidate)
-    return [item for state in states.values() if (item := state.to_item()) is not None]
+    return items_of(*judged, among=lambda candidate: INSTEAD_OF in candidate.title)
 
 
 def of_session(number: int, *steps: Step) -> Judgment:

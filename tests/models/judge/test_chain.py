@@ -49,29 +49,22 @@ def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "reward", "label", "probability"),
+    ("ending", "reward", "said"),
     [
-        ("success", None, "success", 1.0),
-        ("failure", None, "failure", 0.0),
-        ("unknown", 1.0, "success", 1.0),
-        ("unknown", 0.0, "failure", 0.0),
-        ("unknown", -3.0, "failure", 0.0),
-        ("failure", 0.6, "failure", 0.0),
-        ("success", 0.6, "success", 1.0),
+        ("success", None, ("success", 1.0)),
+        ("failure", None, ("failure", 0.0)),
+        ("unknown", 1.0, ("success", 1.0)),
+        ("unknown", 0.0, ("failure", 0.0)),
+        ("unknown", -3.0, ("failure", 0.0)),
+        ("failure", 0.6, ("failure", 0.0)),
+        ("success", 0.6, ("success", 1.0)),
+        *((*pair, None) for pair in (("unknown", None), ("unknown", 0.5), ("unknown", float("nan")))),
+        *((*pair, None) for pair in (("success", 0.0), ("failure", 1.0))),  # they contradict each other
     ],
 )
-def test_the_environment_decides(ending: Any, reward: float | None, label: str, probability: float) -> None:
+def test_the_environment_decides_or_abstains(ending: Any, reward: float | None, said: tuple[str, float] | None) -> None:
     verdict = REWARD.judge(session(WORKED, ending=ending, reward=reward))
-    assert verdict is not None
-    assert (verdict.label, verdict.probability, verdict.source) == (label, probability, "reward")
-
-
-@pytest.mark.parametrize(
-    ("ending", "reward"),
-    [("unknown", None), ("unknown", 0.5), ("success", 0.0), ("failure", 1.0), ("unknown", float("nan"))],
-)
-def test_a_reward_that_says_nothing_or_contradicts_the_ending_abstains(ending: Any, reward: float | None) -> None:
-    assert REWARD.judge(session(WORKED, ending=ending, reward=reward)) is None
+    assert (verdict and (verdict.label, verdict.probability, verdict.source)) == (said and (*said, "reward"))
 
 
 @pytest.mark.parametrize(
@@ -123,9 +116,3 @@ def test_the_first_that_knows_decides() -> None:
     assert JudgeChain([RULES, REWARD]).judge(trajectory).label == "failure"
     assert JudgeChain([REWARD, RULES]).judge(trajectory).label == "success"
     assert JudgeChain([]).judge(trajectory).label == "abstained"
-
-
-def test_the_same_trajectory_has_the_same_verdict() -> None:
-    trajectory = session(WORKED, FAILED)
-    again = Trajectory.from_json(trajectory.to_json())
-    assert JudgeChain().judge(trajectory) == JudgeChain().judge(again) == JudgeChain().judge(replace(trajectory))

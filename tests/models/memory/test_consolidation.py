@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Step
-from models.distil.distiller import distil
 from models.memory.candidate import QUORUM_AGENTS, Contributor, votes, weigh, weight
-from models.memory.item_state import ItemState
 from tests import build as sessions
+from tests.candidates import items_of
 
 DAY = 86_400.0
 HALF_LIFE = 30 * DAY
@@ -92,12 +91,7 @@ OTHERS = [session(3, TABLES, DESCRIBE, COUNT), session(4, TABLES, DESCRIBE, COUN
 
 def items(judgments: list[Judgment]) -> dict[str, MemoryItem]:
     """By id, strategies alone."""
-    states: dict[str, ItemState] = {}
-    for judgment in judgments:
-        for each in distil(judgment):
-            states.setdefault(each.item_id, ItemState()).merge(each)
-    made = [item for state in states.values() if (item := state.to_item()) is not None]
-    return {item.id: item for item in made if item.kind == "strategy"}
+    return {item.id: item for item in items_of(*judgments) if item.kind == "strategy"}
 
 
 def test_the_way_of_most_agents_is_told_without_the_calls_that_failed() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fleetlore.transcripts.read import read_sessions
-from fleetlore.wire.lore import MemoryItem
 from models.memory.identities import identities, replacing
 from streams.offline.memory_pipeline import run_logs
 
@@ -81,20 +80,12 @@ def test_what_names_nobody_is_left(text: str) -> None:
     assert not identities([text])
 
 
-async def quoting(folder: Path) -> tuple[int, int]:
-    """Items and patterns of the logs, and those that quote somebody's identity."""
-    run = await run_logs(read_sessions(folder), seed=0, learn=True)
-    texts = [said(item) for item in run.items] + [f"{each.template} {each.shape}" for each in run.patterns]
-    return len(texts), sum(FORMS.search(text) is not None for text in texts)
-
-
-def said(item: MemoryItem) -> str:
-    return "\n".join((item.title, item.description, item.content, item.when, *item.was, *item.now))
-
-
 @pytest.mark.real_data
 @pytest.mark.skipif(not LOGS.exists(), reason=f"no {LOGS}")
 async def test_no_lore_of_customer_service_quotes_a_customer() -> None:
     """Beside it `python -m benchmarks.security --logs FOLDER` counts the same in all logs."""
-    texts, foreign = await quoting(LOGS)
-    assert texts > 20 and foreign == 0
+    run = await run_logs(read_sessions(LOGS), seed=0, learn=True)
+    texts = [f"{each.template} {each.shape}" for each in run.patterns]
+    for each in run.items:
+        texts.append("\n".join((each.title, each.description, each.content, each.when, *each.was, *each.now)))
+    assert len(texts) > 20 and not [text for text in texts if FORMS.search(text)]

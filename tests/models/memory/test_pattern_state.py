@@ -199,14 +199,13 @@ def timeline(rows: list[tuple[int, SessionCounts, float]]) -> Timeline:
     return made
 
 
-@given(entries, entries)
-def test_merging_commutes(a: list[tuple[int, SessionCounts, float]], b: list[tuple[int, SessionCounts, float]]) -> None:
-    assert timeline(a + b).to_rows() == timeline(b + a).to_rows()
-
-
 @given(entries, st.randoms(use_true_random=False))
-def test_a_timeline_is_of_the_set_of_what_was_added(rows: list[tuple[int, SessionCounts, float]], rng: object) -> None:
-    again = timeline(rows + rows[::-1])
+def test_a_timeline_is_of_the_set_of_what_was_added(
+    rows: list[tuple[int, SessionCounts, float]], rng: random.Random
+) -> None:
+    shuffled = rows * 2
+    rng.shuffle(shuffled)
+    again = timeline(shuffled)
     assert again.to_rows() == timeline(rows).to_rows()
     assert not any([again.add(*row) for row in rows])
 

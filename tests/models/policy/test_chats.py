@@ -50,33 +50,23 @@ def test_an_attempt_at_less_is_no_repair(less: str) -> None:
     assert preference_pairs([repaired("make all"), stuck], 1)
 
 
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        recovery(guard="no-deletes"),
-        recovery(missing=2),
-        recovery(ending="continued"),
-        recovery(part=1),
-        recovery(label="abstained"),
-        recovery(goal="[fleet-memory] Name of car 1?"),
-        judgment(call("sql", WRONG, error=NO_COLUMN), call("sql", RIGHT, advice=("item1",)), **ABOUT),
-        judgment(call("sql", WRONG, error=NO_COLUMN), call("sql", f"{RIGHT}{CUT}"), **ABOUT),
-        judgment(call("sql", WRONG, error=NO_COLUMN), call("sql", f"{RIGHT} -- [redacted:password]"), **ABOUT),
-        judgment(call("sql", WRONG, error="connection timed out", transient=True), call("sql", RIGHT), **ABOUT),
-    ],
-    ids=[
-        "guarded",
-        "incomplete",
-        "continued",
-        "part",
-        "abstained",
-        "recalled",
-        "advised",
-        "cut",
-        "redacted",
-        "transient",
-    ],
-)
+SPOILT = {
+    "guarded": recovery(guard="no-deletes"),
+    "incomplete": recovery(missing=2),
+    "continued": recovery(ending="continued"),
+    "part": recovery(part=1),
+    "abstained": recovery(label="abstained"),
+    "recalled": recovery(goal="[fleet-memory] Name of car 1?"),
+    "advised": judgment(call("sql", WRONG, error=NO_COLUMN), call("sql", RIGHT, advice=("item1",)), **ABOUT),
+    "cut": judgment(call("sql", WRONG, error=NO_COLUMN), call("sql", f"{RIGHT}{CUT}"), **ABOUT),
+    "redacted": judgment(call("sql", WRONG, error=NO_COLUMN), call("sql", f"{RIGHT} -- [redacted:password]"), **ABOUT),
+    "transient": judgment(
+        call("sql", WRONG, error="connection timed out", transient=True), call("sql", RIGHT), **ABOUT
+    ),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT.values(), ids=SPOILT)
 def test_what_a_model_must_not_learn_is_left_out(spoilt: Judgment) -> None:
     assert preference_pairs([recovery(), STUCK], 1)
     assert not preference_pairs([spoilt, STUCK], 1)
