@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -20,7 +20,6 @@ from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher
 from tests.random_adapters import manifest_for, random_weights, version_of
 
-MakeTopics = Callable[..., Awaitable[None]]
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")
 
 
@@ -31,7 +30,7 @@ async def running(fleet: Fleet, version: str) -> None:
 
 
 async def test_an_agent_swaps_the_call_model_between_two_actions(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     key = create_signing_key(tmp_path / "key")
@@ -67,7 +66,7 @@ def lora(tenant: str, seed: int) -> tuple[bytes, LanguageModelManifest]:
 
 
 async def test_each_outcome_names_the_version_that_the_agents_own_model_ran(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     key = create_signing_key(tmp_path / "key")
@@ -117,7 +116,7 @@ asyncio.run(main())
 
 @pytest.mark.long
 async def test_an_agent_without_torch_follows_the_call_model(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     key = create_signing_key(tmp_path / "key")

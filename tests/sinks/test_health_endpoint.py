@@ -93,11 +93,6 @@ async def _until(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def test_an_outage_elsewhere_does_not_end_the_process(endpoint: Endpoint) -> None:
-    endpoint.health.unready("milvus", "no answer")
-    assert get(endpoint, "/livez")[0] == 200
-
-
 def test_a_silent_event_loop_is_dead(endpoint: Endpoint, clock: FakeClock) -> None:
     assert get(endpoint, "/livez")[0] == 200, "before the first beat the role is starting"
     endpoint.health.beat()
@@ -124,30 +119,24 @@ async def test_a_loop_that_beats_is_alive_while_its_role_waits(clock: FakeClock)
     task.cancel()
 
 
-def test_a_fatal_error_is_dead(endpoint: Endpoint) -> None:
+def test_only_a_fatal_error_and_no_outage_elsewhere_is_dead(endpoint: Endpoint) -> None:
+    endpoint.health.unready("milvus", "no answer")
+    assert get(endpoint, "/livez")[0] == 200
     endpoint.health.fail("store gone")
     assert get(endpoint, "/livez")[::2] == (503, "store gone\n")
 
 
-def test_version(endpoint: Endpoint) -> None:
+def test_the_version_has_a_page_and_an_unknown_one_says_what_there_is(endpoint: Endpoint) -> None:
     status, content_type, body = get(endpoint, "/version")
-    assert (status, content_type) == (200, "application/json")
-    assert json.loads(body)["role"] == "worker"
-
-
-def test_an_unknown_path_says_what_there_is(endpoint: Endpoint) -> None:
+    assert (status, content_type, json.loads(body)["role"]) == (200, "application/json", "worker")
     status, _, body = get(endpoint, "/")
-    assert status == 404
-    assert "/metrics" in body
+    assert status == 404 and "/metrics" in body
 
 
-def test_a_used_port_is_a_config_error(endpoint: Endpoint) -> None:
-    with pytest.raises(ConfigError, match=str(endpoint.port)):
-        Metrics("trainer").serve(endpoint.port)
-
-
-def test_a_closed_endpoint_frees_its_port() -> None:
+def test_a_used_port_is_a_config_error_until_it_is_closed() -> None:
     first = Metrics("worker").serve(0)
+    with pytest.raises(ConfigError, match=str(first.port)):
+        Metrics("trainer").serve(first.port)
     first.close()
     with Metrics("worker").serve(first.port) as second:
         assert second.port == first.port

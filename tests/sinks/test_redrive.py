@@ -1,6 +1,6 @@
 """Sending dead letters back, on a real broker."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,14 +13,13 @@ from fleetlore.wire.dead_letter import (
     MAX_VALUE_BYTES,
     REDRIVEN,
     ROW_REFUSED,
-    DeadLetterRecord,
     Mark,
     RawRecord,
-    dead_letter,
 )
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer
 from sinks.redrive import Redriven, redrive
+from tests.build import letter
 
 PARTITIONS = 3
 
@@ -39,30 +38,12 @@ class World:
         return int(written.offset)
 
     async def add_dead_letter(self, value: bytes = b"{", **changes: Any) -> None:
-        fields: dict[str, Any] = {
-            "to": topic(self.tenant, "dead-letters"),
-            "topic": self.events,
-            "partition": 1,
-            "offset": 0,
-            "key": b"session",
-            "value": value,
-            "headers": {},
-            "whole": True,
-            "stage": "sessions",
-            "reason": "not_json",
-            "detail": "",
-        }
-        await self._producer.send([dead_letter(**(fields | changes))])
+        fields: dict[str, Any] = {"to": topic(self.tenant, "dead-letters"), "topic": self.events, "partition": 1}
+        fields |= {"offset": 0, "key": b"session", "value": value, "headers": {}}
+        await self._producer.send([letter(**(fields | changes))])
 
     async def redrive(self, send: bool = True, at_once: int = 100, **choice: Any) -> Redriven:
         return await redrive(self.address, self.tenant, send=send, at_once=at_once, **choice)
-
-    async def letters(self) -> list[DeadLetterRecord]:
-        return [
-            each
-            async for each in read_dead_letters(self.address, self.tenant, 10)
-            if isinstance(each, DeadLetterRecord)
-        ]
 
     async def marks(self) -> list[Mark]:
         return [each async for each in read_dead_letters(self.address, self.tenant, 10) if isinstance(each, Mark)]
@@ -76,9 +57,7 @@ class World:
 
 
 @pytest.fixture
-async def world(
-    broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]]
-) -> AsyncIterator[World]:
+async def world(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> AsyncIterator[World]:
     await make_topics(broker.address, tenant, "events", "items", "dead-letters", partitions=PARTITIONS)
     async with (
         BatchProducer(broker.address) as producer,
@@ -90,7 +69,7 @@ async def world(
 async def test_a_letter_goes_back_to_its_place_with_its_bytes_its_key_and_its_headers(world: World) -> None:
     await world.add_dead_letter(b"\xff\x00", headers={"ce_type": b"x", "dlq.redriven": b"1"})
     done = await world.redrive()
-    assert [letter.place for letter in done.sent] == ["1:0"]
+    assert [each.place for each in done.sent] == ["1:0"]
     [record] = await world.sent()
     assert (record.key, record.value) == (b"session", b"\xff\x00")
     assert dict(record.headers) == {"ce_type": b"x", REDRIVEN: b"2"}
@@ -172,7 +151,7 @@ async def test_what_cannot_go_back_is_refused_with_the_reason(world: World) -> N
     for number, (changes, _) in enumerate(refused):
         await world.add_dead_letter(**changes, offset=90 + number)
     done = await world.redrive()
-    said = {letter.offset - 90: why for letter, why in done.refused}
+    said = {each.offset - 90: why for each, why in done.refused}
     for number, (changes, why) in enumerate(refused):
         assert why in said[number], changes
     assert done.sent == [] and len(said) == len(refused)
