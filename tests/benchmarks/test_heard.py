@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from benchmarks.heard import Utterance, app, census, is_right, utterances
 from fleetlore.advice.sources import SOURCES
 from models.backtest import Call, Shown, Told
+from tests.logs import write_logs
 from tests.models.backtest.made import SILENT, call, heard, log
 
 FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")
@@ -109,21 +110,10 @@ def test_one_command_counts_and_writes_the_same_file_again(tmp_path: Path) -> No
 
 def write(folder: Path) -> None:
     """In each database queries of `item_<n>` work, and of `items` they do not."""
-    folder.mkdir()
-    sessions, steps = [], []
+    sessions = []
     for agent, database, task in product(("ada", "bob", "cyd"), range(4), range(5)):
-        base = {
-            "source": "s",
-            "agent": agent,
-            "session": f"{agent}:{database}:{task}",
-            "task": f"t/{database}/{task}",
-            "goal": f"count the things of kind {task} in item_{database}",
-        }
-        sessions.append(base | {"outcome": 1, "label_from": "env_reward"})
-        for number, table in enumerate(("items", "items", f"item_{database}")):
-            error = f"Table 'db{database}.items' doesn't exist" if table == "items" else None
-            query = f"SELECT {task} FROM {table}"
-            step = {"step": number, "tool": "sql", "role": "tool", "input": query, "output": "[(1,)]", "error": error}
-            steps.append(base | step)
-    (folder / "trajectories.jsonl").write_text("".join(json.dumps(each) + "\n" for each in sessions))
-    (folder / "steps.jsonl").write_text("".join(json.dumps(each) + "\n" for each in steps))
+        error = f"Table 'db{database}.items' doesn't exist"
+        wrong, right = ("sql", f"SELECT {task} FROM items", error), ("sql", f"SELECT {task} FROM item_{database}", None)
+        goal = {"goal": f"count the things of kind {task} in item_{database}"}
+        sessions.append((agent, f"t/{database}/{task}", 1, [wrong, wrong, right], goal))
+    write_logs(folder, sessions)

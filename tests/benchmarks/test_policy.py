@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.evaluate.fleet import Fleet
 from benchmarks.tiny_model import save_tiny_model
+from tests.logs import write_logs
 
 
 @pytest.fixture(scope="module")
@@ -23,22 +24,23 @@ def policy_calls() -> Any:
 
 def write_log(folder: Path, tasks: Iterable[int], stuck: Collection[int] = ()) -> None:
     """Four agents at each task, whose first query names no table. At stuck tasks they send it again."""
-    error = "Table 'shop.items' doesn't exist"
-    trajectories, steps = [], []
-    for agent, task in product(range(4), tasks):
-        base = {
-            "source": "s",
-            "agent": f"p{agent}",
-            "session": f"{agent}:{task}",
-            "task": f"sql/{task}",
-            "goal": "List",
-        }
-        trajectories.append(base | {"outcome": int(task not in stuck), "label_from": "env_reward", "meta": {}})
-        for number, name in enumerate(("items", "items" if task in stuck else "things")):
-            call = {"step": number, "tool": "sql", "role": "tool", "input": f"SELECT a FROM {name}", "output": "[(1,)]"}
-            steps.append(base | call | {"error": error if name == "items" else None})
-    for name, rows in (("trajectories", trajectories), ("steps", steps)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wrong, right = (
+        ("sql", "SELECT a FROM items", "Table 'shop.items' doesn't exist"),
+        ("sql", "SELECT a FROM things", None),
+    )
+    write_logs(
+        folder,
+        [
+            (
+                f"p{agent}",
+                f"sql/{task}",
+                int(task not in stuck),
+                [wrong, wrong if task in stuck else right],
+                {"goal": "List"},
+            )
+            for agent, task in product(range(4), tasks)
+        ],
+    )
 
 
 def test_a_newcomer_reads_the_advice_of_older_sessions(policy_calls: Any, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ That they run is not tested here: it needs a cluster. Without `helm` the tests r
 `deploy/kubernetes.yaml`, which is the chart's output.
 """
 
-import importlib.util
 import json
 import re
 import shutil
@@ -12,7 +11,6 @@ import subprocess
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonschema_rs
@@ -24,6 +22,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
 from fleetlore.errors import ConfigError
 from streams.runtime.lifecycle import LEAVE_SECONDS
+from tests.deploy.test_dashboard import script
 from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -44,15 +43,7 @@ EVERYTHING = (
 )
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kubernetes_script", DEPLOY / "kubernetes.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = _script()
+SCRIPT = script(DEPLOY / "kubernetes.py")
 HELM: str | None = SCRIPT.find_helm()
 KUBECONFORM = shutil.which("kubeconform") or shutil.which("kubeconform", path=str(Path.home() / "go" / "bin"))
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not installed")

@@ -43,18 +43,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def uv(dist: Path, *arguments: str) -> list[str]:
     """Install like a user, with the folder of wheels as an index beside PyPI."""
-    return [
-        sys.executable,
-        "-m",
-        "uv",
-        "tool",
-        "run",
-        "--python",
-        sys.executable,
-        "--find-links",
-        str(dist),
-        *arguments,
-    ]
+    tool = [sys.executable, "-m", "uv", "tool", "run", "--python", sys.executable]
+    return [*tool, "--find-links", str(dist), *arguments]
 
 
 def clean(folder: Path) -> dict[str, str]:

@@ -139,10 +139,8 @@ def test_a_provenance_of_other_files_is_refused(dist: Path, tmp_path: Path) -> N
 
 
 def test_a_key_of_another_kind_is_refused(dist: Path, tmp_path: Path) -> None:
-    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-
     file = tmp_path / "ec.pem"
-    private = generate_private_key(SECP256R1())
+    private = ec.generate_private_key(ec.SECP256R1())
     file.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     with pytest.raises(SystemExit, match="holds no Ed25519 key"):
         release.sign(file)

@@ -1,8 +1,6 @@
 """An agent's `Fleet` beside a publisher of adapters, on a real broker."""
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,44 +90,6 @@ async def test_each_outcome_names_the_version_that_the_agents_own_model_ran(
     events = [event for value in values for event in (value if isinstance(value, list) else [value])]
     ran = [event["data"].get("fleetlore.adapter") for event in events if ".outcome." in event["type"]]
     assert ran == [manifest.version for _, manifest in versions]
-
-
-LIGHT = """
-import asyncio, sys
-
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "safetensors", "tokenizers"):
-            raise ImportError(name)
-
-sys.meta_path.insert(0, Missing())
-
-from fleetlore import Fleet
-
-async def main():
-    async with Fleet("light", broker=sys.argv[1], tenant=sys.argv[2], ready_seconds=120) as fleet:
-        print(fleet.call_model_version, fleet.call_model.knows("shell"))
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.long
-async def test_an_agent_without_torch_follows_the_call_model(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    key = create_signing_key(tmp_path / "key")
-    weights, manifest = version_of(CallsManifest, 1, tenant)
-    async with AdapterPublisher(CallsManifest, broker.address, key) as publisher:
-        await publisher.publish(weights, manifest)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", LIGHT, broker.address, tenant),
-        env={**os.environ, "FLEETLORE_PUBLIC_KEY": key.public_base64},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await process.communicate()
-    assert (process.returncode, said.decode().split()) == (0, [manifest.version, "True"])
 
 
 async def test_without_a_public_key_an_agent_runs_without_the_call_model(

@@ -29,27 +29,6 @@ async def log_of_a_fleet(seed: int = 1, batch_records: int = 4) -> LogPipeline:
     return pipeline
 
 
-@pytest.mark.parametrize("committed", [True, False], ids=["after a commit", "before the commit"])
-async def test_a_crash_at_every_batch_boundary_gives_the_same_knowledge(committed: bool) -> None:
-    undisturbed = await log_of_a_fleet()
-    batches = 0
-    while await undisturbed.step():
-        undisturbed.commit()
-        batches += 1
-    expected = await undisturbed.knowledge()
-    assert batches >= 8
-    for crash_after in range(batches):
-        pipeline = await log_of_a_fleet()
-        for number in range(crash_after):
-            await pipeline.step()
-            if committed or number % 3 == 0:
-                pipeline.commit()
-        pipeline.crash()
-        await pipeline.drain()
-        assert await pipeline.knowledge() == expected, f"crashed after batch {crash_after}"
-        assert await pipeline.dead_letters() == []
-
-
 async def test_a_crash_in_the_middle_of_every_delivery_gives_the_same_knowledge() -> None:
     undisturbed = await log_of_a_fleet()
     await undisturbed.drain()

@@ -16,7 +16,7 @@ from benchmarks.cloudevents import to_cloudevent
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import MAX_HEADERS_BYTES, DeadLetterRecord, RawRecord, read_dead_letter
-from fleetlore.wire.decode import ENDED, OUTCOME, STARTED
+from fleetlore.wire.decode import OUTCOME
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import SIGNED_BY, Principals
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
@@ -147,25 +147,6 @@ def json_or_none(value: bytes) -> Any:
 def record_of(record: Record, value: bytes, reason: str, detail: str) -> RawRecord:
     place = {name: getattr(record, name) for name in ("topic", "partition", "offset", "key", "headers")}
     return letter(value=value, whole=value == (record.value or b""), reason=reason, detail=detail, **place)
-
-
-@given(st.lists(st.tuples(st.sampled_from([*GOOD, *_DATA]), _json), min_size=1, max_size=8), st.data())
-async def test_no_event_stops_the_pipeline_and_the_session_beside_it_is_judged(
-    changes: list[tuple[str, str]], data: st.DataObject
-) -> None:
-    pipeline = LogPipeline()
-    kinds = st.sampled_from([STARTED, OUTCOME, ENDED])
-    values = [
-        spliced(*change).replace(OUTCOME.encode(), data.draw(kinds).encode(), 1).replace(b": 1,", b": %d," % n, 1)
-        for n, change in enumerate(changes)
-    ]
-    good = pipeline.story.session("good", RIGHT, RIGHT)
-    await pipeline.send(good[:2])
-    for value in values:
-        await pipeline.send_raw(value, key=b"good")
-    await pipeline.take(good[2:])
-    assert ("good", "success", 4) in (await pipeline.knowledge()).judgments
-    assert "unreadable" not in {headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()}
 
 
 HEADERS: dict[str, tuple[list[tuple[str, bytes | None]], bytes]] = {

@@ -73,26 +73,6 @@ async def test_events_after_the_end_leave_nothing_in_memory() -> None:
     assert frames_of_errors() == before
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_a_session_that_was_silent_goes_on(restarted: bool) -> None:
-    expected = LogPipeline(silent_seconds=1e9)
-    calls = [WRONG, RIGHT, WRONG, WRONG, RIGHT]
-    await expected.take([*expected.story.session("s", *calls), *meanwhile(expected, "s", BASE_TIME + 1000)])
-    pipeline = LogPipeline(silent_seconds=SILENT)
-    events = pipeline.story.session("s", *calls)
-    await pipeline.take([*events[:3], *meanwhile(pipeline, "s", BASE_TIME + 1000)])
-    assert held(pipeline) == 0, "an abandoned session holds nothing"
-    if restarted:
-        pipeline.crash()
-    await pipeline.take(events[3:5])
-    if restarted:
-        pipeline.crash()
-    await pipeline.take(events[5:])
-    assert await reasons(pipeline) == []
-    assert held(pipeline) == 0
-    assert await pipeline.knowledge() == await expected.knowledge()
-
-
 async def test_a_tail_whose_first_event_never_comes_becomes_dead_letters() -> None:
     pipeline = LogPipeline(silent_seconds=SILENT)
     await pipeline.take(pipeline.story.session("s", WRONG, RIGHT)[1:])

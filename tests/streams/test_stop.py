@@ -1,6 +1,7 @@
 """SIGTERM of a worker: in order at the first, at once at the second, and nothing committed that was not processed."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -185,3 +186,21 @@ async def test_a_broker_that_hangs_does_not_hold_it(
     own_broker.pause()
     worker.terminate()
     assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) in (0, 1)
+
+
+def test_a_worker_starts_beside_a_server_that_hangs(
+    broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: StartWorker
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as hanging:
+        worker = start_worker(
+            Settings(
+                broker=f"127.0.0.1:{hanging.getsockname()[1]},{broker.address}",
+                milvus=milvus,
+                group=tenant,
+                tenants=(tenant,),
+                partitions=1,
+                session_timeout_seconds=6.0,
+                metrics_port=free_port(),
+            )
+        )
+        assert worker.poll() is None

@@ -88,6 +88,8 @@ def test_advice_times_leave_out_who_met_it_and_who_was_not_there_yet() -> None:
     first_met = {"p": (10.0, "a")}
     learners = [Known("a", 0.0, {"p": 10.1}), Known("b", 1.0, {"p": 10.4}), Known("late", 10.2, {"p": 10.9})]
     assert advice_times(first_met, learners) == [pytest.approx(0.4)]
+    assert advice_times(first_met, [Known("b", 0.0, {"p": 9.9})]) == [0.0], "it was known before the call ended"
+    assert advice_times(first_met, [Known("a"), Known("b")]) == [math.inf], "it never learned"
 
 
 def made(policy: Version | None) -> Figures:
@@ -133,14 +135,6 @@ def test_percentiles_by_nearest_rank() -> None:
     assert Percentiles.of([0.2]) == Percentiles(0.2, 0.2)
     with pytest.raises(ValueError, match="no values"):
         Percentiles.of([])
-
-
-def test_an_agent_that_never_learned_is_infinitely_late() -> None:
-    assert advice_times({"p": (10.0, "a")}, [Known("a"), Known("b")]) == [math.inf]
-
-
-def test_what_was_known_before_the_call_ended_took_no_time() -> None:
-    assert advice_times({"p": (10.0, "a")}, [Known("b", 0.0, {"p": 9.9})]) == [0.0]
 
 
 def test_both_arms_are_counted_over_the_whole_arm() -> None:

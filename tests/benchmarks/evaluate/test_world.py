@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import log
 from pathlib import Path
@@ -22,43 +22,26 @@ from benchmarks.evaluate.play import BUDGET, RUNS, play
 from benchmarks.evaluate.recall import Note, Recall
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld, family
 from fleetlore.errors import ConfigError
+from tests.logs import write_logs
 
 AGENTS = ("ada/plain", "ada/react", "bob/plain", "cyd/plain")
 DATABASES = 8
 TASKS = 6
+Step = tuple[str, str, str | None, float]
 SMOKE = Path(__file__).parents[4] / "shared/data/smoke/intercode"
-
-
-def lines() -> Iterator[tuple[dict[str, object], list[dict[str, object]]]]:
-    """In each database `db<n>` queries of `item_<n>` work, and of `items` they do not."""
-    for agent, database, task in product(AGENTS, range(DATABASES), range(TASKS)):
-        base = {
-            "source": "s",
-            "agent": agent,
-            "session": f"{agent}:{database}:{task}",
-            "task": f"t/{database}/{task}",
-            "goal": f"count the things of kind {task} in item_{database}",
-        }
-        wrong = f"SELECT {task} FROM items"
-        asked = [wrong, f"SELECT {task} FROM item_{database}"] if agent != "ada/react" else [wrong, "submit"]
-        rewards = [1.0 if query.endswith(f"item_{database}") else 0.0 for query in asked]
-        steps = []
-        for number, query in enumerate(asked):
-            error = f"Table 'db{database}.items' doesn't exist" if query == wrong else None
-            steps.append(
-                base
-                | {"step": number, "tool": "sql", "role": "tool", "input": query, "output": "[(1,)]", "error": error}
-            )
-        yield (base | {"outcome": int(max(rewards)), "label_from": "env_reward", "meta": {"rewards": rewards}}, steps)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("logs")
-    found = list(lines())
-    (folder / "trajectories.jsonl").write_text("".join(json.dumps(each) + "\n" for each, _ in found))
-    (folder / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for _, steps in found for step in steps))
-    return folder
+    """In each database `db<n>` queries of `item_<n>` work, and of `items` they do not."""
+    sessions = []
+    for agent, database, task in product(AGENTS, range(DATABASES), range(TASKS)):
+        wrong, right = f"SELECT {task} FROM items", f"SELECT {task} FROM item_{database}"
+        calls: list[Step] = [("sql", wrong, f"Table 'db{database}.items' doesn't exist", 0.0)]
+        calls += [("sql", right, None, 1.0)] if agent != "ada/react" else [("sql", "submit", None, 0.0)]
+        goal = {"goal": f"count the things of kind {task} in item_{database}"}
+        sessions.append((agent, f"t/{database}/{task}", int(calls[1][3]), calls, goal))
+    return write_logs(tmp_path_factory.mktemp("logs"), sessions)
 
 
 @pytest.fixture(scope="module")
@@ -149,23 +132,9 @@ def test_counts_know_the_names_that_failed_at_other_tasks(world: LoggedWorld) ->
     assert risks[1] is not None and risks[1] < 0.1
 
 
-Step = tuple[str, str, str | None, float]
-
-
 def write(folder: Path, sessions: Mapping[tuple[str, str], tuple[int, Sequence[Step]]]) -> Path:
     """Logs of {(agent, task): (outcome, [(tool, input, error, reward)])}, one session each."""
-    trajectories, steps = [], []
-    for (agent, task), (outcome, calls) in sessions.items():
-        base = {"source": "s", "agent": agent, "session": f"{agent}:{task}", "task": task, "goal": f"do {task}"}
-        meta = {"rewards": [reward for *_, reward in calls]}
-        trajectories.append(base | {"outcome": outcome, "label_from": "env_reward", "meta": meta})
-        steps += [
-            base | {"step": number, "tool": tool, "role": "tool", "input": text, "output": "done", "error": error}
-            for number, (tool, text, error, _) in enumerate(calls)
-        ]
-    for name, lines in (("trajectories", trajectories), ("steps", steps)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+    return write_logs(folder, [(*names, *outcome_and_calls, {}) for names, outcome_and_calls in sessions.items()])
 
 
 def test_python_sessions_are_begun_again_and_solve_what_most_of_those_solved(tmp_path: Path) -> None:

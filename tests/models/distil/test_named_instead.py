@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -141,3 +142,119 @@ async def test_a_name_that_each_agent_used_for_itself_is_not_told() -> None:
 async def test_a_value_that_is_no_option_of_a_tool_stays_masked(error: str) -> None:
     past = [("find_user('alice')", "find_user('bob')"), ("print(find_user('alice'))", "print(find_user('bob'))")]
     assert "bob" not in await shown("python", error, past, "x = find_user('alice')")
+
+
+GET = {"method": "GET"}
+
+
+async def after(
+    error: str, wrong: dict[str, Any], right: dict[str, Any], agents: int = 3, goals: int = 2
+) -> list[tuple[str, object]]:
+    """What agents with other goals are shown before the wrong call and after it failed, and the call they may send."""
+    memory = MemoryPipeline()
+    for number in range(agents):
+        made: list[Any] = []
+        with memory.session(f"agent {number}", f"job {number % goals}", "api", f"s{number}", made) as session:
+            session.record("call_api", wrong, error_text=error)
+            session.record("call_api", right, result="ok")
+            session.succeed()
+        await memory.take(made)
+    with memory.session("new", "another job", "api", "asker", []) as session:
+        session.fleet.settings = replace(session.fleet.settings, holdout_share=0.0)
+        before = session.advise("call_api", wrong)
+        working = session.advise("call_api", right)
+        session.record("call_api", wrong, error_text=error)
+        later = session.advise()
+    assert not working, "the call that works is not warned of"
+    # Without the fence, whose nonce may hold any digits.
+    return [("\n".join(tip.text for tip in each.tips), each.call) for each in (before, later)]
+
+
+@pytest.mark.parametrize(
+    ("error", "wrong", "right"),
+    [
+        ("410 Gone: deprecated; Link: </v2/accounts>", GET | {"path": "/v1/users"}, GET | {"path": "/v2/accounts"}),
+        ("HTTP Error 410: Gone", GET | {"path": "/v1/users"}, GET | {"path": "/v2/users"}),
+        ("404: no such route", GET | {"path": "/facturas"}, GET | {"path": "/invoices"}),
+        ("301 Moved", {"url": "https://api.example.com/users"}, {"url": "https://api.example.com/people"}),
+        ("404 Not Found", {"endpoint": "/api/stock"}, {"endpoint": "/api/inventory/stock"}),
+    ],
+)
+async def test_a_route_that_works_is_told_in_place_of_one_that_is_gone(
+    error: str, wrong: dict[str, str], right: dict[str, str]
+) -> None:
+    (was, now) = next((wrong[key], right[key]) for key in wrong if wrong[key] != right[key])
+    told = await after(error, wrong, right)
+    assert any(f"={now}`" in text and f"={was}`" in text for text, _ in told), told
+    assert right in [call for _, call in told]
+
+
+_UNNAMED = "422 Unprocessable Entity"
+# Calls whose keys are fields. Keys in lists and texts may be data.
+_FIELDS = (
+    '{"method": "POST", "path": "/v2/orders", "FIELD": 4711, "sku": "A"}',
+    '{"method": "POST", "path": "/v2/SAME", "body": {"FIELD": 4711, "note": "the SAME"}}',
+    '{"FIELD": "ann"}',
+    '{"body": {"FIELD": 4711}}',
+    """{"code": "client.orders.list(FIELD='4711', limit=5)"}""",
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "was", "now"),
+    [
+        ("422: missing field: client_ref", "customer_id", "client_ref"),
+        ("400: unbekanntes Feld 'menge'", "menge", "anzahl"),
+        (_UNNAMED, "qty", "quantity"),
+    ],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        *_FIELDS,
+        '{"lines": [{"FIELD": 4711, "sku": "A"}, {"FIELD": 2, "sku": "B"}]}',
+        '{"url": "https://api.example.com/v2/SAME/orders?FIELD=4711&limit=5"}',
+        '{"path": "/v2/orders?limit=5&FIELD=4711"}',
+        '{"url": "https://api.example.com/orders", "data": "{\\"FIELD\\": 4711, \\"sku\\": \\"A\\"}"}',
+        '{"body": "FIELD=4711&sku=A"}',
+        """{"command": "curl https://api.example.com/orders -d '{\\"FIELD\\": \\"4711\\"}'"}""",
+        """{"code": "requests.post('https://api.example.com/orders', json={'FIELD': '4711'})"}""",
+    ],
+)
+async def test_a_field_with_another_name_is_told_without_its_value(error: str, was: str, now: str, call: str) -> None:
+    wrong, right = (json.loads(call.replace("FIELD", name).replace("SAME", was)) for name in (was, now))
+    told = await after(error, wrong, right)
+    if error == _UNNAMED and call not in _FIELDS:
+        assert not any(now in text for text, _ in told), "it may be data"
+        return
+    assert any(f"Use `{now}` instead of `{was}`" in text for text, _ in told), told
+    assert "4711" not in "".join(text for text, _ in told)
+    assert right in [made for _, made in told]
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "was", "now"),
+    [
+        ("ValueError: batch too large", "batch", "5000", "1000"),
+        ("model not found", "model", "gpt-4-0314", "gpt-4o-2024-08-06"),
+        ("no such image", "image", "node:18-alpine", "node:22-alpine"),
+    ],
+)
+async def test_a_setting_that_holds_digits_is_told(error: str, name: str, was: str, now: str) -> None:
+    told = await after(error, {name: was, "retries": 2}, {name: now, "retries": 2})
+    assert any(f"Use `{name}={now}` instead of `{name}={was}`" in text for text, _ in told), told
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "now"),
+    [
+        ("path", "/v1/users/4711", "/v1/users/4712"),
+        ("path", "/home/ann/notes", "/home/bob/notes"),
+        ("url", "https://example.com/orders?id=7", "https://example.com/orders?id=8"),
+        ("order_number", "5000", "1000"),
+        ("ticket", "INC-4711", "REQ-9921"),
+    ],
+)
+async def test_what_names_one_thing_is_not_told(name: str, was: str, now: str) -> None:
+    told = await after("404 Not Found", {name: was, "retries": 2}, {name: now, "retries": 2})
+    assert not any(now in text for text, _ in told), told

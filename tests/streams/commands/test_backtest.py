@@ -4,34 +4,21 @@ from pathlib import Path
 import pytest
 
 from tests.command import run
+from tests.logs import write_logs
 
 SMOKE = Path(__file__).parents[4] / "shared" / "data" / "smoke"
 
 
 def write(folder: Path, source: str, sessions: list[tuple[str, str, bool | None]]) -> Path:
     """(agent, task, failed): a failed session guesses a column, one that succeeded lists them first."""
-    folder = folder / source
-    folder.mkdir(parents=True)
-    with (folder / "trajectories.jsonl").open("w") as ends, (folder / "steps.jsonl").open("w") as steps:
-        for agent, task, failed in sessions:
-            names = {
-                "source": source,
-                "agent": agent,
-                "session": f"{source}/{agent}/{task}",
-                "task": task,
-                "goal": f"find {task}",
-            }
-            outcome = None if failed is None else int(not failed)
-            print(
-                json.dumps(names | {"outcome": outcome, "label_from": "env_reward", "steps": 3, "meta": {}}), file=ends
-            )
-            calls: list[tuple[str, str | None]] = [("list columns", None), (f"SELECT {task}", None)]
-            if failed:
-                calls = [(f"SELECT wrong {task}", f"no such column: '{task}'")] * 2
-            for number, (text, error) in enumerate([*calls, ("submit", None)]):
-                step = {"step": number, "tool": "sql", "input": text, "output": "ok", "error": error, "role": "tool"}
-                print(json.dumps(names | step), file=steps)
-    return folder
+    made = []
+    for agent, task, failed in sessions:
+        wrong = ("sql", f"SELECT wrong {task}", f"no such column: '{task}'")
+        calls = [wrong, wrong] if failed else [("sql", "list columns", None), ("sql", f"SELECT {task}", None)]
+        fields = {"source": source, "session": f"{source}/{agent}/{task}", "goal": f"find {task}"}
+        outcome = None if failed is None else int(not failed)
+        made.append((agent, task, outcome, [*calls, ("sql", "submit", None)], fields))
+    return write_logs(folder / source, made)
 
 
 def fleet(agents: str, tasks: str) -> list[tuple[str, str, bool | None]]:

@@ -1,6 +1,8 @@
-"""Every command says what it is for in one short line, which no help text cuts."""
+"""Every command says what it is for in one short line, and what is missing in another."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,3 +42,10 @@ def test_each_option_names_its_value_in_one_style() -> None:
         shown = CliRunner().invoke(build_app(), [*name.split()[1:], "--help"], terminal_width=100).stdout
         odd += [line for line in shown.splitlines() if re.search(r"<(?:int|float|str|list|path|file)\b", line)]
     assert not odd
+
+
+def test_a_worker_without_a_broker_says_so_in_one_line() -> None:
+    arguments = [sys.executable, "-m", "fleetlore.cli.main", "worker", "--broker", "127.0.0.1:1"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=150, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("fleetlore: no Kafka broker at 127.0.0.1:1; name ")

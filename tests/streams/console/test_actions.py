@@ -5,12 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
+from msgspec.structs import replace
+from prometheus_client import generate_latest
+
+from fleetlore.config import Settings
+from fleetlore.testing import FakeClock
+from fleetlore.wire.lore import HISTORY, Decision
+from sinks.metrics import Metrics
+from streams.console.sources import KEPT_SECONDS, Scraper, Sources, read_metrics
+from tests.build import memory_item
+from tests.doubles.memory_log import InMemoryLog
 
 pytest.importorskip("starlette")
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.listing import read_adapters
 from fleetlore.adapters.signatures import create_signing_key
-from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
@@ -93,3 +103,106 @@ async def test_a_decision_that_no_broker_takes_is_said(tenant: str) -> None:
             await asyncio.sleep(0.05)
     assert "127.0.0.1:1" in actions.progress["probe"]
     await actions.close()
+
+
+def said(metrics: Metrics) -> str:
+    return generate_latest(metrics.registry).decode()
+
+
+def test_figures_come_from_what_two_processes_count_together() -> None:
+    clock, one, two = FakeClock(), Metrics("worker"), Metrics("worker")
+    scraper = Scraper(["http://a", "http://b"], clock)
+    for metrics in (one, two):
+        metrics.consumer_lag("fleetlore.default.events", "0").set(30)
+    scraper.take([said(one), said(two)])
+    clock.advance(10)
+    for metrics in (one, two):
+        metrics.processed_events("sessions").inc(50)
+        metrics.received_records("fleetlore.default.events").inc(15)
+        for seconds in (0.02,) * 98 + (3.0,) * 2:
+            metrics.end_to_end_latency("patterns").observe(seconds)
+    scraper.take([said(one), said(two)])
+    figures = scraper.figures
+    assert (figures.answering, figures.endpoints) == (2, 2)
+    assert figures.events_per_second == 10.0 and figures.rates == (10.0,)
+    assert figures.lag_records == 60 and figures.lag_seconds == 20.0
+    assert figures.latency == (0.025, 5.0)
+
+
+def test_lag_that_nothing_works_off_stands_still() -> None:
+    clock, metrics = FakeClock(), Metrics("worker")
+    scraper = Scraper(["http://a"], clock)
+    metrics.consumer_lag("fleetlore.default.events", "0").set(30)
+    for _ in range(2):
+        scraper.take([said(metrics)])
+        clock.advance(2)
+    assert scraper.figures.lag_seconds is None
+
+
+def test_a_process_that_begins_anew_gives_no_negative_rate() -> None:
+    clock, metrics = FakeClock(), Metrics("worker")
+    scraper = Scraper(["http://a"], clock)
+    metrics.processed_events("sessions").inc(50)
+    scraper.take([said(metrics)])
+    clock.advance(2)
+    scraper.take([said(Metrics("worker"))])
+    assert scraper.figures.events_per_second == 0.0
+
+
+def test_an_endpoint_that_is_gone_or_says_something_else_is_left_out() -> None:
+    scraper = Scraper(["http://a", "http://b"], FakeClock())
+    scraper.take([])
+    assert scraper.figures.answering == 0 and scraper.figures.sample is None
+    assert read_metrics(["<html>not metrics</html>\n{"]) == {}
+
+
+def test_what_is_kept_is_bounded() -> None:
+    clock, text = FakeClock(), said(Metrics("worker"))
+    scraper = Scraper(["http://a"], clock)
+    for _ in range(3 * int(KEPT_SECONDS / 60)):
+        scraper.take([text])
+        clock.advance(60)
+    assert len(scraper.figures.rates) <= KEPT_SECONDS / 60 + 1
+
+
+TLS_HANDSHAKE = b"\x16"
+
+
+async def test_each_connection_of_the_page_is_as_secure_as_the_settings_say() -> None:
+    first: list[bytes] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first.append(await reader.read(1))
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    settings = Settings(broker=f"{host}:{port}", kafka_security_protocol="SSL")
+    async with server, Sources(settings, "acme", []):
+        async with asyncio.timeout(60):
+            while len(first) < 12:  # lore, dead letters, decisions and adapters, each several times
+                await asyncio.sleep(0.02)
+    assert set(first) == {TLS_HANDSHAKE}
+
+
+def test_the_page_holds_no_more_lore_than_an_agent_does() -> None:
+    sources = Sources(Settings(broker="nowhere:1", replica_mb=0.5), "default", [])
+    for id in map(str, range(2_000)):
+        sources._replica._receive_one("fleetlore.default.items", id.encode(), memory_item(id).to_json(), gathers=False)
+    shown = sources.snapshot()
+    assert 100 < len(shown.index.items) < 1_000 and shown.left_out == 2_000 - len(shown.index.items)
+
+
+async def test_a_history_that_is_written_again_displaces_no_newer_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.console.sources._HISTORY_KEPT", 3)
+    made = [Decision(kind="item", id="i", on=True, by="ann", why="wrong", time=float(n)) for n in range(5)]
+    log = InMemoryLog()
+    sources = Sources(Settings(), "one", [])
+    for each in [*made, *(replace(each, by="(erased)", why="") for each in made[:4])]:
+        log.append(HISTORY, each.to_json())
+        await sources._take_history({TopicPartition(HISTORY, 0): log.read_all(HISTORY)[-1:]})
+    assert [(each.time, each.by) for each in sources.snapshot().history] == [
+        (4, "ann"),
+        (3, "(erased)"),
+        (2, "(erased)"),
+    ]

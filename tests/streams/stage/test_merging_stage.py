@@ -4,6 +4,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from fleetlore.recall.search import row_id
 from fleetlore.testing import FakeClock
+from fleetlore.wire.lore import Pattern
 from models.memory.bottom_k import SessionCounts
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import Observation, PatternState, Subject
@@ -174,21 +176,44 @@ async def test_what_changes_with_every_batch_is_written_in_time() -> None:
     assert written >= 5
 
 
-class Bytes(MemoryStore):
-    """A store whose rows are sizes, and which says what it was asked for."""
+class Asked(MemoryStore):
+    """A store that says what it was asked for, and does not list its rows."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
+        self.asked: list[list[str]] = []
 
     async def get(self, collection: str, ids: Sequence[str], *fields: str) -> dict[str, dict[str, Any]]:
-        self.asked += ids
-        return {}
+        self.asked.append(sorted(ids))
+        return await super().get(collection, ids, *fields)
+
+    def rows(self, *_: object, **__: str) -> Any:
+        raise AssertionError("a start would take as long as the store is large")
+
+
+async def test_the_first_hint_after_a_restart_asks_the_store_once_for_what_it_needs() -> None:
+    store, known = Asked(), []
+    for number in range(3_000):
+        state = PatternState(Subject(f"old-{number}", "exact", "shell"))
+        state.add(0, SessionCounts(1, 1, 1), 100.0, 100.0)
+        row = {"id": row_id("default", state.subject.id), "tenant": "default", "text": "", "state": state.state_json()}
+        known.append(row | {"body": state.to_pattern("default").to_json().decode()})
+    await store.upsert("patterns", known)
+    stage = PatternsStage(store, FakeClock(), Metrics("worker"))
+
+    def sessions(effects: Effects) -> dict[str, int]:
+        return {each.key: Pattern.from_json(each.value).sessions for each in effects.outgoing if each.value}
+
+    assert sessions(await stage.process([seen(0, "old-7", "new")]))["new"] == 1
+    assert store.asked == [[row_id("default", "new"), row_id("default", "old-7")]]
+    await stage.process([seen(1, "old-7", "new", session=2)])
+    assert len(store.asked) == 1, "states in memory are not asked for again"
+    assert sessions(await stage.process([])) == {"old-7": 3, "new": 2}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 50))), st.integers(0, 100))
 def test_what_was_used_last_stays_within_the_bound(puts: list[tuple[str, int]], most: int) -> None:
-    store = Bytes()
+    store = Asked()
     cache: StateCache[int] = StateCache(store, "items", lambda row: 0, lambda value: value, most)
     for key, value in puts:
         cache.remember("t", key, value)
@@ -206,7 +231,7 @@ def test_what_was_used_last_stays_within_the_bound(puts: list[tuple[str, int]], 
 
     # What does not fit is let go of from the one that was used longest ago, and asked of the store.
     assert asyncio.run(load()) == {("t", key): newest[key] for key in order[:kept]}
-    assert set(store.asked) == {f"t/{key}" for key in order[kept:]}
+    assert set(chain(*store.asked)) == {f"t/{key}" for key in order[kept:]}
 
 
 def taken_up(make: Callable[[int], object], count: int) -> float:
