@@ -37,7 +37,7 @@ def stack(broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path)
                 versions.append(manifest.version)
         return versions
 
-    return tmp_path, asyncio.run("adapters", publish())
+    return tmp_path, asyncio.run(publish())
 
 
 def test_it_points_the_channel_back(stack: tuple[Path, list[str]], tenant: str) -> None:
@@ -71,7 +71,7 @@ def test_a_version_is_moved_without_a_client_of_the_store(stack: tuple[Path, lis
         "finally:\n    print({'pymilvus', 'grpc'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", program, "adapters", "pin", versions[0], "--data", str(folder), "--tenant", tenant]
-    said = subprocess.run("adapters", command, capture_output=True, text=True, check=True, timeout=150).stdout
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout
     assert versions[0][:12] in said and said.endswith("\nset()\n")
 
 
@@ -84,7 +84,7 @@ def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str
         async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
             await publisher.publish(weights, manifest)
 
-    asyncio.run("adapters", publish())
+    asyncio.run(publish())
     where = ("--data", str(folder), "--tenant", tenant)
     pinned = orjson.loads(run("adapters", "pin", manifest.version, *where, "--json").stdout)
     assert (pinned["adapter"], pinned["version"], pinned["epoch"]) == ("calls", manifest.version, 2)
@@ -119,7 +119,7 @@ def test_a_key_is_revoked_by_another_and_not_by_itself(
     assert "cannot revoke itself" in refused.output
     malformed = run("adapters", "revoke-key", "abc", "--data", str(folder), "--tenant", tenant)
     assert malformed.exit_code == 1 and "no id of a key" in malformed.output
-    assert asyncio.run("adapters", read_adapters(broker.address, tenant)).revocations == ()
+    assert asyncio.run(read_adapters(broker.address, tenant)).revocations == ()
     create_signing_key(folder / "next")
     monkeypatch.setenv("FLEETLORE_SIGNING_KEY", str(folder / "next"))
     where = ("--broker", broker.address, "--tenant", tenant)
@@ -127,7 +127,7 @@ def test_a_key_is_revoked_by_another_and_not_by_itself(
         f"The key {old.key_id} of tenant {tenant} is revoked."
         in run("adapters", "revoke-key", old.key_id, *where).stdout
     )
-    (revocation,) = asyncio.run("adapters", read_adapters(broker.address, tenant)).revocations
+    (revocation,) = asyncio.run(read_adapters(broker.address, tenant)).revocations
     assert (revocation["kind"], revocation["what"]) == ("key", old.key_id)
 
 
