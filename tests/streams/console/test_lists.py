@@ -20,7 +20,7 @@ from streams.console.sources import Snapshot
 from tests.build import letter
 from tests.doubles.memory_log import Record
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
-from tests.streams.console.test_pages import LOCAL, client
+from tests.streams.console.test_pages import LOCAL, Deciding, client
 
 MANY = 20_000
 
@@ -117,24 +117,10 @@ def test_a_browser_switches_the_tenant() -> None:
     assert "title of of-acme" in pages.get("/items").text
 
 
-class Decided:
-    """Actions that keep what is decided."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.progress: dict[str, str] = {}
-
-    def offered(self, kind: str) -> dict[str, str]:
-        return {"revoke": "Hide it."}
-
-    async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
-        self.ids.append(id)
-
-
 def test_a_form_of_another_tenants_page_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.console.pages._HEARD_SECONDS", 0.0)
     names, kim = ("acme", "other"), People(local=Identity("Kim", is_operator=True))
-    decided = {name: Decided() for name in names}
+    decided = {name: Deciding() for name in names}
     apps = {name: Console(Still(of_tenant(name)), kim, decided[name], names).app for name in names}  # type: ignore[arg-type]
     pages = TestClient(Tenants(apps), base_url=LOCAL, follow_redirects=False)
     path = "/decide/revoke?kind=item&id=of-acme"
@@ -146,7 +132,7 @@ def test_a_form_of_another_tenants_page_decides_nothing(monkeypatch: pytest.Monk
     assert refused.status_code == 409 and "the form is of tenant" in refused.text
     pages.cookies.set("fleetlore_tenant", "acme")
     assert pages.post(path, **sent).status_code == 303
-    assert decided["acme"].ids == ["of-acme"] and not decided["other"].ids
+    assert [each[2] for each in decided["acme"].done] == ["of-acme"] and not decided["other"].done
 
 
 def test_one_tenant_is_no_choice() -> None:
