@@ -88,17 +88,16 @@ def start_worker() -> Iterator[StartWorker]:
         end(child)
 
 
+def own_settings(broker: str, milvus: str, tenant: str) -> Settings:
+    """Settings of a worker that serves one tenant, alone in its group."""
+    shared = Settings(broker=broker, milvus=milvus, partitions=PARTITIONS, session_timeout_seconds=6.0)
+    return shared.with_(group=tenant, tenants=(tenant,), metrics_port=free_port())
+
+
 @pytest.fixture(scope="session")
 def server(broker: EmbeddedBroker, milvus: str, start_worker: StartWorker) -> Server:
-    settings = Settings(
-        broker=broker.address,
-        milvus=milvus,
-        group=f"stages-{os.getpid()}",
-        tenants=tuple(f"stage{number:02}" for number in range(40)),
-        partitions=PARTITIONS,
-        session_timeout_seconds=6.0,
-        metrics_port=free_port(),
-    )
+    tenants = tuple(f"stage{number:02}" for number in range(40))
+    settings = own_settings(broker.address, milvus, f"stages-{os.getpid()}").with_(tenants=tenants)
     start_worker(settings)
     store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
     return Server(settings, f"http://127.0.0.1:{settings.metrics_port}", store)
@@ -118,15 +117,7 @@ async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Lo
     async with AsyncExitStack() as stack:
 
         async def make(milvus: str, **changes: Any) -> BrokerPipeline:
-            settings = Settings(
-                broker=broker.address,
-                milvus=milvus,
-                group=tenant,
-                tenants=(tenant,),
-                partitions=PARTITIONS,
-                session_timeout_seconds=6.0,
-                metrics_port=free_port(),
-            ).with_(**changes)
+            settings = own_settings(broker.address, milvus, tenant).with_(**changes)
             await ensure_topics(settings)
             store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
             pipeline = BrokerPipeline(Server(settings, f"http://127.0.0.1:{settings.metrics_port}", store))

@@ -1,6 +1,5 @@
 """Clients that are not ours: any Kafka client that keys its records by session is understood, one event a record."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ from fleetlore.config import Settings
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
-from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
 from tests.streams.broker_pipeline import BrokerPipeline, StartWorker, known
+from tests.streams.conftest import end, own_settings
 
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
@@ -70,20 +69,10 @@ def mock_server(mock_cluster: str, milvus: str, tenant: str, start_worker: Start
     admin = Producer({"bootstrap.servers": mock_cluster, "log_level": 0})
     for spec in TOPICS:
         assert len(admin.list_topics(topic(tenant, spec.name), timeout=120).topics) == 1
-    settings = Settings(
-        broker=mock_cluster,
-        milvus=milvus,
-        group=f"mock-{os.getpid()}",
-        tenants=(tenant,),
-        session_timeout_seconds=6.0,
-        metrics_port=free_port(),
-    )
+    settings = own_settings(mock_cluster, milvus, tenant).with_(partitions=4)
     worker = start_worker(settings)
     yield settings
-    worker.terminate()
-    worker.wait(120)
-    if worker.stdin is not None:
-        worker.stdin.close()
+    end(worker)
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed (Debian: apt install kcat)")

@@ -175,13 +175,3 @@ async def test_a_workers_clock_changes_nothing(off: float) -> None:
     await pipeline.take(events)
     assert await pipeline.dead_letters() == []
     assert [session for session, *_ in (await pipeline.knowledge()).judgments] == ["good-1"]
-
-
-async def test_the_brokers_clock_refuses_what_is_of_the_future() -> None:
-    pipeline = LogPipeline()
-    pipeline.clock.set(pipeline.broker_clock.now() + HOUR)
-    events = [
-        event._replace(time=pipeline.broker_clock.now() + HOUR + n) for n, event in enumerate(pipeline.story.fleet()[0])
-    ]
-    await pipeline.take(events)
-    assert {headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()} == {"future_time"}

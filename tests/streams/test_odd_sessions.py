@@ -29,7 +29,7 @@ from tests.doubles.raw_batches import Raw, batch, produce
 from tests.fuzz import batches, records
 from tests.odd_texts import INJECTION, ODD_IDS
 from tests.streams.broker_pipeline import DRAIN_SECONDS, BrokerPipeline, LonePipeline, Reference, StartWorker
-from tests.streams.log_pipeline import BASE_TIME, PARTITIONS, RIGHT, WRONG, LogPipeline, Story, flat
+from tests.streams.log_pipeline import PARTITIONS, RIGHT, WRONG, LogPipeline, Story, flat
 
 Pipeline = LogPipeline | BrokerPipeline
 
@@ -87,24 +87,6 @@ async def test_a_row_that_nobody_asked_for_stops_no_worker(
     known = SessionState.from_json(state).trajectory
     assert known is not None and known.session == evil
     assert await innocent.knowledge() == before
-
-
-async def test_a_tail_of_a_session_with_such_an_id_goes_on_from_the_store(
-    on_milvus: Callable[[str], LogPipeline], tenant: str
-) -> None:
-    whole, cut = on_milvus(f"{tenant}-2"), on_milvus(tenant)
-    for pipeline in (whole, cut):
-        events = pipeline.story.session('user\'s "task" \\', WRONG, RIGHT, WRONG)
-        filler = pipeline.story.session("filler", RIGHT, start=BASE_TIME + 9_000)  # moves the partitions' clocks on
-        await pipeline.send(events[:3])
-        for n in range(8):
-            await pipeline.send(pipeline.story.session(f"{filler[0].session}{n}", RIGHT, start=BASE_TIME + 9_000))
-        await pipeline.drain()
-        if pipeline is cut:
-            pipeline.crash()
-        await pipeline.take(events[3:])
-    judged = [(await each.knowledge()).judgments for each in (whole, cut)]
-    assert judged[0] == judged[1] and ('user\'s "task" \\', "success", 5) in judged[0]
 
 
 async def erase_of(pipeline: BrokerPipeline, session: str, *, dry_run: bool = False) -> Erasing:

@@ -151,14 +151,6 @@ async def test_silence_by_event_time_closes_a_session_as_continued(pipeline: Pip
     assert all(committed == end for committed, end in (await pipeline.committed_offsets("events")).values())
 
 
-async def test_an_hour_on_the_clock_closes_nothing() -> None:
-    pipeline = LogPipeline()
-    await pipeline.take(pipeline.story.session("s", WRONG, outcome=None))
-    pipeline.clock.advance(100 * HOUR)
-    await pipeline.take(pipeline.story.session("other", RIGHT, start=1_760_000_010.0))
-    assert "s" not in {row["session"] for row in await pipeline.bodies("judgments")}
-
-
 async def test_tenants_learn_nothing_of_each_other() -> None:
     one, other = LogPipeline("one"), LogPipeline("other")
     other.log, other.store = one.log, one.store

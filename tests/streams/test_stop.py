@@ -16,7 +16,7 @@ from fleetlore.config import Settings
 from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
 from tests.streams.broker_pipeline import LonePipeline, StartWorker
-from tests.streams.conftest import unready
+from tests.streams.conftest import own_settings, unready
 
 Worker = subprocess.Popen[bytes]
 
@@ -192,15 +192,5 @@ def test_a_worker_starts_beside_a_server_that_hangs(
     broker: EmbeddedBroker, milvus: str, tenant: str, start_worker: StartWorker
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as hanging:
-        worker = start_worker(
-            Settings(
-                broker=f"127.0.0.1:{hanging.getsockname()[1]},{broker.address}",
-                milvus=milvus,
-                group=tenant,
-                tenants=(tenant,),
-                partitions=1,
-                session_timeout_seconds=6.0,
-                metrics_port=free_port(),
-            )
-        )
-        assert worker.poll() is None
+        servers = f"127.0.0.1:{hanging.getsockname()[1]},{broker.address}"
+        assert start_worker(own_settings(servers, milvus, tenant).with_(partitions=1)).poll() is None

@@ -156,12 +156,6 @@ def test_nothing_is_learned_from_what_is_only_read() -> None:
     assert min(each.started for each in read.trajectories) > 5e8
 
 
-def test_secrets_are_masked_as_ever() -> None:
-    key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6g7H8"
-    read = asyncio.run(run_logs([logged("s1", "ann", (f"curl -H 'Authorization: {key}'", None))], seed=0, learn=False))
-    assert key not in read.trajectories[0].steps[0].arguments
-
-
 def session(agent: str, task: str, *calls: tuple[str, str | None]) -> LoggedSession:
     logged = LoggedSession(f"{agent}/{task}", agent, task, f"count {task}", "failure", 0.0, source="shop")
     logged.events.append(("message", {ev.ROLE: "user", ev.CONTENT: "please"}))
