@@ -529,7 +529,7 @@ async def test_a_listing_of_no_topics_is_empty_and_one_without_a_broker_says_so(
         await read_adapters("127.0.0.1:1", "default", timeout_seconds=1.0)
 
 
-async def test_a_broker_that_lost_everything_is_filled_again(
+async def test_a_broker_that_lost_everything_is_filled_again_with_all_but_what_is_revoked(
     own_broker: EmbeddedBroker, make_topics: Any, tenant: str, tmp_path: Path, version: Version, kind: Kind
 ) -> None:
     own_broker.start()
@@ -543,15 +543,16 @@ async def test_a_broker_that_lost_everything_is_filled_again(
         await publisher.publish(*first)
         await publisher.publish(*second)
         await publisher.rollback(tenant, first[1].version)
+        await publisher.revoke(tenant, second[1].version)
     own_broker.kill()
     own_broker.start()
     await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS)
     async with AdapterPublisher.from_settings(kind, settings) as publisher:
-        assert await publisher.restore(tenant) == 2
+        assert await publisher.restore(tenant) == 1
         assert await publisher.restore(tenant) == 0
     listing = await read_adapters(own_broker.address, tenant)
     assert [(p["version"], p["epoch"]) for p in listing.pointers] == [(first[1].version, 3)]
-    assert len(listing.manifests) == 2
+    assert [each["version"] for each in listing.manifests] == [first[1].version], "a revoked version is not sent again"
 
 
 async def test_what_a_retired_key_signed_stays_in_the_store(

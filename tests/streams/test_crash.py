@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable, LeaseLapsed
-from fleetlore.wire import events as ev
-from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 from streams.stage.base import Stage
-from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, RIGHT, WRONG, Call, LogPipeline
+from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline
 
 Counts = dict[str, tuple[int, int, int]]
 
@@ -79,40 +77,6 @@ def test_any_number_of_crashes_and_any_batches_give_the_same_knowledge(
         assert len(known) == 1
 
     asyncio.run(run())
-
-
-async def test_the_tail_of_a_closed_session_makes_no_trajectory_and_holds_nothing_back() -> None:
-    """After a restart only the second half of a session may be read again: the first half was committed."""
-    pipeline = LogPipeline(batch_records=1)
-    story = pipeline.story
-    closed = story.session("s", WRONG, RIGHT)
-    # On the same partition, so that its open beginning stops the commit between the first and the last event of `s`.
-    other = next(
-        story.session(f"o{n}", RIGHT, outcome=None)
-        for n in range(99)
-        if pipeline.log.append("probe", b"", key=f"o{n}".encode()).partition
-        == pipeline.log.append("probe", b"", key=b"s").partition
-    )
-    await pipeline.take([*closed[:2], *other, *closed[2:]])
-    known = await pipeline.knowledge()
-    trajectories = len(pipeline.log.read_all("fleetlore.acme.trajectories"))
-    held = [committed for committed, end in pipeline.committed("events").values() if committed < end]
-    assert held == [2]
-
-    pipeline.crash()
-    await pipeline.drain()
-    assert len(pipeline.log.read_all("fleetlore.acme.trajectories")) == trajectories
-    assert await pipeline.knowledge() == known
-    assert await pipeline.dead_letters() == []
-    assert [committed for committed, end in pipeline.committed("events").values() if committed < end] == [2]
-
-    ended = Event(
-        "session.ended", "acme", other[0].agent, other[0].session, 2, 1_760_000_009.0, {ev.OUTCOME: "success"}
-    )
-    await pipeline.take([ended])
-    assert all(committed == end for committed, end in pipeline.committed("events").values())
-    pipeline.crash()
-    assert not await pipeline.step()
 
 
 def stage_of(pipeline: LogPipeline, reads: str) -> Stage:

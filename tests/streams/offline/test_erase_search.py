@@ -160,29 +160,3 @@ async def test_nothing_is_left_of_a_version_that_has_learned_of_it(
         assert published.stable is not None and published.stable.manifest.version == innocent.version
         assert all(published.is_revoked(made[number][1].version) for number in (2, 3))
         assert await learned_versions(settings, tenant, finding(5), erase=True) == []
-
-
-async def test_a_revoked_version_is_not_sent_to_a_broker_that_lost_it(
-    own_broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
-) -> None:
-    own_broker.start()
-    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
-    create_signing_key(tmp_path / "key")
-    settings = Settings(
-        broker=own_broker.address, signing_key=str(tmp_path / "key"), adapters_dir=str(tmp_path / "store")
-    )
-    good, bad = (version_of(CallsManifest, number, tenant, ordinal=number) for number in (1, 2))
-    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
-        await publisher.publish(*good)
-        await publisher.publish(*bad)
-        await publisher.revoke(tenant, bad[1].version)
-    own_broker.kill()
-    own_broker.start()
-    await make_topics(own_broker.address, tenant, *ADAPTER_TOPICS, partitions=1)
-    async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
-        assert await publisher.restore(tenant) == 1
-        assert await publisher.restore(tenant) == 0
-    records = await read_to_end(own_broker.address, [topic(tenant, "adapters")], 120)
-    assert [each.key for each in records if not each.key.startswith(b"revoked/")] == [
-        f"calls/{good[1].version}".encode()
-    ]

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.wire.decode import MESSAGE, OUTCOME, STARTED, Data, Incoming
-from fleetlore.wire.events import Event
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import DIGEST_BYTES, Trajectory
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import clean
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, flat
 
 NOW = 1_767_225_600.0
 DAY = "2026-01-01T10:%02d:00Z"
@@ -136,35 +133,6 @@ def test_a_restart_in_a_pause_changes_no_loop(calls: list[str], pauses: list[int
     remembered = counted(calls, pauses, restart=False, missing=missing)
     assert counted(calls, (), restart=False, missing=missing) == remembered
     assert counted(calls, pauses, restart=True, missing=missing) == remembered
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [("short", 2, 2), ("500 characters", 1, 3), ("3,000 characters", 3, 2), ("a long result with a time", 2, 2)],
-)
-async def test_a_worker_that_restarts_in_a_pause_stores_the_same(name: str, before: int, after: int) -> None:
-    hashes, found = [], []
-    for restart in (False, True):
-        pipeline = LogPipeline(silent_seconds=600.0)
-        data = KINDS[name](1)
-        calls = [(data.tool, {"q": data.arguments}, data.result, None)] * (before + after)
-        events = pipeline.story.session("s", *calls, outcome="failure")  # type: ignore[arg-type]
-        await pipeline.take(events[: before + 1])
-        # Other sessions move the partition's clock on, so that this one is closed for its silence.
-        others = [pipeline.story.session(f"o{n}", start=BASE_TIME + 4_000) for n in range(12)]
-        await pipeline.take(flat(others))
-        if restart:
-            pipeline.crash()
-        await pipeline.take([_later(each) for each in events[before + 1 :]])
-        hashes.append((await pipeline.knowledge()).state_hash)
-        rows = await pipeline.bodies("patterns")
-        found.append(sorted((row["level"], row["calls"]) for row in rows if row["error_class"] == LOOP))
-    assert hashes[0] == hashes[1] and found[0] == found[1]
-    assert ("class", before + after - 2) in found[0]
-
-
-def _later(each: Event) -> Event:
-    return each._replace(time=each.time + 4_000)
 
 
 def test_the_bytes_of_a_session_that_ended_hold_nothing_to_compare() -> None:
