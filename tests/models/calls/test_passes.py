@@ -104,7 +104,7 @@ def test_a_slice_that_gets_late_skips_to_the_newest_session_and_the_window_is_le
 
 
 def sent(number: int, agent: str = "a", events: int = 3) -> Trajectory:
-    return trajectory(call("sql"), sent=f"s{number}", agent=agent, ended=float(number), events=events)
+    return trajectory(call("sql"), session=f"s{number}", agent=agent, ended=float(number), events=events)
 
 
 def filled(sessions: list[Trajectory], most: int = 1_000) -> SessionWindow:

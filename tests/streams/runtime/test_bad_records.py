@@ -279,7 +279,7 @@ MINUTE = 60.0
 
 
 def lose(breaker: Breaker, number: int, reason: str = "not_json", tp: TopicPartition | None = None) -> None:
-    """A lose record of one of two senders, a minute after the one before."""
+    """A lost record of one of two senders, a minute after the one before."""
     breaker.lost(EVENTS, reason, 1_000 + MINUTE * number, f"agent-{number % 2}", tp, number)
 
 
