@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from fleetlore.redact.redact import may_hold_secret, redact
+from fleetlore.redact.redact import may_hold_secret, redact, redact_name
 from fleetlore.redact.values import plain_value, redact_value, weight
 from fleetlore.wire.decode import well_formed
 from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
@@ -124,7 +124,10 @@ def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
 def _with_masked_names(event: Encoded) -> Encoded:
     size, before, between = event[:3]
     names = orjson.loads(b"{%b}" % between.removeprefix(b'",').removesuffix(_SEQUENCE))
-    _, masked, masked_between = _head(*(redact(names[name])[:MAX_ID_LENGTH] for name in ("tenant", "agent", "session")))
+    tenant, agent, session = (names[name] for name in ("tenant", "agent", "session"))
+    _, masked, masked_between = _head(
+        redact(tenant)[:MAX_ID_LENGTH], *(redact_name(n) if redact(n) != n else n for n in (agent, session))
+    )
     return size + len(masked) + len(masked_between) - len(before) - len(between), masked, masked_between, *event[3:]
 
 

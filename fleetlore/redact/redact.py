@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import product
 
 from fleetlore.redact.detectors import FORMS
@@ -38,9 +39,11 @@ from fleetlore.redact.prefilter import (
     uncovered,
 )
 
-__all__ = ["may_hold_secret", "redact", "suspects"]
+__all__ = ["may_hold_secret", "redact", "redact_name", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly repeat
+_IN_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # with digits a hash would look like a secret
+_LONGEST_PRINCIPAL = 64  # of a name that holds a secret, no longer principal is searched and kept
 
 
 def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool) -> _Form:
@@ -73,7 +76,9 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
     # Issuers that put a name before the random part.
     ("vendor_key",
-     r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key)\d{0,3}_)"
+     r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key|session|run|task|thread|conv"
+     r"|conversation|agent|worker|job|trace|span|req|request|msg|message|event|step|call|chat|batch|user|customer"
+     r"|order|doc|item)\d{0,3}_)"
      r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])", _BEHIND_A_WORD),
     ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )  # fmt: skip
@@ -218,6 +223,22 @@ def redact(text: str) -> str:
     Idempotent, except for the second of two adjacent tokens.
     """
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
+
+
+def redact_name(name: str) -> str:
+    """Return another name for an agent or session whose name holds a secret. Masks alone would make many names one.
+
+    The principal before a colon stays if it holds no secret.
+    """
+    first, colon, rest = name.partition(":")
+    if not colon or len(first) > _LONGEST_PRINCIPAL or redact(first) != first:
+        first = f"redacted-{_hash_of(first)}"
+    return first + colon + (mask_of(_hash_of(rest)) if colon else "")
+
+
+def _hash_of(text: str) -> str:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return digest.translate(_IN_LETTERS)
 
 
 def _redact(text: str) -> str:

@@ -19,7 +19,7 @@ from fleetlore.advice.provenance import OPENING, redact_fenced
 from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.named_values import REDACTED
-from fleetlore.redact.redact import redact, suspects
+from fleetlore.redact.redact import redact, redact_name, suspects
 from fleetlore.redact.values import whole_tokens
 from fleetlore.wire.decode import (
     OUTCOME,
@@ -249,7 +249,7 @@ def _look(text: str, longest: int) -> str:
 
 
 def _names_of(events: Sequence[Incoming]) -> set[str]:
-    """A secret in a name would reach every row that holds it."""
+    """Return all names: a secret in one would reach every row that holds it."""
     found: set[str | None] = set()
     for event in events:
         found.update((event.agent, event.session), _names(event.data))
@@ -262,9 +262,9 @@ def _names_of(events: Sequence[Incoming]) -> set[str]:
 def _rename(events: Sequence[Incoming], masked: Mapping[str, str]) -> None:
     for event in events:
         if event.agent in masked:
-            event.agent = masked[event.agent]
+            event.agent = redact_name(event.agent)
         if event.session in masked:
-            event.session = masked[event.session]
+            event.session = redact_name(event.session)
         values = _names(event.data)
         if not masked.keys().isdisjoint(values):
             for field, value in zip(_NAMES, values, strict=True):

@@ -13,7 +13,7 @@ from benchmarks.security.corpora import matching
 from fleetlore.redact import redact as redaction
 from fleetlore.redact.detectors import VENDOR_FORMS
 from fleetlore.redact.prefilter import masked_again, uncovered
-from fleetlore.redact.redact import KINDS, may_hold_secret, redact, suspects
+from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_name, suspects
 from fleetlore.redact.values import redact_value
 from tests.rows import for_each
 
@@ -164,6 +164,7 @@ HARMLESS = [
     "cache_key=" + HEX * 2,
     'publicKey: "' + HEX * 2 + '"',
     "sha256_" + HEX * 3,
+    *(f"{name}_{HEX * 3}" for name in ("session", "run", "task", "thread", "agent", "worker", "msg", "req", "user")),
     "row 4 | aVeryLongNameOfSomethingElseThatIsNoToken",
     "Unexpected token '(items[0].name_1)', expected a name",
     "curl -u bob https://x.example",
@@ -270,6 +271,20 @@ def test_redaction_is_idempotent(text: str) -> None:
 def test_any_mixture_is_idempotent(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
+
+
+NAMES = st.lists(st.sampled_from([text for _, text, _ in SECRETS if len(text) <= 256] + ["eve", ":", "password"]))
+
+
+@given(NAMES.map("".join), NAMES.map("".join))
+@example("acmecorp_" + HEX * 3, "acmecorp_" + "0" + HEX * 3)
+@example("eve:" + SECRETS[0][1], "eve:password=hunter22")
+def test_names_and_principals_stay_distinct_when_their_secrets_are_masked(name: str, other: str) -> None:
+    masked = redact_name(name)
+    assert redact(masked) == masked and (name == other or masked != redact_name(other))
+    principal = name.partition(":")[0]
+    kept = ":" in name and len(principal) <= 64 and redact(principal) == principal
+    assert (masked.partition(":")[0] == principal) == kept
 
 
 # Private keys of several lines, printed and cut off by a tool.
