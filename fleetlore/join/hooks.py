@@ -38,6 +38,7 @@ _ENDED = re.compile(
     r"(?:Process exited with code|Exit code:?) (-?\d+)\b"
 )
 _MAX_BEGUN = 1024
+_MAX_MILLISECONDS = 1e12
 
 
 class _Hook(TypedDict, total=False):
@@ -49,10 +50,10 @@ class _Hook(TypedDict, total=False):
     tool_use_id: str | None
     tool_input: Any
     tool_response: Any
-    error: str | None
-    duration_ms: float | None
-    is_interrupt: bool | None
-    last_assistant_message: str | None
+    error: Any
+    duration_ms: Any
+    is_interrupt: Any
+    last_assistant_message: Any
 
 
 class HookCalls:
@@ -94,7 +95,7 @@ class HookCalls:
                 self._session.message("user", given["prompt"])
                 return self._session.brief(tuple(self._tools)).text if self._is_introduced else self._introduced()
             case "Stop":
-                if said := given.get("last_assistant_message"):
+                if said := text_of_content(given.get("last_assistant_message")):
                     self._session.message("assistant", said)
             case "PostToolUse" | "PostToolUseFailure":
                 return self._ended(given, failed=event == "PostToolUseFailure")
@@ -105,7 +106,7 @@ class HookCalls:
         return prompt_prefix(self._session, tuple(self._tools))
 
     def _chosen(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        call, tool, arguments = _call_of(given), given["tool_name"], given["tool_input"]
+        call, tool, arguments = _call_of(given), given["tool_name"], given.get("tool_input")
         held = self._session.hold(tool, arguments)
         if held is None:
             self._held.pop(call, None)
@@ -122,10 +123,11 @@ class HookCalls:
             return ""
         action = self._begun.pop(call)
         if action is None:
-            action = self._session.begin(given["tool_name"], given["tool_input"], call_id=call)
-        seconds = given["duration_ms"] / 1000 if given.get("duration_ms") is not None else None
-        response = given.get("tool_response")
-        error, made = verdict_of(given["error"] or "", True) if failed else self._verdict_of(response)
+            action = self._session.begin(given["tool_name"], given.get("tool_input"), call_id=call)
+        took, response, why = given.get("duration_ms"), given.get("tool_response"), given.get("error") or ""
+        seconds = took / 1000 if isinstance(took, int | float) and 0 <= took < _MAX_MILLISECONDS else None
+        text = text_of_content(why) or arguments_text(why) if why else ""
+        error, made = verdict_of(text, True) if failed else self._verdict_of(response)
         interrupted = given.get("is_interrupt") or (isinstance(response, dict) and response.get("interrupted"))
         if interrupted or not made:
             action.abandon()
@@ -165,7 +167,7 @@ class HookCalls:
 
 def _call_of(given: Mapping[str, Any]) -> str:
     """Some tools of Cursor have no id."""
-    return given.get("tool_use_id") or f"{given['tool_name']} {arguments_text(given['tool_input'])}"
+    return given.get("tool_use_id") or f"{given['tool_name']} {arguments_text(given.get('tool_input'))}"
 
 
 def begins(given: Mapping[str, Any]) -> bool:

@@ -206,7 +206,7 @@ def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterat
     times = [0.0, *session.times, 0.0] if len(session.times) == len(session.events) else [0.0] * len(events)
     known = [time for time in times if time]
     agent = ev.fitting_name(session.agent, session.source or "unnamed")
-    now = known[0] if known else end_time - _TICK_SECONDS * len(events)
+    now = known[0] if known else max(0.0, end_time - _TICK_SECONDS * len(events))
     for sequence, ((kind, data), time) in enumerate(zip(events, times, strict=True)):
         now = max(now, time) if time else now + _TICK_SECONDS
         yield Event(kind, tenant, agent, session.session, sequence, now, data)

@@ -123,6 +123,23 @@ def test_a_hook_with_a_field_of_another_type_is_refused(
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ({"duration_ms": "12"}, "boom"), ({"duration_ms": 1e300}, "boom"), ({"duration_ms": -5}, "boom"),
+        ({"error": {"message": "x"}}, '{"message":"x"}'), ({"error": [{"type": "text", "text": "x"}]}, "x"),
+        ({"error": None}, ""), ({"is_interrupt": "no", "error": 5}, None),
+    ],
+)  # fmt: skip
+def test_an_odd_detail_costs_no_call(send: Send, recorder: Recorder, odd: dict[str, Any], message: str | None) -> None:
+    call = {"session_id": "s", "tool_name": "Bash", "tool_use_id": "t1"}
+    send("claude-code", **call, hook_event_name="PreToolUse")
+    send("claude-code", **call, hook_event_name="PostToolUseFailure", **{"error": "boom", **odd})
+    send("claude-code", session_id="s", hook_event_name="Stop", last_assistant_message=[{"text": "done"}, 5])
+    assert [recorder.error(each)[1] for each in recorder.outcomes] == ([] if message is None else [message])
+    assert recorder.kinds[-1] == "message"
+
+
 def test_cursor_is_told_where_it_listens(send: Send, recorder: Recorder) -> None:
     """Of its hooks two take a text for the model; what is to be said at another waits for one of them."""
 
