@@ -45,7 +45,8 @@ _SPANS_AT_ONCE = 256
 _SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
-_ENCODINGS = ("", "identity", "gzip", "deflate", "zlib", "zstd")
+_FORMS = ("application/x-protobuf", "application/json")
+_ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zlib", "zstd")
 _SHOWN = 200
 
 
@@ -174,7 +175,11 @@ async def take_export(traces: Traces, request: Request) -> Response:
 
     if traces.refuses():
         return Response("the buffer is full", 429, {"Retry-After": str(_RETRY_SECONDS)})
-    form, logs = request.headers.get("content-type", "").partition(";")[0], request.url.path == "/v1/logs"
+    form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if form not in _FORMS:
+        refused("unknown_form", form[:_SHOWN])
+        return Response(f"the content type {form!r} is not read: send {' or '.join(_FORMS)}", 415)
+    logs = request.url.path == "/v1/logs"
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         refused("unknown_encoding", encoding[:_SHOWN])
@@ -182,7 +187,7 @@ async def take_export(traces: Traces, request: Request) -> Response:
     try:
         body = await bounded(request.stream(), _MAX_BODY)
         if body is not None and encoding not in ("", "identity"):
-            unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding == "gzip")
+            unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding.endswith("gzip"))
             body = unpack(body, _MAX_BODY)
         if body is None or len(body) > _MAX_BODY:
             refused("too_large", "an export has too many bytes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -84,7 +85,7 @@ def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -
     Raises HTTPException: 401, 403 for another agent or tenant than the token's, 400.
     """
     headers = request.headers
-    named, tenant = request.path_params.get("agent") or headers.get(_AGENT, ""), headers.get(_TENANT, "")
+    named, tenant = request.path_params.get("agent") or in_utf8(headers, _AGENT), headers.get(_TENANT, "")
     if tokens is None:
         try:
             return Caller(check_tenant(tenant or DEFAULT_TENANT), checked_name("agent", named or _UNNAMED))
@@ -96,6 +97,14 @@ def caller_of(request: Request, tokens: Tokens | None, *, bearer: bool = True) -
     if named not in ("", caller.agent) or tenant not in ("", caller.tenant):
         raise HTTPException(403, f"the token is of agent {caller.agent} of tenant {caller.tenant}")
     return caller
+
+
+def in_utf8(headers: Headers, name: str) -> str:
+    """A header as its sender wrote it, whose bytes Starlette reads as Latin-1."""
+    given = headers.get(name, "")
+    with suppress(UnicodeError):
+        return given.encode("latin-1").decode()
+    return given
 
 
 def token_of(headers: Headers, *, bearer: bool = True) -> str:

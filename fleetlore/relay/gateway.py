@@ -29,7 +29,7 @@ from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPON
 from fleetlore.join.mcp.http_proxy import upstream_client
 from fleetlore.limits import refused
 from fleetlore.relay.api import body_of
-from fleetlore.relay.callers import OWN_HEADERS, Caller, Member
+from fleetlore.relay.callers import OWN_HEADERS, Caller, Member, in_utf8
 from fleetlore.wire.decode import read_json, rewritten
 
 __all__ = ["Gateway"]
@@ -128,7 +128,7 @@ class Gateway:
     ) -> tuple[bytes, Conversation | None]:
         names = ("session", "goal", "task", "place")
         try:
-            about = About(*(request.headers.get(f"{OWN_HEADERS}{name}", "") for name in names))
+            about = About(*(in_utf8(request.headers, f"{OWN_HEADERS}{name}") for name in names))
             asked = read_json(body)
             conversation = tell(self._conversations, fleet, caller.agent, dialect, asked, about)
             return (body, None) if conversation is None else (rewritten(body, asked), conversation)

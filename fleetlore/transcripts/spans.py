@@ -232,7 +232,7 @@ def _moment(nanoseconds: Any) -> float:
 
 def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
     """Return hex; protobuf's own JSON has base64."""
-    given = holder.get(name, "")
+    given = holder.get(name) or ""
     if len(given) > _MAX_ID:
         raise ValueError(f"{name} has {len(given)} characters")
     return given.lower() if in_hex else b64decode(given).hex()
@@ -247,8 +247,8 @@ def _value(value: dict[str, Any]) -> Any:
         if name == "intValue":
             return int(given)
         if name == "arrayValue":
-            return [_value(each) for each in given.get("values", ())]
+            return [_value(each) for each in given.get("values") or ()]
         if name == "kvlistValue":
-            return {each["key"]: _value(each.get("value") or {}) for each in given.get("values", ())}
+            return {each["key"]: _value(each.get("value") or {}) for each in given.get("values") or ()}
         return given
     return None

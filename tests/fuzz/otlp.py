@@ -67,7 +67,7 @@ _RECORD = {
 }  # fmt: skip
 _LOGS = {"resourceLogs": [{"scopeLogs": [{"logRecords": [_RECORD]}]}]}
 _VALID = {b"/v1/traces": (_SPANS, ExportTraceServiceRequest), b"/v1/logs": (_LOGS, ExportLogsServiceRequest)}
-_PROMISED = {200, 400, 413, 429}
+_PROMISED = {200, 400, 413, 415, 429}
 
 
 def _protobuf(random: Random, valid: Any, kind: Any) -> bytes:

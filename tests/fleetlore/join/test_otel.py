@@ -475,8 +475,8 @@ def deflated(body: bytes) -> bytes:
 
 
 PACKED: list[tuple[str, Callable[[bytes], bytes]]] = [
-    ("GZIP", gzip.compress), ("deflate", zlib.compress), ("Deflate", deflated), ("zstd", zstandard.compress),
-    ("identity", bytes),
+    ("GZIP", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress), ("Deflate", deflated),
+    ("zstd", zstandard.compress), ("identity", bytes),
 ]  # fmt: skip
 
 
@@ -490,9 +490,22 @@ async def test_an_export_is_unpacked_as_it_says(
     assert [each.status_code for each in answers] == [200, 400] and recorder.kinds.count("outcome") == 1
 
 
-async def test_an_unknown_encoding_is_named(fleet: Fleet) -> None:
-    [answer] = await post(fleet, (b"x", {**JSON, "content-encoding": "snappy"}))
-    assert answer.status_code == 415 and "snappy" in answer.text
+async def test_an_unknown_encoding_or_form_is_named(fleet: Fleet) -> None:
+    unpacked, text = await post(
+        fleet, (b"x", {**JSON, "content-encoding": "snappy"}), (b"x", {"content-type": "text/plain"})
+    )
+    assert unpacked.status_code == 415 and "snappy" in unpacked.text
+    assert text.status_code == 415 and "application/x-protobuf" in text.text
+
+
+async def test_nothing_is_as_good_as_a_field_that_is_left_out(fleet: Fleet, recorder: Recorder) -> None:
+    odd = {
+        "parentSpanId": None,
+        "attributes": [*SPAN["attributes"], {"key": "a", "value": {"arrayValue": {"values": None}}}],
+    }
+    body = orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN | odd]}]}]})
+    [answer] = await post(fleet, (body, {"content-type": "Application/JSON; charset=utf-8"}))
+    assert answer.status_code == 200 and recorder.kinds.count("outcome") == 1
 
 
 @pytest.mark.parametrize(

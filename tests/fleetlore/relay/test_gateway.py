@@ -395,6 +395,15 @@ async def test_a_path_that_no_client_can_ask_for_is_refused(fleet: Fleet) -> Non
     assert answer.status == 400 and b"cannot be forwarded" in answer.body
 
 
+async def test_headers_are_read_as_curl_sends_them(fleet: Fleet, recorder: Recorder) -> None:
+    said = {"Fleetlore-Goal": "修复数据库", "Fleetlore-Session": "任务1", "Fleetlore-Agent": "josé"}
+    headers = {name: value.encode() for name, value in said.items()}
+    async with gateway(fleet) as (http, _):
+        assert (await http.post("/openai/v1/chat/completions", json=chat(), headers=headers)).status_code == 200
+    started = recorder.events[0]
+    assert (started.agent, started.data[names.GOAL]) == ("josé", "修复数据库") and started.session.startswith("任务1")
+
+
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
 async def test_no_proxy_stands_before_a_provider_on_this_machine(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, unused_address: str, name: str

@@ -166,7 +166,7 @@ def test_the_log_s_own_times_are_kept(tmp_path: Path) -> None:
     assert [event.time for event in events] == sorted(event.time for event in events)
     assert events[-1].time <= 1000.0 and events[0].agent == "a b"
     # Layers of containers and mounted buckets have the time 0.
-    assert [event.time for event in timed_events(timeless, "default", 0.0)][0] == pytest.approx(0.0, abs=0.01)
+    assert next(timed_events(timeless, "default", 0.0)).time == pytest.approx(0.0, abs=0.01)
     assert all(event.time >= 0 for event in timed_events(timeless, "default", -9.0))
 
 
