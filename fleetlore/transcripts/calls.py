@@ -98,20 +98,37 @@ _FAILED = re.compile(
     r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
     r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
 )
-# Texts in place of the result of a refused, cancelled or interrupted call.
+# Texts in place of the result of a refused, cancelled or interrupted call, perhaps as the error of a JSON object.
 _NEVER_MADE = re.compile(
-    r"\s*(?:Error: )?(?:<tool_use_error>\s*)?(?:"
+    # Codex's text for a result that it lacks.
+    r"\s*aborted\s*\Z"
+    r"|\s*(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
+    r"(?:<tool_use_error>\s*)?(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
     r"The user doesn't want to |\[Request interrupted by user|Interrupted by user|Sibling tool call errored"
-    r"|Cancelled: parallel tool call |Claude requested permissions? to |Permission to use \S.{0,2000} has been denied"
-    r"|Permission for this action (?:was|has been) denied|This command requires approval"
-    r"|\S+ operation blocked by hook|PreToolUse:\S+ hook (?:blocking )?error|Hook PreToolUse:\S+ denied"
+    r"|Cancelled: parallel tool call |Claude requested permissions? to "
+    r"|Permission to (?:use \S|(?:read|edit) (?:/|\w:\\)).{0,2000} has been (?:auto-)?denied"
+    r"|Permission for this action (?:was|has been) denied"
+    r"|This command (?:requires|uses shell operators that require) approval"
+    r"|This Bash command contains multiple operations\. The following parts require approval"
+    r"|(?:\S{1,200} in|Output redirection to) '.{0,2000}' was blocked\. For security, "
+    r"|Streaming fallback - tool execution discarded|Tool permission (?:stream closed|request failed)"
+    r"|\[Tool result missing due to internal error\]"
+    r"|\S{1,200} operation blocked by hook|PreToolUse:\S+ hook (?:blocking )?error|Hook PreToolUse:\S+ denied"
     # Codex
-    r"|(?:exec command |patch )?rejected by user|user rejected MCP tool call|(?:command )?aborted by user"
-    # Gemini CLI, Cline, opencode, LangChain, the Vercel AI SDK, the OpenAI Agents SDK, pydantic-ai
-    r"|\[Operation Cancelled\]|User did not allow tool call|User rejected the tool call|The user denied this operation"
-    r"|The user rejected permission to use |Tool execution (?:aborted|denied|was not approved|cancell?ed)"
-    r"|The tool call was denied)",
+    r"|(?:exec command |patch )?rejected by user|user (?:rejected|cancelled) MCP tool call|(?:command )?aborted by user"
+    # Gemini CLI, Cline, Roo, opencode, goose, OpenHands, VS Code, Kimi
+    r"|\[Operation Cancelled\]|User did not allow tool call|Tool call cancelled by user|The user denied this operation"
+    r"|(?:Skipping (?:MCP )?tool .{1,2000}|(?:MCP )?[Tt]ool .{1,2000} was interrupted and not executed)"
+    r" due to user rejecting a previous tool|Tool \S+ was not executed because a tool has already been used"
+    r"|The user rejected permission to use |The user has specified a rule which prevents you from using this "
+    r"|The user has declined to run this tool|Action (?:has been )?rejected by (?:the )?user"
+    r"|The user (?:cancelled|chose to skip) the tool call|The tool call is rejected by the user"
+    # LangChain, the Vercel AI SDK, the OpenAI Agents SDK, pydantic-ai, Google's ADK
+    r"|User rejected the tool call|Tool execution (?:aborted|denied|was not approved|cancell?ed)"
+    r"|Tool call \S+ with id \S+ was cancelled - another message|The tool call was denied"
+    r"|(?:Tool not executed|Output tool not used) - a final result was already processed"
+    r"|This tool call (?:is rejected\.|requires confirmation, please approve or reject))",
     re.DOTALL,
 )
 _MAY_SAY = re.compile(r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")')

@@ -134,6 +134,8 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
             # A sub-agent's file has the session's id and another name.
             talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem, seen=seen)
         try:
+            if isinstance(ran := entry.get("toolUseResult"), dict) and ran.get("interrupted") is True:
+                message = {**message, "content": [{**part, "outcome": "interrupted"} for part in message["content"]]}
             take_message(talk, message, seconds_of(entry.get("timestamp")))
         except MALFORMED:
             yield None

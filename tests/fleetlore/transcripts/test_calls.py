@@ -102,6 +102,22 @@ NEVER_MADE = [
     "Tool execution aborted",
     "Tool execution was not approved.",
     "The tool call was denied.",
+    "Permission to use Bash has been auto-denied in dontAsk mode.",
+    "Permission to edit /srv/app/x.py has been denied.",
+    "This Bash command contains multiple operations. The following parts require approval: git push",
+    "ls in '/tmp' was blocked. For security, Claude Code may only list files in the allowed working directories",
+    "<tool_use_error>Error: Streaming fallback - tool execution discarded</tool_use_error>",
+    "Tool permission request failed: AbortError: Tool permission stream closed before response received",
+    "[Tool result missing due to internal error]",
+    "user cancelled MCP tool call",
+    "Tool call cancelled by user.",
+    "Skipping tool [write_to_file] due to user rejecting a previous tool.",
+    "The user has declined to run this tool. DO NOT attempt to call this tool again.",
+    "Action has been rejected by the user! Waiting for further user input.",
+    "The user chose to skip the tool call, they want to proceed without running it",
+    "The tool call is rejected by the user. User feedback: not today",
+    "Tool call send with id call_1 was cancelled - another message came in before it could be completed.",
+    "Tool not executed - a final result was already processed.",
 ]
 
 
@@ -109,7 +125,17 @@ NEVER_MADE = [
 @for_each("text", NEVER_MADE)
 def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: bool | None) -> None:
     assert verdict_of(text, marked) == Verdict(None if marked is None else text, made=False)
-    assert not verdict_of({"isError": True, "content": [{"type": "text", "text": text}]}).made
+    for failed in (
+        {"isError": True, "content": [{"type": "text", "text": text}]},
+        {"error": text},
+        {"error": {"message": text}},
+    ):
+        assert not verdict_of(failed).made and not verdict_of(json.dumps(failed, indent=1)).made
+
+
+@for_each("text", ["aborted", '{"status": "denied", "message": "The user denied this operation."}'])
+def test_a_placeholder_without_a_mark_says_that_a_call_was_never_made(text: str) -> None:
+    assert verdict_of(text) == Verdict(made=False)
 
 
 @for_each(
@@ -122,6 +148,16 @@ def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: 
         "ERROR: permission denied for table users",
         "Exit code 2\nls: cannot access 'src': No such file or directory",
         "Cancelled: the order was cancelled by the shop",
+        "aborted: 3 of 5 jobs failed",
+        "Error: aborted",
+        "Permission to read the bucket has been denied.",
+        "Operation cancelled by user",
+        "Action rejected: insufficient funds",
+        "Transaction rejected by user",
+        "Tool execution failed: cancelled by the server",
+        "The tool call log of 3 May: The user has declined to run this tool",
+        '{"error": "the job was cancelled by user ann"}',
+        '{"status": "denied", "message": "the card was declined"}',
     ],
 )
 def test_an_error_of_the_tool_is_one(text: str) -> None:

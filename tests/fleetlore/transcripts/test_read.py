@@ -281,15 +281,17 @@ def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
                 encode(event)
 
 
-def test_what_claude_code_says_itself_is_no_message_and_a_call_without_a_result_is_counted(tmp_path: Path) -> None:
+def test_what_claude_code_says_itself_is_no_message_and_calls_without_an_end_are_counted(tmp_path: Path) -> None:
     in_claude_code(tmp_path)
     path = tmp_path / "s1.jsonl"
     meta = {"type": "user", "sessionId": "s1", "isMeta": True, "message": {"role": "user", "content": "Caveat: …"}}
     use = {"type": "tool_use", "id": "c9", "name": "read_file", "input": {}}
     open_call = {"type": "assistant", "sessionId": "s1", "message": {"role": "assistant", "content": [use]}}
-    path.write_bytes(b"\n".join([orjson.dumps(meta), path.read_bytes(), orjson.dumps(open_call)]))
+    interrupted = transcript(tmp_path / "other", "s1", ["a", "b"], toolUseResult={"interrupted": True}).read_bytes()
+    path.write_bytes(b"\n".join([orjson.dumps(meta), path.read_bytes(), orjson.dumps(open_call), interrupted]))
     [session] = read_sessions(tmp_path)
     assert session.goal == "look" and session.unanswered == 1
+    assert session.left_out["call that was never made"] == 3
 
 
 @for_each("reward, outcome", [(0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown")])
