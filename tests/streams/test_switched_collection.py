@@ -8,7 +8,7 @@ from fleetlore.recall.encoder import StaticEncoder
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
-from tests.streams.log_pipeline import CheckedStore, LogPipeline
+from tests.streams.log_pipeline import RIGHT, WRONG, CheckedStore, LogPipeline
 
 
 class SwitchedStore(CheckedStore):
@@ -48,6 +48,25 @@ async def test_rows_go_to_the_collection_that_they_were_built_for(collection: st
     await pipeline.drain()
     assert store.collections[f"{collection}_main"]
     assert not store.collections.get(f"{collection}_b2", {}).keys() & store.collections[f"{collection}_main"].keys()
+
+
+async def test_what_waits_is_not_written_over_the_collection_of_a_backfill() -> None:
+    pipeline = LogPipeline(batch_records=100)
+    pipeline.store = store = SwitchedStore()
+    pipeline.start()
+    patterns = pipeline.stages[2]
+    await pipeline.send(pipeline.story.session("s1", WRONG, RIGHT))
+    await pipeline.step()
+    while await pipeline.batch(patterns, 0) or await pipeline.batch(patterns, 1):
+        pass
+    assert patterns.holds
+
+    store.version = "v2"
+    await pipeline.run(patterns, [])
+    assert not await pipeline.bodies("patterns")
+    assert not patterns.holds
+    pipeline.commit()
+    assert all(committed == end for committed, end in pipeline.committed("observations").values())
 
 
 def test_a_resolved_name_is_no_alias() -> None:
