@@ -51,17 +51,25 @@ _SHOWN = 200
 
 
 class Traces:
-    """Spans under way, by trace."""
+    """Spans under way, by trace. `reviewer`: makes the fleet that sends an agent's late evaluations."""
 
-    def __init__(self, fleet: Fleet, agent: str = "", *, max_spans: int = MAX_SPANS) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        agent: str = "",
+        *,
+        max_spans: int = MAX_SPANS,
+        reviewer: Callable[[str], Fleet] | None = None,
+    ) -> None:
         self._fleet, self._agent = fleet, agent
+        self._reviewer = reviewer or (lambda _: fleet)
         self._max_spans = max_spans
         self._held = 0
         self._reading = asyncio.Lock()
         # By trace, the longest silent first: time of the newest span, spans, places.
         self._spans: OrderedDict[str, tuple[float, list[Span], int]] = OrderedDict()
-        # By trace, for a later evaluation: session, and ids of its runs' spans.
-        self._closed: OrderedDict[str, tuple[str, frozenset[str]]] = OrderedDict()
+        # By trace, for a later evaluation: agent, session, and ids of its runs' spans.
+        self._closed: OrderedDict[str, tuple[str, str, frozenset[str]]] = OrderedDict()
 
     def refuses(self) -> bool:
         """Whether it is full."""
@@ -73,12 +81,12 @@ class Traces:
     def add(self, span: Span, places: int = 1) -> None:
         """Hold a span. After its trace was closed only an evaluation counts."""
         if span.trace in self._closed:
-            session, runs = self._closed[span.trace]
+            agent, session, runs = self._closed[span.trace]
             succeeded = evaluation_of(span, runs)
             if session and succeeded is not None:
                 # The agent may have ended too.
                 with suppress(NotOpen):
-                    self._fleet.feedback(session, "success" if succeeded else "failure")
+                    self._reviewer(agent).feedback(session, "success" if succeeded else "failure")
             else:
                 refused("late_span", f"a span of trace {span.trace[:32]!r} came after the trace was closed")
             return
@@ -130,7 +138,7 @@ class Traces:
             refused("unreadable_trace", f"trace {trace[:32]!r} with {len(spans)} spans is left out: {error!r}")
             session = None
         runs = frozenset(islice((span.id for span in spans if is_agent(span)), _MAX_RUNS))
-        self._closed[trace] = ("" if session is None else session.session), runs
+        self._closed[trace] = *(("", "") if session is None else (session.agent, session.session)), runs
         if len(self._closed) > _MAX_CLOSED:
             self._closed.popitem(last=False)
         if session is not None:

@@ -87,7 +87,9 @@ def relay_app(
         key = caller.tenant, caller.agent if caller.sure else ""
         if key not in received:
             limit = max(1, MAX_SPANS // (len(tokens) if tokens else len(fleets)))
-            received[key] = Traces(api.fleet(caller), key[1], max_spans=limit)
+            fleet = api.fleet(caller)
+            # The relay writes `feedback` under its own login, so a caller's evaluations must not go there.
+            received[key] = Traces(fleet, key[1], max_spans=limit, reviewer=partial(Member, fleet))
         return await take_export(received[key], request)
 
     async def alive(request: Request) -> Response:

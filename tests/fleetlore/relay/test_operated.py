@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from fleetlore import Fleet
+from fleetlore.join.otlp import Traces
 from fleetlore.limits import refused
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import Tokens, read_tokens
@@ -84,6 +85,26 @@ def test_without_tokens_spans_name_their_agents(fleet: Fleet, recorder: Recorder
             content = export(f"{number:032x}", agent)
             assert client.post("/v1/traces", content=content, headers=JSON).status_code == 200
     assert {event.agent for event in recorder.events} == {"shopper", "buyer"}
+
+
+@pytest.mark.parametrize("token", ["first-token-0123456", ""])
+def test_an_evaluation_after_its_trace_is_the_word_of_the_traced_agent_and_no_review(
+    fleet: Fleet, recorder: Recorder, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    fleet.reviews = reviews = Recorder()  # type: ignore[assignment]
+    made: list[Traces] = []
+    monkeypatch.setattr(Traces, "refuses", lambda traces: made.append(traces))
+    late = _span("ab" * 16, "03", "01" * 8, {"gen_ai.evaluation.score.label": "fail"}, {})
+    content = orjson.dumps(
+        {"resourceSpans": [{"scopeSpans": [{"spans": [{**late, "name": "gen_ai.evaluation.result"}]}]}]}
+    )
+    headers = bearer(token) if token else JSON
+    with client_of(fleet, tokens if token else None) as client:
+        client.post("/v1/traces", content=export(), headers=headers)
+        made[0].close("ab" * 16)
+        assert client.post("/v1/traces", content=content, headers=headers).status_code == 200
+    last = recorder.events[-1]
+    assert (last.kind, last.agent) == ("feedback", "ops:first" if token else "shopper") and not reviews.events
 
 
 def test_one_callers_spans_leave_room_for_the_others(
