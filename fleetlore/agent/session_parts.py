@@ -257,8 +257,9 @@ class SessionAdvice:
 
     def _known(self) -> Known:
         fleet = self._fleet
-        settings = fleet.settings
-        return Known(fleet.clock.now(), fleet.call_model, self._place(), settings.quorum, settings.closed_tools)
+        settings, now = fleet.settings, fleet.clock.now()
+        fleet.replica.index.end_corrections(now)
+        return Known(now, fleet.call_model, self._place(), settings.quorum, settings.closed_tools)
 
     def advise(
         self, moment: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = ""
@@ -288,9 +289,9 @@ class SessionAdvice:
         """Return advice from items of a search, best match first."""
         replica = self._fleet.replica
         key = session_key(self._fleet.agent, self._session)
+        moment = Situation(Asked(), Met(self._session), self._known())
         told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
         tips = [item_tip(item, "searched") for item in told if not is_own(item, key)]
-        moment = Situation(Asked(), Met(self._session), self._known())
         return self._show(chosen(replica.index, tips, moment, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -238,7 +239,9 @@ def read_lore(reader: Reader) -> LoreIndex:
     cluster = reader.settings.cluster
     from fleetlore.recall.replica import LoreReplica
 
-    return ask(LoreReplica.snapshot(cluster, reader.tenant, timeout_seconds=reader.timeout))
+    index = ask(LoreReplica.snapshot(cluster, reader.tenant, timeout_seconds=reader.timeout))
+    index.end_corrections(time.time())
+    return index
 
 
 def _found(

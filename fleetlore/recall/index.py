@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from heapq import nlargest
+from math import inf
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -35,12 +36,13 @@ class Hints:
     """The newest decision about each hint.
 
     Args:
-        distrusted: hashes of principals. Call `sort` after a change.
+        distrusted: hashes of principals. Call `sort` after a change of these or of `decisions`.
 
     Attributes:
         decisions: by the hint's id, also for revoked ones.
         standing: hints of trusted authors, without revoked ones, by id.
-        replaced: ids of the memory items that they correct.
+        replaced: ids of the memory items that they correct, until they end.
+        next_end: when the next correction ends, in Unix seconds.
     """
 
     def __init__(self, distrusted: Collection[int]) -> None:
@@ -48,13 +50,12 @@ class Hints:
         self.decisions: dict[str, Decision] = {}
         self.standing: dict[str, Written] = {}
         self.replaced: frozenset[str] = frozenset()
+        self.next_end = inf
+        self._now = 0.0
         self._by_tool: dict[str, list[Written]] = {}
 
-    def put(self, decided: Decision) -> None:
-        self.decisions[decided.id] = decided
-        self.sort()
-
-    def sort(self) -> None:
+    def sort(self, now: float = 0.0) -> None:
+        self._now = max(self._now, now)
         standing, by_tool = dict[str, Written](), dict[str, list[Written]]()
         for each in sorted(self.decisions.values(), key=lambda each: (-each.time, each.id)):
             hint = each.hint
@@ -62,7 +63,13 @@ class Hints:
                 standing[each.id] = written = Written(hint, each)
                 by_tool.setdefault(hint.tool, []).append(written)
         self.standing, self._by_tool = standing, by_tool
-        self.replaced = frozenset(each.hint.replaces for each in standing.values() if each.hint.replaces)
+        # A hint that expires ends when it is decided.
+        ends = {
+            hint.replaces: hint.until or inf
+            for hint, decided in standing.values()
+            if hint.replaces and not 0 < hint.until <= max(self._now, decided.time)
+        }
+        self.replaced, self.next_end = frozenset(ends), min(ends.values(), default=inf)
 
     def of_tools(self, tools: Collection[str]) -> Iterator[Written]:
         """Yield hints about these tools, newest of each first, then those about any tool."""
@@ -248,18 +255,18 @@ class LoreIndex:
         self._weigh_again(id)
 
     def put_hint(self, decided: Decision) -> None:
-        before = self.hints.replaced
-        self.hints.put(decided)
-        for id in before ^ self.hints.replaced:
-            self._weigh_again(id)
+        self.hints.decisions[decided.id] = decided
+        self._sort_hints()
 
     def forget_hints(self, *ids: str) -> None:
         for id in ids or tuple(self.hints.decisions):
             self.hints.decisions.pop(id, None)
-        before = self.hints.replaced
-        self.hints.sort()
-        for id in before - self.hints.replaced:
-            self._weigh_again(id)
+        self._sort_hints()
+
+    def end_corrections(self, now: float) -> None:
+        """Show the items again whose correction ended by `now`."""
+        if now >= self.hints.next_end:
+            self._sort_hints(now)
 
     def vouched(self, item: MemoryItem) -> bool | None:
         """Return True if a person approved these words, False if one still must."""
@@ -274,17 +281,14 @@ class LoreIndex:
     def distrust(self, agent: int) -> None:
         """Hide the words of an agent (hash of its name), and patterns of distrusted agents alone."""
         self._distrusted.add(agent)
-        self.hints.sort()
+        self._sort_hints()
         known: list[Pattern | MemoryItem] = [*self.patterns.values(), *self.items.values()]
         for entry in known:
             self._hide(entry)
-        self._show_again(list(self._hidden.values()))  # its hints corrected some
 
     def undo_distrust(self, agent: int) -> None:
         self._distrusted.discard(agent)
-        self.hints.sort()
-        for id in self.hints.replaced:
-            self._weigh_again(id)
+        self._sort_hints()
         self._show_again(list(self._hidden.values()))
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
@@ -310,6 +314,12 @@ class LoreIndex:
         self.forget(entry.id)
         self._hidden[entry.id] = entry
         return True
+
+    def _sort_hints(self, now: float = 0.0) -> None:
+        before = self.hints.replaced
+        self.hints.sort(now)
+        for id in before ^ self.hints.replaced:
+            self._weigh_again(id)
 
     def _weigh_again(self, id: str) -> None:
         for entry in (self.items.get(id), self.patterns.get(id)):

@@ -268,9 +268,11 @@ class Sources:
             await asyncio.to_thread(self._store.close)
 
     def snapshot(self) -> Snapshot:
+        now = self._clock.now()
+        self._replica.index.end_corrections(now)
         return Snapshot(
             self._tenant,
-            self._clock.now(),
+            now,
             self._replica.index,
             self._scraper.figures,
             self._adapters,

@@ -360,6 +360,7 @@ _MADE = "Written by `fleetlore export lore`. Another export replaces this file."
 
 def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
     found = defaultdict[str, list[str]](list)
+    index.end_corrections(now)
     moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
     for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
         about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"

@@ -125,6 +125,28 @@ def test_a_correction_replaces_an_item_that_mining_publishes_again() -> None:
     assert "`oid`" in advise(index, situation(failed=FAILED, now=NOW)).text
 
 
+@pytest.mark.parametrize("order", ["item first", "correction first"])
+def test_an_item_is_shown_again_once_its_correction_ends(order: str) -> None:
+    index = LoreIndex()
+    index.put_item(item())
+    correction = write(index, Draft(text=TEXT, why="x", id="item1", after="sql", until=NOW + 60), by="ann", now=NOW)
+    if order == "correction first":
+        index = LoreIndex()
+    index.put_hint(correction)
+    index.put_item(item())
+    index.end_corrections(NOW + 59)
+    assert index.hides(item()) and not index.items
+    index.end_corrections(NOW + 60)
+    assert list(index.items) == ["item1"]
+    index.put_hint(write(index, Draft(text=TEXT, why="x", id="item1", after="sql"), by="ann", now=NOW + 70))
+    assert not index.items
+    index.put_hint(judged(index, "expire", correction.id, by="ann", why="over", now=NOW + 80))
+    assert list(index.items) == ["item1"]
+    index.distrust(stable_hash("ann"))
+    index.undo_distrust(stable_hash("ann"))
+    assert list(index.items) == ["item1"]
+
+
 def test_a_correction_of_a_way_is_shown_for_its_goal_alone() -> None:
     index = LoreIndex()
     id = strategy_id("shop", "count orders")
