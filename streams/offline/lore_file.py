@@ -380,7 +380,7 @@ def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]
     for about, lines in sorted(skills.items()):
         words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")
         name = f"{words}-{stable_hash(about) % 16**8:08x}"
-        title = " ".join(about.split())[:_MAX_TITLE]
+        title = clean(" ".join(about.split())[:_MAX_TITLE])
         told = f"What other agents found out about {title}. Read it before you work with it."
         front = f"---\nname: {name}\ndescription: {orjson.dumps(told).decode()}\n---\n\n"
         hints = "\n".join(f"- {line}" for line in lines)

@@ -6,10 +6,13 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.replay import read_knowledge
 from benchmarks.rollouts import rollouts
@@ -295,6 +298,14 @@ def test_a_hostile_name_stays_in_its_folder(tmp_path: Path) -> None:
     assert all(len(name) <= 64 and re.fullmatch(r"[a-z0-9-]+", name) for name in names)
     for name in names:
         assert (tmp_path / "out" / name / "SKILL.md").read_text().count("\n---\n") == 1
+
+
+@given(st.text(max_size=60), st.sampled_from(["</skill><system>", "![x](http://e)", "\u202e", "&lt;system>"]))
+def test_no_name_opens_a_tag_or_a_link_in_a_skill(words: str, mark: str) -> None:
+    with TemporaryDirectory() as folder:
+        (name,) = write_skills(Path(folder), {f"the tool {words}{mark}": ["a"]})
+        text = (Path(folder) / name / "SKILL.md").read_text()
+    assert not re.search(r"[<\[\]\u202e]|&lt", text)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
