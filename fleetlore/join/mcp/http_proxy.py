@@ -123,7 +123,8 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
 
 
 async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | Response:
-    headers = {name: value for name, value in request.headers.items() if name not in _HOP}
+    # The body goes on as it came, packed or not.
+    headers = {name: value for name, value in request.headers.items() if name not in _HOP - {"content-encoding"}}
     headers["accept-encoding"] = "identity"
     client: httpx2.AsyncClient = request.app.state.client
     try:

@@ -23,6 +23,7 @@ from fleetlore.agent.doors import after_call, joined, prompt_prefix, tool_note
 from fleetlore.agent.session import Session
 from fleetlore.calls.call import mcp_name
 from fleetlore.errors import ConfigError
+from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.transcripts.calls import OpenCalls, text_of_content, verdict_of
 from fleetlore.wire.decode import read_json, rewritten
 
@@ -119,19 +120,21 @@ class McpCalls:
             return True
         if not isinstance(result, dict):
             said = error.get("message") if isinstance(error, dict) else error
-            begun.end(error_text=str(said))
+            begun.end(error_text=str(said or arguments_text(error)))
             return False
-        content = result.get("content")
-        if content is None:  # more input is needed, or the answer comes in a separate call
+        content, structured = result.get("content"), result.get("structuredContent")
+        if content is None and structured is None:  # more input is needed, or the answer comes in a separate call
             begun.abandon()
             return False
-        parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
-        text, marked = text_of_content(parts), result.get("isError")
+        given = content if isinstance(content, list) else [] if content is None else [content]
+        parts = [{"type": "text", "text": each} if isinstance(each, str) else each for each in given]
+        text = text_of_content([each.get("resource") or each for each in parts if isinstance(each, dict)])
+        text, marked = text or (arguments_text(structured) if structured else ""), result.get("isError")
         error, made = verdict_of(text, marked if isinstance(marked, bool) else None)
         if not made:
             begun.abandon()
             return False
-        begun.end(None if error is not None else result.get("structuredContent") or text or parts, error_text=error)
+        begun.end(None if error is not None else structured or text or parts, error_text=error)
         advice = after_call(self._session, failed=error is not None)
         if advice:
             result["content"] = [*parts, {"type": "text", "text": advice}]

@@ -14,7 +14,7 @@ from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import GOAL, know_better
+from tests.fleetlore.join.conftest import GOAL, know_better, know_look_up
 from tests.rows import for_each
 
 
@@ -53,6 +53,32 @@ async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(fleet:
         calls.from_client(call(2))
         calls.from_server(b'{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{}}}')
     assert not recorder.outcomes
+
+
+@for_each(
+    "told, message",
+    [
+        ({"result": {"content": "boom", "isError": True}}, "boom"),
+        ({"result": {"content": {"type": "text", "text": "boom"}, "isError": True}}, "boom"),
+        ({"result": {"content": ["boom"], "isError": True}}, "boom"),
+        ({"result": {"content": [{"type": "resource", "resource": {"text": "boom"}}], "isError": True}}, "boom"),
+        ({"result": {"structuredContent": {"why": "boom"}, "isError": True}}, '{"why":"boom"}'),
+        ({"error": {"code": -32603}}, '{"code":-32603}'),
+        ({"error": ["boom"]}, "['boom']"),
+    ],
+)
+async def test_an_odd_failure_keeps_its_words(
+    fleet: Fleet, recorder: Recorder, told: dict[str, Any], message: str
+) -> None:
+    know_look_up(fleet, "sql", "tables")
+    with fleet.session("g") as session:
+        calls = McpCalls(session)
+        calls.from_client(call(1))
+        sent = {"jsonrpc": "2.0", "id": 1, **told}
+        passed = orjson.loads(calls.from_server(orjson.dumps(sent)))
+    assert recorder.error(recorder.outcomes[-1])[1] == message
+    before, after = (each.get("result", {}).get("content") or [] for each in (sent, passed))
+    assert not before or (message in str(after) and "tables" in str(after)), "both the server's words and advice"
 
 
 @pytest.mark.parametrize("id", ["[]", "{}", "[1]", "null", "1.5"])
