@@ -6,8 +6,6 @@ another file runs it (`<!-- run by PATH -->`) or nothing does (`<!-- not run: RE
 extras, variables, services and files of every command are checked, also in running text.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect
@@ -45,17 +43,10 @@ BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(?:console|sh)\n(.*?)^```", re.DO
 SPAN = re.compile(r"(?<!`)`((?:fleetlore|docker|make) [^`]+)`(?!`)")
 # Why a block is run nowhere in CI.
 REASONS = {
-    "changes the checkout",
-    "changes the environment alone",
-    "installs everything once more",
-    "needs Docker",
-    "needs Docker and a cluster",
-    "needs a cluster",
-    "needs a fleet",
-    "needs a language model",
-    "needs versions of your own",
-    "serves until Ctrl-C",
-}
+    "changes the checkout", "changes the environment alone", "installs everything once more", "needs Docker",
+    "needs Docker and a cluster", "needs a cluster", "needs a fleet", "needs a language model",
+    "needs versions of your own", "serves until Ctrl-C",
+}  # fmt: skip
 
 
 @cache

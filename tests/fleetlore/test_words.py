@@ -7,14 +7,8 @@ def test_names_are_found_by_their_parts() -> None:
 
 def test_names_in_a_text_are_lower_case_and_those_of_a_dotted_one_apart() -> None:
     assert names_of("SELECT Car_Makers.Id, x FROM t1 ON 'Ford'") == {
-        "select",
-        "car_makers",
-        "id",
-        "from",
-        "t1",
-        "on",
-        "ford",
-    }
+        "select", "car_makers", "id", "from", "t1", "on", "ford",
+    }  # fmt: skip
 
 
 def test_a_compound_name_has_parts() -> None:

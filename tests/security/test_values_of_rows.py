@@ -11,15 +11,10 @@ ROWS = (
 )
 VALUES = ("ida_kern", "ikern9", "sommer_24", "aibling", "asthma", "ro_ik77", "lakeside")
 PEOPLE = (
-    "Error: no passenger {} in the system",
-    "LookupError: customer {} has no open order",
-    "user {} is not authorised",
-    "patient {} not found",
-    "Error: doctor {} is not on duty",
-    'no rows for name = "{}"',
-    "account of {} is closed",
+    "Error: no passenger {} in the system", "LookupError: customer {} has no open order", "user {} is not authorised",
+    "patient {} not found", "Error: doctor {} is not on duty", 'no rows for name = "{}"', "account of {} is closed",
     "recipient {} rejected the transfer",
-)
+)  # fmt: skip
 NAMES = ("Ottokar Brandlhuber", "Philippa Oyelaran", "Zdenka Novotny")
 
 

@@ -1,7 +1,5 @@
 """An agent is shown the right tips, in the right order and words."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

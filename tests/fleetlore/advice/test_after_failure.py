@@ -1,7 +1,5 @@
 """A failure at a place whose structure is known brings the right names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from string import ascii_lowercase

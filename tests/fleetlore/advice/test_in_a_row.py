@@ -1,7 +1,5 @@
 """Agents that run again and again, as README's own, read what works, and no line against it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle

@@ -1,7 +1,5 @@
 """Coding agents, each the program itself with a scripted model behind its API."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

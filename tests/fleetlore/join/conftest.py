@@ -1,7 +1,5 @@
 """A fleet without a broker, in which the way that solved a goal of the task `look` is known, and tools that fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

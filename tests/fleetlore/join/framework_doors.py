@@ -1,7 +1,5 @@
 """Agents in code of their own, in frameworks and over MCP, each with a scripted model."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

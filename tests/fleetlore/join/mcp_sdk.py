@@ -1,7 +1,5 @@
 """`Client` of the official MCP SDK. The SDK's 1.x gets the part of it that the tests use, over stdio and in memory."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any

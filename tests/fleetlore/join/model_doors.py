@@ -1,7 +1,5 @@
 """Agents that are joined where they call their model: through the gateway, by a wrapped client, by LiteLLM."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -1,7 +1,5 @@
 """Agents on the official SDKs, for any client of theirs: asynchronous or not, streamed or not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Hooks are called with what the SDK's types say that the process of Claude Code sends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

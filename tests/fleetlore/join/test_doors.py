@@ -1,7 +1,5 @@
 """Calls through each door, one of which fails: one pattern with the same id, and each call recorded as what it was."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

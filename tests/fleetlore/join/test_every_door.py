@@ -1,7 +1,5 @@
 """One agent meets a failure; the next one, whose model does what it reads, through every door: what it makes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """Agents whose models LiteLLM calls, blocking and not, streamed and not, in the forms of two providers."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 

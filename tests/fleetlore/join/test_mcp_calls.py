@@ -1,7 +1,5 @@
 """Messages between an MCP client and a server: what is recorded of them, and what is added."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """`fleetlore mcp-proxy` and `fleetlore mcp` as processes, with the official client and somebody else's server."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import sys

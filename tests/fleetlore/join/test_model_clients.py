@@ -1,7 +1,5 @@
 """Wrapped clients of the official SDKs: what is recorded, what the model reads, and what stays as it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

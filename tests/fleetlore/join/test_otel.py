@@ -1,7 +1,5 @@
 """Traces become sessions, whoever emits them: in the agent's process and over OTLP."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import subprocess

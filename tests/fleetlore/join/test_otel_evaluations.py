@@ -1,7 +1,5 @@
 """Evaluations and records of memory in OpenTelemetry's form are read over HTTP."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from asyncio import Runner, set_event_loop
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Agents in TypeScript: with the client of the relay, and on the SDKs of OpenAI and Vercel through the gateway."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

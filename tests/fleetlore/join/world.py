@@ -1,7 +1,5 @@
 """A tool that was renamed under the agents, and a model that does what it reads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -333,14 +333,7 @@ said = st.lists(
         [text for _, text, _ in SECRETS]
         + HARMLESS
         + [
-            "password",
-            "Passwords",
-            "PASSPHRASE",
-            "pas\u017fcode",
-            "pwd",
-            "to\u212aen",
-            "\u017fecret",
-            "api key",
+            "password", "Passwords", "PASSPHRASE", "pas\u017fcode", "pwd", "to\u212aen", "\u017fecret", "api key",
             "API_KEY",
         ]
         + [

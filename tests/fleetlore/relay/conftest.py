@@ -1,7 +1,5 @@
 """A relay without a broker: its events are kept, its lore is given."""
 
-from __future__ import annotations
-
 import pytest
 
 from fleetlore import Fleet

@@ -1,7 +1,5 @@
 """A local server that speaks as the providers do, OpenAI's two APIs and Anthropic's, for a model that is given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from itertools import count

@@ -1,7 +1,5 @@
 """The relay's own API, over real sockets: what agents send, what they are told, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The contract of the topics for other languages: what the reference shows conforms, and what is wrong does not."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, get_args
 

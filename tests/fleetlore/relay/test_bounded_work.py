@@ -1,7 +1,5 @@
 """A large request of one caller does not keep the relay from the others."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

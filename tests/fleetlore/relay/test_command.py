@@ -1,7 +1,5 @@
 """`fleetlore relay` as a process: with a broker, over TLS, killed, and its mistakes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

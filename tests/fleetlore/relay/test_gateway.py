@@ -1,7 +1,5 @@
 """What the gateway records, what it puts into requests, and what it leaves as it is."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json
@@ -327,14 +325,10 @@ async def gateway(fleet: Fleet) -> AsyncIterator[tuple[httpx2.AsyncClient, Provi
 @pytest.mark.parametrize(
     "body",
     [
-        b"no json",
-        b'{"messages":3,"input":3}',
-        b'{"messages":[{"role":"tool"},3],"input":[3]}',
-        b'{"n":1e999}',
-        b"",
+        b"no json", b'{"messages":3,"input":3}', b'{"messages":[{"role":"tool"},3],"input":[3]}', b'{"n":1e999}', b"",
         b'[1, "\xff"]',
     ],
-)
+)  # fmt: skip
 async def test_what_cannot_be_read_passes_as_it_is(fleet: Fleet, recorder: Recorder, body: bytes) -> None:
     async with gateway(fleet) as (http, provider):
         for path in ("/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages"):

@@ -1,7 +1,5 @@
 """How soon a failure that the gateway sees is told elsewhere, on a stack with Apache Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

@@ -3,8 +3,6 @@
 Claude Code itself stands in `tests/fleetlore/join/test_every_door.py`.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Coding agents by the real protocol of their hooks: four fail alike, and the fifth is warned before its call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 `RELAY_KILLS=20` kills it twenty times, and bounds the seconds without advice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

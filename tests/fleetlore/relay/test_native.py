@@ -1,7 +1,5 @@
 """`Fleet(relay=…)`: an agent without a broker's address, and what it keeps while relay or broker fail."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -4,8 +4,6 @@ No clock runs here: each door hands on a failed call before it returns and asks 
 says that the session ended. So nothing waits for an end, for silence or for a timer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The guide's page on any language: what it shows for each of them is run against a real relay."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

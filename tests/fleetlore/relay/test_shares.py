@@ -1,7 +1,5 @@
 """One caller of a relay cannot make it forget what it holds for others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager

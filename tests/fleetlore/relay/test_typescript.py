@@ -1,7 +1,5 @@
 """The TypeScript client's own tests against a real relay; its examples are doors of `test_every_door.py`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 `python -m tests.fleetlore.transcripts.samples` writes those of the installed versions to `tests/data`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every result goes to the call that it answers, however the ids of a turn are chosen, and no call is lost."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import given

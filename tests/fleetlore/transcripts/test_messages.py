@@ -1,7 +1,5 @@
 """Chats in the form of every known maker say the same; parts in no known form are counted with their keys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

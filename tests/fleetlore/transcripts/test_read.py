@@ -1,7 +1,5 @@
 """Logs of each form, as its producer writes them, and what they become."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Chats that real packages wrote, by version: all are read, and the installed package still writes that form."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.metadata import distributions

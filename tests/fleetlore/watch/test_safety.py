@@ -102,15 +102,10 @@ SQL_DANGERS = [
 ]
 
 SQL_HARMLESS = [
-    "SELECT 'DROP TABLE users'",
-    "SELECT 1 -- DROP TABLE users",
-    "SELECT truncate(price, 2) FROM items",
-    "DELETE FROM users WHERE id = 4",
-    "UPDATE users SET active = 0 WHERE id = 4",
-    "DROP TEMPORARY TABLE t",
-    "SELECT dropped, deleted FROM updates WHERE granted = 'all'",
-    "SHOW GRANTS",
-]
+    "SELECT 'DROP TABLE users'", "SELECT 1 -- DROP TABLE users", "SELECT truncate(price, 2) FROM items",
+    "DELETE FROM users WHERE id = 4", "UPDATE users SET active = 0 WHERE id = 4", "DROP TEMPORARY TABLE t",
+    "SELECT dropped, deleted FROM updates WHERE granted = 'all'", "SHOW GRANTS",
+]  # fmt: skip
 
 
 @for_each("command, rules", SHELL_DANGERS)

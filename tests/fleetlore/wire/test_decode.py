@@ -1,7 +1,5 @@
 """Whatever the bytes are: a value, or one kind of error that every reader expects."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
