@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import structs
 
-from fleetlore.adapters.signatures import SigningKey
+from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.adapters.view import release_of
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, quantised
 from fleetlore.calls.model import LEAST_CALLS
@@ -22,6 +23,9 @@ from fleetlore.wire.adapter_manifest import (
 )
 
 RANK, ALPHA = 8, 16
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+OTHER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+TRUSTED = public_keys(KEY.public_base64)
 
 
 def random_weights(seed: int, size: float = 0.2, rank: int = RANK) -> bytes:

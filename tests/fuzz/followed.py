@@ -10,7 +10,6 @@ from unittest.mock import patch
 import orjson
 from aiokafka import ConsumerRecord, TopicPartition
 
-from fleetlore.adapters.signatures import public_keys
 from fleetlore.adapters.view import AdapterView
 from fleetlore.errors import AdapterRefused
 from fleetlore.recall.replica import LoreReplica
@@ -23,11 +22,10 @@ from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
 from streams.stage.operators import Distrusted, Erased, Erasure
 from streams.training.window import values_of
 from tests.build import letter, memory_item, met
-from tests.fleetlore.adapters.test_view import KEY, OTHER
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker, fleet_of
-from tests.random_adapters import record_of, version_of
+from tests.random_adapters import KEY, OTHER, TRUSTED, record_of, version_of
 
 _TENANT = "acme"
 _TRAJECTORY = Trajectory(
@@ -124,7 +122,7 @@ async def check(records: Sequence[Read]) -> Counter[str]:
     with patch("fleetlore.recall.replica.Follower", _Follower):
         replicas = [LoreReplica("nowhere:1", _TENANT, clock=FakeClock(), most_bytes=most) for most in (None, 20_000.0)]
     operators = {each.topic: each for each in (Erased(), Distrusted())}
-    views = [AdapterView(kind, _TENANT, public_keys(KEY.public_base64)) for kind in ADAPTERS]
+    views = [AdapterView(kind, _TENANT, TRUSTED) for kind in ADAPTERS]
     for each in records:
         part = TopicPartition(topic(_TENANT, each.topic), 0)
         record = ConsumerRecord(

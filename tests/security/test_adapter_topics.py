@@ -11,7 +11,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.follower import EpochFile
@@ -22,10 +21,10 @@ from fleetlore.agent.adapters import CallModelSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CANARY, AdapterManifest, CallsManifest, Revocation
 from tests.doubles.adapter_log import AdapterLog
+from tests.random_adapters import KEY as NEW
+from tests.random_adapters import OTHER as OLD
 from tests.random_adapters import calls_manifest_for, record_of, version_of
 
-OLD = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
-NEW = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 TRUSTED = public_keys(NEW.public_base64, OLD.public_base64)
 Record = tuple[bytes, bytes | None]
 

@@ -4,15 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fleetlore.adapters.follower import AdapterFollower, shared_follower
-from fleetlore.adapters.signatures import SigningKey, public_keys
 from fleetlore.cluster import StackFolder
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import CallsManifest
 from tests.doubles.adapter_log import AdapterLog
-from tests.random_adapters import record_of, version_of
+from tests.random_adapters import KEY, TRUSTED, record_of, version_of
 
 
 class Taker:
@@ -26,10 +24,6 @@ class Taker:
     async def turn(self) -> None:
         await asyncio.sleep(0)
         self.turns += 1
-
-
-KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
-TRUSTED = public_keys(KEY.public_base64)
 
 
 @pytest.fixture
