@@ -18,16 +18,8 @@ DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
 
 @pytest.fixture
 def fleet(fleet: Fleet) -> Fleet:
-    item = memory_item(
-        strategy_id("look", GOAL),
-        kind="strategy",
-        task="look",
-        title=f"{HOW_TO}{GOAL}",
-        support=3,
-        agents=3,
-        content="Look into /srv first",
-    )
-    fleet.replica.index.put_item(item)
+    way = {"kind": "strategy", "task": "look", "title": f"{HOW_TO}{GOAL}", "content": "Look into /srv first"}
+    fleet.replica.index.put_item(memory_item(strategy_id("look", GOAL), support=3, agents=3, **way))
     return fleet
 
 

@@ -1,7 +1,9 @@
 """Agents in code of their own, in frameworks and over MCP, each with a scripted model."""
 
 import asyncio
+import os
 import sys
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from fleetlore import CallHeld, Fleet, tool
 from fleetlore.join.mcp.http_proxy import forwarding_app
+from tests import served
 from tests.fleetlore.join.world import ERROR, FOUND, GOAL, MOST_TURNS, NOW, TASK, WRONG, Scripted, World
 from tests.read_back import read_back
 
@@ -235,3 +238,41 @@ async def mcp_over_stdio(world: World, fleet: Fleet, model: Scripted) -> None:
     world.made += made.read_text().split()
     lines = map(orjson.loads, log.read_bytes().splitlines())
     world.recorder.events += [read_back(line, "default", NOW + 1e6) for line in lines]
+
+
+CLAUDE_TOOL = "mcp__shop__search"
+
+
+async def claude_code(world: World, fleet: Fleet, model: Scripted) -> None:
+    """With the hooks of `fleetlore install`, a relay, and the tool on an MCP server of its own."""
+    import claude_agent_sdk
+
+    from fleetlore.relay.app import relay_app
+    from tests.fleetlore.relay.provider import Provider
+
+    code = Path(claude_agent_sdk.__file__).parent / "_bundled/claude"  # comes with the SDK
+    made, home = world.folder / "made", world.folder / fleet.agent
+    work = home / "work"
+    work.mkdir(parents=True)
+    made.write_text("")
+    server = {"type": "stdio", "command": sys.executable, "args": ["-c", SERVER, str(made)]}
+    (work / "mcp.json").write_bytes(orjson.dumps({"mcpServers": {"shop": server}}))
+    async with (
+        served.serving(relay_app({"default": fleet})) as relay,
+        served.serving(Provider(model.choose, CLAUDE_TOOL).app) as provider,
+    ):
+        # A relay knows a server's tools once the agent called them.
+        async with httpx2.AsyncClient(timeout=120, headers={"Fleetlore-Agent": f"{fleet.agent}:claude-code"}) as http:
+            before = {"tool_name": CLAUDE_TOOL, "tool_input": {}, "tool_use_id": "1", "tool_response": FOUND}
+            before |= {"session_id": "before", "hook_event_name": "PostToolUse"}
+            assert (await http.post(f"{relay}/v1/hooks/claude-code", json=before)).json() == {}
+        world.recorder.events.clear()
+        env = {"HOME": str(home), "USER": fleet.agent, "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+        env |= {"ANTHROPIC_BASE_URL": provider, "ANTHROPIC_API_KEY": "sk-none", "IS_SANDBOX": "1"}
+        env |= {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        install = ["-m", "fleetlore.cli.main", "install", "claude-code", "--yes", "--relay", relay]
+        options = ["--mcp-config", str(work / "mcp.json"), "--strict-mcp-config", "--allowedTools", CLAUDE_TOOL]
+        for command in ([sys.executable, *install], [str(code), "-p", GOAL, *options]):
+            process = await asyncio.create_subprocess_exec(*command, env=env, cwd=work, stdin=DEVNULL, stdout=DEVNULL)
+            assert await process.wait() == 0
+    world.made += made.read_text().split()

@@ -4,14 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from claude_agent_sdk import ClaudeAgentOptions
-from claude_agent_sdk.types import (
-    BaseHookInput,
-    PostToolUseFailureHookInput,
-    PostToolUseHookInput,
-    PreToolUseHookInput,
-    StopHookInput,
-    UserPromptSubmitHookInput,
-)
+from claude_agent_sdk.types import BaseHookInput, StopHookInput, UserPromptSubmitHookInput
 
 from fleetlore import Fleet, Session
 from fleetlore.join.claude import fleet_hooks
@@ -40,43 +33,18 @@ class Process:
                 said += output.get("additionalContext", "") + output.get("permissionDecisionReason", "")
         return said
 
-    async def before(self, call: str, command: str) -> str:
-        return await self.send(
-            PreToolUseHookInput(
-                **BASE, agent_id="", agent_type="", hook_event_name="PreToolUse",
-                tool_name="Bash", tool_input={"command": command}, tool_use_id=call,
-            )
-        )  # fmt: skip
+    async def _call(self, event: str, id: str, command: str, **given: Any) -> str:
+        about = {**BASE, "agent_id": "", "agent_type": "", "hook_event_name": event, "tool_name": "Bash"}
+        return await self.send({**about, "tool_input": {"command": command}, "tool_use_id": id, **given})
 
-    async def after(self, call: str, command: str, response: Any) -> str:
-        return await self.send(
-            PostToolUseHookInput(
-                **BASE, agent_id="", agent_type="", hook_event_name="PostToolUse",
-                tool_name="Bash", tool_input={"command": command}, tool_use_id=call,
-                tool_response=response, duration_ms=1500,
-            )
-        )  # fmt: skip
+    async def before(self, id: str, command: str) -> str:
+        return await self._call("PreToolUse", id, command)
 
-    async def failed(self, call: str, command: str, error: str, *, interrupted: bool = False) -> str:
-        return await self.send(
-            PostToolUseFailureHookInput(
-                **BASE, agent_id="", agent_type="", hook_event_name="PostToolUseFailure",
-                tool_name="Bash", tool_input={"command": command}, tool_use_id=call,
-                error=error, is_interrupt=interrupted,
-            )
-        )  # fmt: skip
+    async def after(self, id: str, command: str, response: Any) -> str:
+        return await self._call("PostToolUse", id, command, tool_response=response, duration_ms=1500)
 
-
-async def test_parallel_calls_are_joined_by_their_id(fleet: Fleet, recorder: Recorder) -> None:
-    async with fleet.session("g") as session:
-        process = Process(session)
-        await process.before("1", "cat /etc/shadow")
-        await process.before("2", "ls")
-        await process.after("2", "ls", {"stdout": "a\nb", "stderr": "", "interrupted": False})
-        await process.failed("1", "cat /etc/shadow", "Exit code 1\ncat: /etc/shadow: Permission denied")
-    first, second = recorder.outcomes
-    assert (first[events.ARGUMENTS], recorder.error(first), first[events.DURATION]) == ({"command": "ls"}, None, 1.5)
-    assert recorder.error(second) == ("_OTHER", "Exit code 1\ncat: /etc/shadow: Permission denied")
+    async def failed(self, id: str, command: str, error: str, *, interrupted: bool = False) -> str:
+        return await self._call("PostToolUseFailure", id, command, error=error, is_interrupt=interrupted)
 
 
 async def test_a_call_that_is_sure_to_fail_is_denied_once(fleet: Fleet, recorder: Recorder) -> None:
@@ -100,7 +68,9 @@ async def test_a_client_that_is_resumed_is_a_further_part_of_its_thread(fleet: F
     assert await ended.before("2", "ls") == "" and not recorder.outcomes  # the session has ended, the client has not
     async with fleet.session("g", session_id="c1", resume=True) as session:
         await Process(session).after("1", "make", {"stdout": "done"})
-    assert [each[events.ARGUMENTS] for each in recorder.outcomes] == [{"command": "make"}]
+    assert [(each[events.ARGUMENTS], each[events.DURATION]) for each in recorder.outcomes] == [
+        ({"command": "make"}, 1.5)
+    ]
     assert len({event.session for event in recorder.events}) == 2
 
 

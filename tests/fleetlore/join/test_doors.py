@@ -114,9 +114,7 @@ async def pydantic_ai(fleet: Fleet, folder: Path) -> None:
 async def claude(fleet: Fleet, folder: Path) -> None:
     async with fleet.session("g") as session:
         process = test_claude.Process(session)
-        calls: list[dict[str, Any]] = [
-            {"tool_name": "read_file", "tool_input": {"path": path}, "tool_use_id": path} for path in PATHS
-        ]
+        calls = [{"tool_name": "read_file", "tool_input": {"path": path}, "tool_use_id": path} for path in PATHS]
         for call in calls:
             await process.send({"hook_event_name": "PreToolUse", **call})
         for call in reversed(calls):

@@ -26,7 +26,7 @@ FRAMEWORKS = ("own_code", "langchain", "openai_agents", "pydantic_ai", "claude")
 MCP = ("mcp_over_http", "mcp_over_http_of_old", "mcp_over_stdio")
 # They see a call before it is made, and may answer it in its place.
 AT_THE_CALL: dict[str, Door] = {name: door_of("framework_doors", name) for name in FRAMEWORKS + MCP} | {
-    "claude_code": door_of("coding_doors", "claude_code"),
+    "claude_code": door_of("framework_doors", "claude_code"),
     "typescript": typescript_doors.example("client"),
 }
 # They see what a model is sent, and a call with its result.

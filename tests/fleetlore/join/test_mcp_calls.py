@@ -1,5 +1,6 @@
 """Messages between an MCP client and a server: what is recorded of them, and what is added."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -26,15 +27,19 @@ def answer(id: Any, text: str, **fields: Any) -> bytes:
     return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
 
 
-async def test_parallel_calls_are_joined_by_their_id_and_pass_unchanged(fleet: Fleet, recorder: Recorder) -> None:
+@pytest.fixture
+def calls(fleet: Fleet) -> Iterator[McpCalls]:
     with fleet.session("g") as session:
-        calls = McpCalls(session)
-        sent = [call(1, q=1), call("1", q=2), call(2, q=3), call(3, q=4)]
-        assert [calls.from_client(each) for each in sent] == [(each, b"") for each in sent]
-        refused = orjson.dumps({"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "Unknown tool: sql"}})
-        told = [answer("1", "the cars are gone", isError=True), refused, answer(1, "3", structuredContent={"n": 3})]
-        assert [calls.from_server(each) for each in told] == told  # nothing is known of such a failure
-        calls.close()  # the answer to the third never came
+        yield McpCalls(session)
+
+
+async def test_parallel_calls_are_joined_by_their_id_and_pass_unchanged(calls: McpCalls, recorder: Recorder) -> None:
+    sent = [call(1, q=1), call("1", q=2), call(2, q=3), call(3, q=4)]
+    assert [calls.from_client(each) for each in sent] == [(each, b"") for each in sent]
+    refused = orjson.dumps({"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "Unknown tool: sql"}})
+    told = [answer("1", "the cars are gone", isError=True), refused, answer(1, "3", structuredContent={"n": 3})]
+    assert [calls.from_server(each) for each in told] == told  # nothing is known of such a failure
+    calls.close()  # the answer to the third never came
     outcomes = {each[events.ARGUMENTS]["q"]: each for each in recorder.outcomes}
     assert recorder.error(outcomes[2]) == ("_OTHER", "the cars are gone")
     assert recorder.error(outcomes[4]) == ("_OTHER", "Unknown tool: sql")
@@ -42,14 +47,12 @@ async def test_parallel_calls_are_joined_by_their_id_and_pass_unchanged(fleet: F
     assert set(outcomes) == {1, 2, 4}
 
 
-async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(fleet: Fleet, recorder: Recorder) -> None:
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        calls.from_client(call(1))
-        calls.from_client(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}')
-        calls.from_server(answer(1, "too late"))
-        calls.from_client(call(2))
-        calls.from_server(b'{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{}}}')
+async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(calls: McpCalls, recorder: Recorder) -> None:
+    calls.from_client(call(1))
+    calls.from_client(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}')
+    calls.from_server(answer(1, "too late"))
+    calls.from_client(call(2))
+    calls.from_server(b'{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{}}}')
     assert not recorder.outcomes
 
 
@@ -80,13 +83,13 @@ async def test_an_odd_failure_keeps_its_words(
 
 
 @pytest.mark.parametrize("id", ["[]", "{}", "[1]", "null", "1.5"])
-async def test_a_cancelled_request_that_nobody_made_changes_nothing(fleet: Fleet, recorder: Recorder, id: str) -> None:
+async def test_a_cancelled_request_that_nobody_made_changes_nothing(
+    calls: McpCalls, recorder: Recorder, id: str
+) -> None:
     message = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % id.encode()
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        calls.from_client(call(1))
-        assert calls.from_client(message) == (message, b"")
-        calls.from_server(answer(1, "a"))
+    calls.from_client(call(1))
+    assert calls.from_client(message) == (message, b"")
+    calls.from_server(answer(1, "a"))
     assert [each[events.RESULT] for each in recorder.outcomes] == ["a"]
 
 
@@ -103,11 +106,9 @@ async def test_an_answer_with_texts_of_another_type_passes_unchanged(fleet: Flee
             assert calls.from_server(message) == message
 
 
-async def test_a_batch_is_taken_apart(fleet: Fleet, recorder: Recorder) -> None:
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        calls.from_client(b"[" + call(1) + b"," + call(2) + b"]")
-        calls.from_server(b"[" + answer(2, "b") + b"," + answer(1, "a") + b"]")
+async def test_a_batch_is_taken_apart(calls: McpCalls, recorder: Recorder) -> None:
+    calls.from_client(b"[" + call(1) + b"," + call(2) + b"]")
+    calls.from_server(b"[" + answer(2, "b") + b"," + answer(1, "a") + b"]")
     assert [each[events.RESULT] for each in recorder.outcomes] == ["b", "a"]
 
 
@@ -115,33 +116,29 @@ async def test_a_batch_is_taken_apart(fleet: Fleet, recorder: Recorder) -> None:
     "message",
     [b"", b"\n", b"not json", b"[1, 2]", b'{"id": [1], "method": "tools/call", "params": {}}', b'{"id": 1}', b"null"],
 )
-async def test_what_is_no_message_passes_unchanged(fleet: Fleet, message: bytes) -> None:
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        calls.from_client(call(9))
-        assert calls.from_client(message) == (message, b"")
-        assert calls.from_server(message) == message
+async def test_what_is_no_message_passes_unchanged(calls: McpCalls, message: bytes) -> None:
+    calls.from_client(call(9))
+    assert calls.from_client(message) == (message, b"")
+    assert calls.from_server(message) == message
 
 
-async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, recorder: Recorder) -> None:
+async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, calls: McpCalls, recorder: Recorder) -> None:
     failure = failure_of("sql", {"q": "a"}, "", "the cars are gone")
     item = memory_item("r1", tool="sql", pattern=failure.class_, support=3, agents=3, now=("file=cars",))
     led_past = "Add `file=cars` in sql."
     fleet.replica.index.put_item(item)
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        told = []
-        for _ in range(3):
-            calls.from_client(call(1, q="a"))
-            result = orjson.loads(calls.from_server(answer(1, "the cars are gone", isError=True)))["result"]
-            error, *advice = [part["text"] for part in result["content"]]
-            assert error == "the cars are gone" and result["isError"]
-            told.append("".join(advice))
-        assert told[0].startswith("<fleet-memory ") and led_past in told[0]
-        assert not told[1]  # a way out is shown once
-        assert "It will fail again" in told[2] and led_past not in told[2]
-        calls.from_client(call(2, q="b"))
-        calls.from_server(answer(2, "3"))
+    told = []
+    for _ in range(3):
+        calls.from_client(call(1, q="a"))
+        result = orjson.loads(calls.from_server(answer(1, "the cars are gone", isError=True)))["result"]
+        error, *advice = [part["text"] for part in result["content"]]
+        assert error == "the cars are gone" and result["isError"]
+        told.append("".join(advice))
+    assert told[0].startswith("<fleet-memory ") and led_past in told[0]
+    assert not told[1]  # a way out is shown once
+    assert "It will fail again" in told[2] and led_past not in told[2]
+    calls.from_client(call(2, q="b"))
+    calls.from_server(answer(2, "3"))
     assert recorder.outcomes[1][events.ADVICE] == ["r1"]
 
 
@@ -171,7 +168,7 @@ async def test_a_call_that_is_sure_to_fail_is_answered_once_in_the_server_s_plac
         assert "Use `path=/srv/a`" in said and "Send it again" in said
         assert calls.from_client(asked) == (asked, b"")  # sent again, it is made
         assert calls.under_way == 1
-    assert recorder.kinds == ["session.started", "session.ended"]
+    assert recorder.kinds == ["session.started"]
 
 
 async def test_a_batch_is_passed_on_whole(fleet: Fleet) -> None:
@@ -201,37 +198,33 @@ async def test_descriptions_tell_of_their_tools_the_same_each_time(fleet: Fleet)
     assert search["description"].startswith("Search.\n\n<fleet-memory ")
 
 
-async def test_calls_that_are_never_answered_do_not_fill_the_memory(fleet: Fleet) -> None:
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        for id in range(2000):
-            calls.from_client(call(id))
-        assert len(calls._begun) == 1024
+async def test_calls_that_are_never_answered_do_not_fill_the_memory(calls: McpCalls) -> None:
+    for id in range(2000):
+        calls.from_client(call(id))
+    assert len(calls._begun) == 1024
 
 
 @pytest.mark.parametrize(("scope", "kept"), [("public", "private"), ("private", "private"), (None, None)])
-async def test_what_is_added_is_for_this_agent_alone(fleet: Fleet, scope: str | None, kept: str | None) -> None:
+async def test_what_is_added_is_for_this_agent_alone(
+    fleet: Fleet, calls: McpCalls, scope: str | None, kept: str | None
+) -> None:
     """A cache between may give anybody what is public. How long it stays fresh is the server's to say."""
     know_better(fleet, "sql", "q")
     hints = {"ttlMs": 60_000, **({"cacheScope": scope} if scope else {})}
     listed = {"tools": [{"name": "sql"}, {"name": "other"}], **hints}
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        calls.from_client(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
-        told = orjson.loads(calls.from_server(orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": listed})))["result"]
-        assert told["ttlMs"] == 60_000 and told.get("cacheScope") == kept and "description" in told["tools"][0]
-        unchanged = orjson.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": [{"name": "other"}], **hints}})
-        calls.from_client(b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}')
-        assert calls.from_server(unchanged) == unchanged
+    calls.from_client(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
+    told = orjson.loads(calls.from_server(orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": listed})))["result"]
+    assert told["ttlMs"] == 60_000 and told.get("cacheScope") == kept and "description" in told["tools"][0]
+    unchanged = orjson.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": [{"name": "other"}], **hints}})
+    calls.from_client(b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}')
+    assert calls.from_server(unchanged) == unchanged
 
 
-async def test_two_requests_with_one_id_are_two_calls(fleet: Fleet, recorder: Recorder) -> None:
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        for number in range(2):
-            calls.from_client(call(1, q=number))
-        for number in range(2):
-            calls.from_server(answer(1, f"found {number}", isError=False))
+async def test_two_requests_with_one_id_are_two_calls(calls: McpCalls, recorder: Recorder) -> None:
+    for number in range(2):
+        calls.from_client(call(1, q=number))
+    for number in range(2):
+        calls.from_server(answer(1, f"found {number}", isError=False))
     assert [(each[events.ARGUMENTS]["q"], each[events.RESULT]) for each in recorder.outcomes] == [
         (0, "found 0"), (1, "found 1"),
     ]  # fmt: skip
@@ -247,12 +240,10 @@ async def test_an_answer_that_is_added_to_keeps_every_other_value(fleet: Fleet, 
     assert b"fleet-memory" in told and told.count(odd) == 2 and told.endswith(b"}\n")
 
 
-async def test_an_error_that_half_a_surrogate_pair_ends_is_recorded(fleet: Fleet, recorder: Recorder) -> None:
-    with fleet.session("g") as session:
-        calls = McpCalls(session)
-        calls.from_client(call(1))
-        given = answer(1, "no rule HALF", isError=True).replace(b"HALF", b"\\ud83d")
-        assert calls.from_server(given) == given
+async def test_an_error_that_half_a_surrogate_pair_ends_is_recorded(calls: McpCalls, recorder: Recorder) -> None:
+    calls.from_client(call(1))
+    given = answer(1, "no rule HALF", isError=True).replace(b"HALF", b"\\ud83d")
+    assert calls.from_server(given) == given
     assert [recorder.error(each) for each in recorder.outcomes] == [("_OTHER", "no rule \ufffd")]
 
 

@@ -57,39 +57,6 @@ def ask(what: str) -> str:
 server.run()
 """
 
-# A proxy that knows something of its task, and of whatever fails.
-KNOWING_PROXY = """
-import sys
-
-from fleetlore import Fleet
-from fleetlore.fingerprint.fingerprint import failure_of, strategy_id
-from fleetlore.join.mcp.proxy import run_command
-from tests.build import memory_item
-
-fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0)
-way = {"kind": "strategy", "task": "look", "title": "How to: look around", "content": "Look into /srv first"}
-strategy = memory_item(strategy_id("look", "look around"), support=3, agents=3, **way)
-failure = failure_of("mcp__server__divide", {"a": 1, "b": 0}, "", "division by zero")
-recovery = memory_item("r1", tool="mcp__server__divide", pattern=failure.class_, support=3, agents=3, now=("b=1",))
-for item in (strategy, recovery):
-    fleet.replica.index.put_item(item)
-with fleet.session("look around", task="look") as session:
-    sys.exit(run_command(sys.argv[1:], session))
-"""
-DIVIDING_SERVER = """
-from fleetlore.join.mcp.server import MCPServer, ToolError
-
-server = MCPServer("own", instructions="Be kind.")
-
-@server.tool()
-def divide(a: int, b: int) -> float:
-    if b == 0:
-        raise ToolError("division by zero")
-    return a / b
-
-server.run()
-"""
-
 
 def through(address: str, tenant: str, *command: str) -> StdioServerParameters:
     options = ["--broker", address, "--tenant", tenant, "--agent", "a", "--task", "t"]
@@ -134,19 +101,6 @@ async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_pat
         assert getattr(content, "text", "") == "hello"
         [message] = (await client.get_prompt("ask", {"what": "it"})).messages
         assert getattr(message.content, "text", "") == "What is it?"
-
-
-@pytest.mark.long
-async def test_what_is_added_reaches_a_client_over_stdio(tmp_path: Path) -> None:
-    proxy, server = tmp_path / "proxy.py", tmp_path / "server.py"
-    proxy.write_text(KNOWING_PROXY)
-    server.write_text(DIVIDING_SERVER)
-    command = [str(proxy), sys.executable, str(server)]
-    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
-        assert "Be kind." in str(client.instructions) and "Look into /srv first" in str(client.instructions)
-        failed = await client.call_tool("divide", {"a": 1, "b": 0})
-        assert failed.is_error and "Add `b=1` in divide" in getattr(failed.content[-1], "text", "")
-        assert (await client.call_tool("divide", {"a": 6, "b": 3})).structured_content == {"result": 2.0}
 
 
 @pytest.mark.long
@@ -219,6 +173,7 @@ async def test_http_is_forwarded_with_its_authorisation(fleet: Fleet, recorder: 
     assert outcomes[3][events.RESULT] == {"result": 2.0}
     assert "division by zero" in outcomes[0][events.ERROR_MESSAGE]
     assert recorder.kinds.count("session.started") == recorder.kinds.count("session.ended") > 0
+    assert len({event.session for event in recorder.events if event.kind == "outcome"}) == 1, "of the only agent"
 
 
 async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet: Fleet, recorder: Recorder) -> None:
@@ -269,19 +224,6 @@ async def test_agents_of_one_sdk_have_a_session_each(fleet: Fleet, recorder: Rec
         assert {1} in by_session.values() and {2} in by_session.values()
         assert all(len(each) == 1 for each in by_session.values()), "calls of two agents are in one session"
     assert recorder.kinds.count("session.started") == recorder.kinds.count("session.ended")
-
-
-@OVER_HTTP
-async def test_calls_side_by_side_of_the_only_agent_are_one_session(fleet: Fleet, recorder: Recorder) -> None:
-    async with (
-        serving(upstream([])) as address,
-        serving(forwarding_app(fleet, address)) as proxy,
-        httpx2.AsyncClient(timeout=120) as http,
-        Client(streamable_http_client(proxy, http_client=http)) as client,
-    ):
-        await client.list_tools()
-        await asyncio.gather(*(client.call_tool("divide", {"a": 6, "b": each}) for each in (1, 2, 3)))
-    assert len({event.session for event in recorder.events}) == 1 and len(recorder.outcomes) == 3
 
 
 async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fleet, recorder: Recorder) -> None:
@@ -344,11 +286,8 @@ async def test_who_lets_a_client_in_is_found_through_the_proxy(fleet: Fleet) -> 
         named = extract_resource_metadata_from_www_auth(refused)
         urls = build_protected_resource_metadata_discovery_urls(named, proxy)
         found = [(await http.get(url)).json() for url in urls]
-    assert (
-        refused.status_code == 401
-        and named == urls[1]
-        and 'error="invalid_token"' in refused.headers["www-authenticate"]
-    )
+    assert refused.status_code == 401 and named == urls[1]
+    assert 'error="invalid_token"' in refused.headers["www-authenticate"]
     assert found == [{"resource": proxy, **says}] * 3
     assert check_resource_allowed(proxy, found[0]["resource"])
     assert "fleetlore-session" not in seen[0], "our header is not the server's"
@@ -450,10 +389,8 @@ async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: R
             assert {tool.name for tool in (await client.list_tools()).tools} == {"advise", "report", "end", "search"}
             assert "Look into /srv first" in await ask("advise", session="s", goal=GOAL, task="look")
             assert await ask("report", session="s", tool="sql", arguments={"q": 1}, result=[1]) == "Recorded."
-            assert (
-                await ask("report", session="s", tool="sql", arguments={"q": 2}, error="the cars are gone")
-                == "Recorded."
-            )
+            failed = {"tool": "sql", "arguments": {"q": 2}, "error": "the cars are gone"}
+            assert await ask("report", session="s", **failed) == "Recorded."
             assert "Look into /srv first" in await ask("search", text="look into srv")
             assert await ask("search", text="cooking") == "Nothing is known of it."
             for number in range(30):  # a word that most items hold finds them all the same

@@ -67,14 +67,10 @@ async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recor
     async with fleet.session("g"):
         await run(Script(READ, DENY), function_tool(read_file))  # the SDK makes a text of the error
         await run(Script(("read_later", READ[1]), ("read_later", DENY[1])), read_later)
-    outcomes = [(each[events.TOOL], each[events.ARGUMENTS]["path"], recorder.error(each)) for each in recorder.outcomes]
-    assert sorted(outcomes, key=str) == sorted(
-        [
-            ("read_file", "/srv/a", None), ("read_file", "/etc/shadow", DENIED),
-            ("read_later", "/srv/a", None), ("read_later", "/etc/shadow", DENIED),
-        ],
-        key=str,
-    )  # fmt: skip
+    outcomes = {(each[events.TOOL], each[events.ARGUMENTS]["path"], recorder.error(each)) for each in recorder.outcomes}
+    ended = (("/srv/a", None), ("/etc/shadow", DENIED))
+    assert outcomes == {(tool, *each) for tool in ("read_file", "read_later") for each in ended}
+    assert len(recorder.outcomes) == 4
 
 
 async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Recorder) -> None:

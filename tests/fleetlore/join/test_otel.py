@@ -316,9 +316,8 @@ def test_a_span_says_what_was_withheld_in_it(fleet: Fleet, provider: Provider, e
 def test_a_framework_s_own_span_says_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
     show_advice(fleet)
     traced = Instrumentation(InstrumentationSettings(tracer_provider=provider))
-    agent = Agent(
-        FunctionModel(lambda messages, info: ModelResponse([TextPart("done")])), capabilities=[traced, FleetLore()]
-    )
+    model = FunctionModel(lambda messages, info: ModelResponse([TextPart("done")]))
+    agent = Agent(model, capabilities=[traced, FleetLore()])
     with fleet.session(GOAL, task="look"):
         asyncio.run(agent.run("look"))
     told = [span.name for span in exporter.get_finished_spans() if (span.attributes or {}).get(events.ADVICE) == (WAY,)]
@@ -451,8 +450,7 @@ SPAN = {
 async def test_a_malformed_span_costs_only_itself(fleet: Fleet, recorder: Recorder, odd: dict[str, Any]) -> None:
     """An exporter sends nothing again that is refused, so the neighbours are recorded and the rest is counted."""
     around = [{**SPAN, "traceId": trace * 32} for trace in "ac"]
-    body = orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [around[0], {**SPAN, **odd}, around[1]]}]}]})
-    [answer] = await post(fleet, (body, JSON))
+    [answer] = await post(fleet, made_export([around[0], {**SPAN, **odd}, around[1]]))
     assert answer.status_code == 200 and recorder.kinds.count("outcome") >= 2
     told = answer.json().get("partialSuccess")
     if recorder.kinds.count("outcome") == 2:
@@ -482,7 +480,7 @@ PACKED: list[tuple[str, Callable[[bytes], bytes]]] = [
 async def test_an_export_is_unpacked_as_it_says(
     fleet: Fleet, recorder: Recorder, encoding: str, pack: Callable[[bytes], bytes]
 ) -> None:
-    packed = pack(orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}))
+    packed = pack(made_export([SPAN])[0])
     headers = {**JSON, "content-encoding": encoding}
     answers = await post(fleet, (packed, headers), (packed[:-3], headers))
     assert [each.status_code for each in answers] == [200, 400] and recorder.kinds.count("outcome") == 1
@@ -524,17 +522,14 @@ async def test_a_result_that_says_it_failed_needs_no_status(
 ) -> None:
     given = {"key": "gen_ai.tool.call.result", "value": {"stringValue": result}}
     span = {**SPAN, "attributes": [*SPAN["attributes"], given], "status": {"code": status}}
-    await post(fleet, (orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}), JSON))
+    await post(fleet, made_export([span]))
     assert [events.ERROR_MESSAGE in each for each in recorder.outcomes] == [failed]
 
 
 @pytest.mark.parametrize("time", [-1, 10**20, 2**63])
 async def test_a_time_that_no_clock_shows_is_none(fleet: Fleet, recorder: Recorder, time: int) -> None:
-    tool = {"key": "gen_ai.operation.name", "value": {"stringValue": "execute_tool"}}
-    span = {"traceId": "ab" * 16, "spanId": "cd" * 8, "name": "search", "attributes": [tool], "status": {"code": 2}}
-    span |= {"startTimeUnixNano": str(time), "endTimeUnixNano": str(time)}
-    body = orjson.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
-    [answer] = await post(fleet, (body, JSON))
+    times = {"startTimeUnixNano": str(time), "endTimeUnixNano": str(time)}
+    [answer] = await post(fleet, made_export([SPAN | times | {"status": {"code": 2}}]))
     assert answer.status_code == 200 and "outcome" in recorder.kinds
     assert all(encode(each) for each in recorder.events)
 

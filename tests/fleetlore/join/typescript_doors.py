@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,13 +29,8 @@ async def node(*command: str, **environ: str) -> str:
     if not _BUILT:
         _BUILT.append(CLIENT)
         await node("npm", "run", "--silent", "build")
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=CLIENT,
-        env={**os.environ, **environ},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    to: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT}
+    process = await asyncio.create_subprocess_exec(*command, cwd=CLIENT, env={**os.environ, **environ}, **to)
     output, _ = await process.communicate()
     assert process.returncode == 0, output.decode()
     return output.decode()
