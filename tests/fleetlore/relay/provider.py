@@ -75,9 +75,8 @@ class Provider:
             if index is not None:
                 begun = call | {"index": 0, "function": made | {"arguments": ""}}
                 deltas.append({"tool_calls": [begun]})
-                deltas += [
-                    {"tool_calls": [{"index": 0, "function": {"arguments": each}}]} for each in made["arguments"]
-                ]
+                for each in made["arguments"]:
+                    deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": each}}]})
             for delta in deltas:
                 one = {"index": 0, "delta": delta, "finish_reason": None}
                 yield _data(about | {"object": "chat.completion.chunk", "choices": [one]})
@@ -89,10 +88,8 @@ class Provider:
 
     def _responses(self, body: Any) -> tuple[Any, Iterator[bytes]]:
         given = body["input"]
-        items = [
-            *self._stored.get(body.get("previous_response_id"), []),
-            *([given] if isinstance(given, str) else given),
-        ]
+        given = [given] if isinstance(given, str) else given
+        items = [*self._stored.get(body.get("previous_response_id"), []), *given]
         index, number = self._choose(body.get("instructions", ""), *items), next(self._numbers)
         if index is None:
             part = {"type": "output_text", "text": "done", "annotations": []}
@@ -131,11 +128,8 @@ class Provider:
 
         def events() -> Iterator[bytes]:
             begun: Any = text | {"text": ""} if index is None else call | {"input": {}}
-            delta = (
-                {"type": "text_delta", "text": "done"}
-                if index is None
-                else {"type": "input_json_delta", "partial_json": json.dumps(call["input"])}
-            )
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(call["input"])}
+            delta = {"type": "text_delta", "text": "done"} if index is None else delta
             steps: list[Any] = [
                 {"type": "message_start", "message": about | {"content": [], "stop_reason": None}},
                 {"type": "content_block_start", "index": 0, "content_block": begun},

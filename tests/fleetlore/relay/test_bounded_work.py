@@ -16,14 +16,13 @@ from fleetlore.join.conversations import Conversations, _tools_of
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.limits import refusals
 from fleetlore.relay import api
-from fleetlore.relay.app import Hooks, relay_app
+from fleetlore.relay.app import Hooks
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.test_api import STARTED, WORKED, event
 from tests.fleetlore.relay.test_gateway import chat
-from tests.served import serving
 
 SHAPES = ["a", "([", "\n", " ", "\t", '{"a":[1,', "\"'", "Error: no x\n", "aA0_", "A.", "a=b&", "\u200b", "\\", "-- "]
 
@@ -34,48 +33,36 @@ def failed(number: int) -> dict[str, Any]:
 
 
 async def test_a_large_batch_is_taken_in_slices(
-    fleet: Fleet, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "_EVENTS_AT_ONCE", 32)
     taken_before: list[int] = []
-    async with (
-        serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, timeout=120) as http,
-    ):
-        batch = asyncio.create_task(http.post("/v1/events", json=[STARTED, *map(failed, range(1_000))]))
-        while not batch.done():
-            taken_before.append(len(recorder.events))
-            await asyncio.sleep(0)
-        assert batch.result().json()["accepted"] == 1_001
+    batch = asyncio.create_task(http.post("/v1/events", json=[STARTED, *map(failed, range(1_000))]))
+    while not batch.done():
+        taken_before.append(len(recorder.events))
+        await asyncio.sleep(0)
+    assert batch.result().json()["accepted"] == 1_001
     steps = [after - before for before, after in pairwise(taken_before)]
     assert max(steps) <= 2 * 32, "between two turns of the event loop"
     assert [each.sequence for each in recorder.events] == list(range(1_001))
 
 
-async def test_a_request_with_too_many_events_is_refused_whole(fleet: Fleet, recorder: Recorder) -> None:
-    async with (
-        serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, timeout=120) as http,
-    ):
-        answer = await http.post("/v1/events", json=[STARTED, *[WORKED] * 1_024])
-        assert answer.status_code == 413 and "at most 1024 events" in answer.json()["detail"]
-        assert not recorder.events and refusals()["too_many_events"]
-        assert (await http.post("/v1/events", json=[STARTED, *[WORKED] * 1_023])).json()["accepted"] == 1_024
+async def test_a_request_with_too_many_events_is_refused_whole(http: httpx2.AsyncClient, recorder: Recorder) -> None:
+    answer = await http.post("/v1/events", json=[STARTED, *[WORKED] * 1_024])
+    assert answer.status_code == 413 and "at most 1024 events" in answer.json()["detail"]
+    assert not recorder.events and refusals()["too_many_events"]
+    assert (await http.post("/v1/events", json=[STARTED, *[WORKED] * 1_023])).json()["accepted"] == 1_024
 
 
 async def test_a_session_that_ends_between_slices_takes_no_number_of_another_event(
-    fleet: Fleet, recorder: Recorder
+    http: httpx2.AsyncClient, recorder: Recorder
 ) -> None:
-    async with (
-        serving(relay_app({"default": fleet})) as address,
-        httpx2.AsyncClient(base_url=address, timeout=120) as http,
-    ):
-        await http.post("/v1/events", json=[STARTED])
-        batch = asyncio.create_task(http.post("/v1/events", json=[failed(number) for number in range(500)]))
-        while len(recorder.events) < 20:
-            await asyncio.sleep(0)
-        await http.post("/v1/sessions/s1/end", json={"outcome": "success"})
-        assert (await batch).status_code == 409
+    await http.post("/v1/events", json=[STARTED])
+    batch = asyncio.create_task(http.post("/v1/events", json=[failed(number) for number in range(500)]))
+    while len(recorder.events) < 20:
+        await asyncio.sleep(0)
+    await http.post("/v1/sessions/s1/end", json={"outcome": "success"})
+    assert (await batch).status_code == 409
     assert len({each.sequence for each in recorder.events}) == len(recorder.events)
 
 

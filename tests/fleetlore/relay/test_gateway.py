@@ -15,7 +15,6 @@ import pytest
 
 from fleetlore import Fleet, current_session
 from fleetlore.errors import ConfigError
-from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.conversations import SILENT_SECONDS, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Dialect, Result
 from fleetlore.join.mcp.http_proxy import forwarding_app
@@ -25,9 +24,10 @@ from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
 from fleetlore.transcripts.calls import Verdict
 from fleetlore.wire import events as names
-from tests.build import memory_item
 from tests.doubles.recorder import Recorder
+from tests.fleetlore.relay.conftest import client_of
 from tests.fleetlore.relay.provider import Provider
+from tests.fleetlore.relay.test_api import know_way_out
 from tests.fuzz.asgi import Asked, ask
 from tests.rows import for_each
 from tests.served import serving
@@ -51,11 +51,7 @@ def chat(*results: tuple[str, str], prompt: str = "find a chair") -> dict[str, A
 
 
 def know(fleet: Fleet) -> None:
-    """The fleet knows what gets past the failure."""
-    failure = failure_of("search", {"index": "products"}, "", ERROR)
-    added = ("region=products-eu",)
-    item = memory_item("r1", tool="search", pattern=failure.class_, support=3, agents=3, now=added)
-    fleet.replica.index.put_item(item)
+    know_way_out(fleet, ERROR)
 
 
 @pytest.fixture
@@ -318,7 +314,7 @@ async def gateway(fleet: Fleet) -> AsyncIterator[tuple[httpx2.AsyncClient, Provi
     provider = Provider(lambda *messages: None)
     async with serving(provider.app) as upstream:
         app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1", "anthropic": upstream})
-        async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=120) as http:
+        async with client_of(app) as http:
             yield http, provider
 
 
@@ -378,7 +374,7 @@ async def test_all_else_passes_through(fleet: Fleet) -> None:
 
 async def test_a_provider_that_is_away_is_told_of(fleet: Fleet, unused_address: str) -> None:
     app = relay_app({"default": fleet}, providers={"openai": f"http://{unused_address}/v1"})
-    async with serving(app) as address, httpx2.AsyncClient(timeout=120, base_url=address) as http:
+    async with client_of(app) as http:
         answer = await http.post("/openai/v1/chat/completions", json=chat())
     assert answer.status_code == 502 and unused_address in answer.json()["error"]["message"]
 
@@ -437,7 +433,7 @@ async def test_a_provider_s_key_is_no_token(fleet: Fleet, recorder: Recorder) ->
     provider = Provider(lambda *messages: None)
     async with serving(provider.app) as upstream:
         app = relay_app({"default": fleet}, tokens, {"openai": f"{upstream}/v1"})
-        async with serving(app) as address, httpx2.AsyncClient(timeout=120, base_url=address) as http:
+        async with client_of(app) as http:
             path, body = "/openai/v1/chat/completions", chat(("c1", ERROR))
             bearer = {"authorization": "Bearer first-token-000001"}
             assert (await http.post(path, json=body, headers=bearer)).status_code == 401, "it would reach the provider"
@@ -459,9 +455,8 @@ class Streams:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
                 await reader.readexactly(length)
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-                )
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+                writer.write(b"transfer-encoding: chunked\r\n\r\n")
                 for part in self.parts:
                     writer.write(b"%x\r\n%b\r\n" % (len(part), part))
                     await writer.drain()
@@ -481,7 +476,7 @@ async def pass_streams(fleet: Fleet, number: int, seed: int) -> None:
     completed = b'data: {"type":"response.completed","response":{"id":"r","output":[{"type":"function_call"}]}}\n\n'
     paths = ("openai/v1/chat/completions", "openai/v1/responses", "anthropic/v1/messages")
     app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1", "anthropic": upstream})
-    async with serving(app) as address, httpx2.AsyncClient(base_url=address, timeout=120) as http:
+    async with client_of(app) as http:
         for _ in range(number):
             whole = b"".join(
                 chosen.choice((completed, b"data: {", b"\r\n\r\n", chosen.randbytes(40))) for _ in range(9)

@@ -65,11 +65,8 @@ async def gateway(fleet: Fleet) -> list[Callable[[], Awaitable[None]]]:
     async def turn(id: str, arguments: dict[str, str], said: str) -> None:
         if len(messages) == 1:
             tell(conversations, fleet, "first", CHAT_COMPLETIONS, body(), About())
-        call = {
-            "id": id,
-            "type": "function",
-            "function": {"name": "search", "arguments": orjson.dumps(arguments).decode()},
-        }
+        function = {"name": "search", "arguments": orjson.dumps(arguments).decode()}
+        call = {"id": id, "type": "function", "function": function}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})  # type: ignore[dict-item]
         messages.append({"role": "tool", "tool_call_id": id, "content": said})
         tell(conversations, fleet, "first", CHAT_COMPLETIONS, body(), About())

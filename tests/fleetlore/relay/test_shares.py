@@ -23,10 +23,9 @@ from fleetlore.relay.gateway import About, tell
 from fleetlore.testing import FakeClock
 from fleetlore.wire import events as names
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.relay.conftest import NOW
+from tests.fleetlore.relay.conftest import NOW, client_of
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, event
 from tests.fleetlore.relay.test_gateway import chat
-from tests.served import serving
 
 MOST = 20
 ALICE, BOB, EVE = Caller("default", "alice", True), Caller("default", "bob", True), Caller("other", "eve", True)
@@ -58,10 +57,7 @@ Send = Callable[..., Any]
 async def relayed(fleets: dict[str, Fleet], *, is_open: bool = False) -> AsyncIterator[Send]:
     """Send as a caller: by its token, or by name alone."""
     tokens = {sha256(token.encode()).digest(): caller for caller, token in TOKENS.items()}
-    async with (
-        serving(relay_app(fleets, None if is_open else tokens)) as address,
-        httpx2.AsyncClient(base_url=address, timeout=120) as http,
-    ):
+    async with client_of(relay_app(fleets, None if is_open else tokens)) as http:
 
         async def send(caller: Caller, path: str, json: Any) -> httpx2.Response:
             headers = {"fleetlore-agent": caller.agent, "fleetlore-tenant": caller.tenant}
@@ -150,10 +146,8 @@ def test_bytes_of_conversations_of_one_caller(
     def send(caller: Caller, number: int, size: int) -> conversations.Conversation:
         text = f"{number}" + "x" * size
         id, arguments = (text if large == "id" else "c1"), msgspec.json.encode({"q": text * (large == "arguments")})
-        made = {
-            "role": "assistant",
-            "tool_calls": [{"id": id, "function": {"name": "f", "arguments": arguments.decode()}}],
-        }
+        call = {"id": id, "function": {"name": "f", "arguments": arguments.decode()}}
+        made = {"role": "assistant", "tool_calls": [call]}
         answer = {"role": "tool", "tool_call_id": text if large == "result id" else id, "content": "done"}
         body = chat(prompt=str(number)) | ({"previous_response_id": text} if large == "response" else {})
         body["messages"] += [made, answer]
