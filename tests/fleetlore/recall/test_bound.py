@@ -96,19 +96,10 @@ def strategy(number: int) -> MemoryItem:
 
 
 def pattern(number: int) -> Pattern:
-    return Pattern(
-        id=f"{number:032x}",
-        level="exact",
-        tenant="default",
-        tool="sql",
-        error_class="UndefinedTable",
-        template=f'relation "table_{number}" does not exist',
-        shape="query",
-        parent=f"{number + 1:032x}",
-        call=f"{number + 2:032x}",
-        calls=number,
-        seen_by=(number,),
-    )
+    ids = {"id": f"{number:032x}", "parent": f"{number + 1:032x}", "call": f"{number + 2:032x}"}
+    error = {"error_class": "UndefinedTable", "template": f'relation "table_{number}" does not exist'}
+    about: dict[str, Any] = {"shape": "query", "calls": number, "seen_by": (number,)}
+    return Pattern(level="exact", tenant="default", tool="sql", **ids, **error, **about)
 
 
 @for_each("kind, low", [("item", 0.6), ("strategy", 0.5), ("pattern", 0.5)])

@@ -18,18 +18,15 @@ TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok",
 
 def test_rows_have_length_one() -> None:
     vectors = StaticEncoder().encode(TEXTS)
-    assert vectors.shape == (4, shared_encoder().dimensions)
-    assert vectors.dtype == np.float32
+    assert vectors.shape == (4, shared_encoder().dimensions) and vectors.dtype == np.float32
+    assert StaticEncoder().encode([]).shape == (0, shared_encoder().dimensions)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
 
 
 @for_each("text", ["", "   ", "\x00", "\ud800"])
 def test_a_text_without_meaning_gives_numbers(text: str) -> None:
-    assert np.isfinite(StaticEncoder().encode([text, "ok"])).all()
-
-
-def test_an_empty_text_is_the_zero_row() -> None:
-    assert not StaticEncoder().encode([""]).any()
+    row, _ = found = StaticEncoder().encode([text, "ok"])
+    assert np.isfinite(found).all() and (text or not row.any())
 
 
 def test_a_text_gives_the_same_bits_in_any_batch_and_from_the_cache() -> None:
@@ -51,15 +48,6 @@ def test_the_cache_is_bounded() -> None:
     assert encoder._cached.cache_info().currsize == encoder._cached.cache_info().maxsize == 8_192
 
 
-def test_no_rows_for_no_texts() -> None:
-    assert StaticEncoder().encode([]).shape == (0, shared_encoder().dimensions)
-
-
-def test_the_hash_names_the_model() -> None:
-    assert StaticEncoder().sha256 == StaticEncoder().sha256
-    assert len(StaticEncoder().sha256) == 64
-
-
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelUnavailable, match=r"fleetlore\[meaning\]"):
@@ -67,12 +55,9 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_it_needs_no_torch() -> None:
-    code = (
-        "import sys, fleetlore.recall.encoder as e; e.StaticEncoder().encode(['x']); "
-        "print({'torch'} & set(sys.modules))"
-    )
+    code = "import sys, fleetlore.recall.encoder as e; e.StaticEncoder().encode(['x']); print('torch' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "set()"
+    assert ran.stdout.strip() == "False"
 
 
 @given(st.text(st.sampled_from("ab1 _.-é数\n[SEP]"), max_size=40) | st.text(max_size=60))

@@ -10,14 +10,8 @@ from tests.build import memory_item
 
 
 def exact(id: str, **fields: Any) -> Pattern:
-    values: dict[str, Any] = {
-        "tool": "sql",
-        "call": "call-1",
-        "parent": f"class-{id}",
-        "failures": 1,
-        "calls": 1,
-        "sessions": 1,
-    }
+    values: dict[str, Any] = {"tool": "sql", "call": "call-1", "parent": f"class-{id}"}
+    values |= {"failures": 1, "calls": 1, "sessions": 1}
     return Pattern(id=id, tenant="default", **({"level": "exact"} | values | fields))
 
 
@@ -135,16 +129,10 @@ def test_agents_count_before_sessions() -> None:
     assert standing(3, 6, against=3) < standing(3, 6)
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["put", "drop", "revoke", "undo", "distrust", "trust"]),
-            st.sampled_from("prx"),
-            st.integers(1, 3),
-        ),
-        max_size=30,
-    )
-)
+ACTS = st.sampled_from(["put", "drop", "revoke", "undo", "distrust", "trust"])
+
+
+@given(st.lists(st.tuples(ACTS, st.sampled_from("prx"), st.integers(1, 3)), max_size=30))
 def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(steps: list[tuple[str, str, int]]) -> None:
     index, known, revoked = LoreIndex(), {}, set()
     distrusted: set[int] = set()
