@@ -1,8 +1,7 @@
 """Send one request to an ASGI application without a server: as uvicorn hands it on, and as fast as the application."""
 
 import asyncio
-from collections.abc import AsyncIterator, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -63,10 +62,3 @@ async def ask(app: Any, asked: Asked) -> Answer:
     async with asyncio.timeout(_PATIENCE_SECONDS):
         await app(scope, receive, send)
     return Answer(status, headers, b"".join(parts))
-
-
-@asynccontextmanager
-async def running(app: Any) -> AsyncIterator[None]:
-    """The lifespan of a Starlette application."""
-    async with app.router.lifespan_context(app):
-        yield

@@ -4,7 +4,7 @@ import asyncio
 import io
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from hashlib import sha256
@@ -40,19 +40,12 @@ from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Record
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage
-from tests.fleetlore.transcripts.test_read import in_atif, in_claude_code, in_inspect, in_messages, in_swe_agent
+from tests.fleetlore.transcripts.test_read import WRITERS
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker
-from tests.random_adapters import random_call_model, version_of
+from tests.random_adapters import OTHER, random_call_model, version_of
 
-_WRITERS: dict[str, Callable[[Path], None]] = {
-    "messages": in_messages,
-    "claude-code": in_claude_code,
-    "inspect": in_inspect,
-    "atif": in_atif,
-    "swe-agent": in_swe_agent,
-}
 _NOW = 1_800_000_000.0
 
 
@@ -70,7 +63,7 @@ def size(given: Given) -> int:
 @cache
 def _logs() -> dict[str, dict[str, bytes]]:
     found = {}
-    for form, write in _WRITERS.items():
+    for form, write in WRITERS.items():
         with TemporaryDirectory() as folder:
             write(Path(folder))
             found[form] = {each.name: each.read_bytes() for each in Path(folder).iterdir()}
@@ -140,10 +133,7 @@ async def check_logs(given: Sequence[Given]) -> Counter[str]:
 
 @cache
 def _adapters() -> dict[str, bytes]:
-    return {
-        "calls": random_call_model(1),
-        "llm": version_of(LanguageModelManifest, 1, "default")[0],
-    }
+    return {"calls": random_call_model(1), "llm": version_of(LanguageModelManifest, 1, "default")[0]}
 
 
 _LORA = {
@@ -172,19 +162,11 @@ def make_setting(random: Random) -> Given:
             lines = [f"{'t' * random.randrange(14, 20)} {text(random)} {text(random)}" for _ in range(3)]
             return Given(reader, {reader: "\n".join(lines).encode("utf-8", "surrogatepass")})
         case "key":
-            return Given(reader, {reader: mutated(random, _key().to_pem())})
+            return Given(reader, {reader: mutated(random, OTHER.to_pem())})
         case "epochs":
-            return Given(
-                reader, {"default.epochs.json": any_bytes(random, lambda r: json_of(r, {"calls/stable": "{}"}))}
-            )
-    return Given(reader, {reader: mutated(random, _key().public_base64.encode())})
-
-
-@cache
-def _key() -> SigningKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+            epochs = any_bytes(random, lambda random: json_of(random, {"calls/stable": "{}"}))
+            return Given(reader, {"default.epochs.json": epochs})
+    return Given(reader, {reader: mutated(random, OTHER.public_base64.encode())})
 
 
 def _odd_weights(random: Random, weights: bytes) -> bytes:
@@ -249,10 +231,8 @@ async def check_settings(given: Sequence[Given]) -> Counter[str]:
 @cache
 def _lore() -> tuple[bytes, ...]:
     """The lines of an export: a tool, a failure with a code, an item of two agents, and a decision."""
-    states = [
-        PatternState(Subject("a" * 32, "tool", "sql")),
-        PatternState(Subject("b" * 32, "class", "sql", "E", "no")),
-    ]
+    subjects = Subject("a" * 32, "tool", "sql"), Subject("b" * 32, "class", "sql", "E", "no")
+    states = [PatternState(each) for each in subjects]
     for state in states:
         for session in range(3):
             state.add(session, SessionCounts(session, 2, 1, 1), _NOW, _NOW + 1)

@@ -18,19 +18,17 @@ from fleetlore.wire.adapter_manifest import ADAPTERS, REVOKED, Revocation
 from fleetlore.wire.dead_letter import read_dead_letter
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Judgment, Trajectory, Verdict
+from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Distrusted, Erased, Erasure
 from streams.training.window import values_of
-from tests.build import letter, memory_item, met
+from tests.build import letter, memory_item, met, trajectory, verdict
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.fuzz.worker import Worker, fleet_of
 from tests.random_adapters import KEY, OTHER, TRUSTED, record_of, version_of
 
 _TENANT = "acme"
-_TRAJECTORY = Trajectory(
-    tenant=_TENANT, session="s", agent="a", task="t", goal="g", started=1.0, ended=2.0, ending="success", events=2
-)
+_TRAJECTORY = trajectory(tenant=_TENANT, task="t", ending="success", events=2)
 
 
 class Read(NamedTuple):
@@ -45,7 +43,6 @@ class Read(NamedTuple):
 @cache
 def _samples() -> dict[str, list[tuple[bytes, Any]]]:
     """Keys and valid values by topic; documents to be signed are objects, with the weights that follow them."""
-    verdict = Verdict(label="success", probability=0.9, source="rules", version="1")
     found: dict[str, list[tuple[bytes, Any]]] = {
         "patterns": [(b"p", met("search", {"index": "x"}, "E", "no").to_json())],
         "items": [(b"i", memory_item("better", tool="search", was=("a=1",), now=("a=2",)).to_json())],
@@ -58,7 +55,7 @@ def _samples() -> dict[str, list[tuple[bytes, Any]]]:
             (b"agent/1", Erasure(time=1.0, agent=1, before=2.0).to_json()),
         ],
         "trajectories": [(b"s", _TRAJECTORY.to_json())],
-        "judgments": [(b"s", Judgment(trajectory=_TRAJECTORY, verdict=verdict).to_json())],
+        "judgments": [(b"s", Judgment(trajectory=_TRAJECTORY, verdict=verdict("success", 0.9, "rules")).to_json())],
         "dead-letters": [(b"s", b"{}")],
     }
     for kind in ADAPTERS:
@@ -125,9 +122,8 @@ async def check(records: Sequence[Read]) -> Counter[str]:
     views = [AdapterView(kind, _TENANT, TRUSTED) for kind in ADAPTERS]
     for each in records:
         part = TopicPartition(topic(_TENANT, each.topic), 0)
-        record = ConsumerRecord(
-            part.topic, 0, 0, 1, 0, each.key, each.value, None, size(each), size(each), each.headers
-        )
+        bytes_of = size(each)
+        record = ConsumerRecord(part.topic, 0, 0, 1, 0, each.key, each.value, None, bytes_of, bytes_of, each.headers)
         answer = "taken"
         if each.topic in ("patterns", "items", "decisions"):
             before = replicas[0].unreadable

@@ -12,30 +12,20 @@ from mcp.server.mcpserver.exceptions import ToolError
 from fleetlore.join.mcp.http_proxy import forwarding_app
 from fleetlore.join.mcp.proxy import McpCalls
 from fleetlore.join.mcp.server import lore_server
-from tests.fuzz.asgi import Asked, ask, running
+from tests.fuzz.asgi import Asked, ask
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of
 from tests.fuzz.worker import Worker, fleet_of
 
-_CALL = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {"name": "search", "arguments": {"index": "products"}},
-}
+_ANSWER = {"jsonrpc": "2.0", "id": 1}
+_CALL = {**_ANSWER, "method": "tools/call", "params": {"name": "search", "arguments": {"index": "products"}}}
 _CLIENT: list[Any] = [
     _CALL,
     [_CALL, {**_CALL, "id": 2}],
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}},
-    },
-    {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    {**_ANSWER, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}}},
+    {**_ANSWER, "method": "tools/list"},
     {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1, "reason": "late"}},
 ]
-_ANSWER = {"jsonrpc": "2.0", "id": 1}
 _SERVER: list[Any] = [
     {**_ANSWER, "result": {"content": [{"type": "text", "text": "three chairs"}], "structuredContent": {"n": 3}}},
     {**_ANSWER, "result": {"content": [{"type": "text", "text": "index products does not exist"}], "isError": True}},
@@ -96,7 +86,7 @@ async def check(exchanges: Sequence[Exchange]) -> Counter[str]:
     session = fleet.session("find a chair", "shop")
     with session, lore_server(fleet) as server:
         calls = McpCalls(session)
-        async with running(app):
+        async with app.router.lifespan_context(app):
             app.state.client = httpx2.AsyncClient(transport=httpx2.MockTransport(serve))
             for each in exchanges:
                 if each.kind == "stdio":

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from fleetlore.join.otlp import Traces, receiving_app
 from fleetlore.limits import refusals
-from tests.fuzz.asgi import Asked, ask, running, size
+from tests.fuzz.asgi import Asked, ask, size
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, changed, json_of, mutated
 from tests.fuzz.worker import Worker, fleet_of
@@ -42,25 +42,14 @@ _TOOL = (
 _AGENT = _attribute("gen_ai.operation.name", "invoke_agent"), _attribute("input.value", "buy")
 _ERROR = {"name": "exception", "attributes": [_attribute("exception.message", "no"), _attribute("exception.type", "E")]}
 _RESULT = {"key": "gen_ai.evaluation.score.label", "value": {"stringValue": "pass"}}
-_SPANS = {
-    "resourceSpans": [
-        {
-            "resource": {"attributes": [_attribute("service.name", "shop")]},
-            "scopeSpans": [
-                {
-                    "spans": [
-                        _span(
-                            1, 0, _attribute("gen_ai.operation.name", "invoke_agent"), _attribute("input.value", "buy")
-                        ),
-                        _span(2, 1, *_TOOL, _attribute("gen_ai.tool.call.result", "three chairs")),
-                        _span(3, 1, *_TOOL, status={"code": 2, "message": "no"}, events=[_ERROR]),
-                        _span(4, 1, {"key": "x", "value": {"kvlistValue": {"values": [_RESULT]}}}, *_TOOL),
-                    ]
-                }
-            ],
-        }
-    ]
-}
+_SCOPE = [
+    _span(1, 0, *_AGENT),
+    _span(2, 1, *_TOOL, _attribute("gen_ai.tool.call.result", "three chairs")),
+    _span(3, 1, *_TOOL, status={"code": 2, "message": "no"}, events=[_ERROR]),
+    _span(4, 1, {"key": "x", "value": {"kvlistValue": {"values": [_RESULT]}}}, *_TOOL),
+]
+_RESOURCE = {"attributes": [_attribute("service.name", "shop")]}
+_SPANS = {"resourceSpans": [{"resource": _RESOURCE, "scopeSpans": [{"spans": _SCOPE}]}]}
 _RECORD = {
     "traceId": _TRACE, "spanId": f"{1:016d}", "eventName": "gen_ai.evaluation.result", "timeUnixNano": str(_NOW),
     "attributes": [_RESULT],
@@ -74,9 +63,7 @@ def _protobuf(random: Random, valid: Any, kind: Any) -> bytes:
     try:
         message = ParseDict(changed(random, valid, random.randrange(3)), kind(), ignore_unknown_fields=True)
         packed: bytes = message.SerializeToString()
-    except (ValueError, TypeError, AttributeError, RecursionError, ArithmeticError):  # whatever protobuf cannot write
-        packed = ParseDict(valid, kind()).SerializeToString()
-    except Exception:  # its own errors have no common base
+    except Exception:  # whatever protobuf cannot write: its errors have no common base
         packed = ParseDict(valid, kind()).SerializeToString()
     return mutated(random, packed) if chance(random, 3) else packed
 
@@ -103,7 +90,7 @@ async def check(exports: Sequence[Asked]) -> Counter[str]:
     fleet = fleet_of(worker)
     traces = Traces(fleet)
     app = receiving_app(traces)
-    async with running(app):
+    async with app.router.lifespan_context(app):
         for each in exports:
             answer = await ask(app, each)
             assert answer.status in _PROMISED, f"{answer.status} for {each}"

@@ -27,17 +27,8 @@ from tests.streams.log_pipeline import MILVUS_FIELD_BYTES, PARTITIONS, LogPipeli
 TENANT = "acme"
 # Most records are events: every agent may write them. The rest is written by workers and operators alone.
 TOPICS = ("events",) * 5 + ("feedback", "observations", "trajectories", "candidates")
-_HEADERS = (
-    "ce_specversion",
-    "ce_type",
-    "ce_sequence",
-    "ce_time",
-    "ce_",
-    "ce_tenant",
-    CONTENT_TYPE,
-    SIGNED_BY,
-    "dlq.redriven",
-)
+_HEADERS = ("ce_specversion", "ce_type", "ce_sequence", "ce_time", "ce_", "ce_tenant", CONTENT_TYPE, SIGNED_BY)
+_HEADERS += ("dlq.redriven",)
 _HEADER_VALUES = (None, b"", b"1.0", b"0.3", b"\xff\xfe", b"a " + b"0" * 64, b"3", b"9" * 5_000, BATCH_TYPE, EVENT_TYPE)
 _SILENT_SECONDS = 60.0
 _STEP_SECONDS = 0.25
@@ -109,10 +100,8 @@ def make(random: Random) -> Odd:
         headers = [(f"ce_{key}", str(each).encode()) for key, each in attributes.items()]
         value = json_of(random, random.choice(_samples()[name]).get("data"))
     for _ in range(random.randrange(3) if chance(random, 4) else 0):
-        name_of_header = (
-            random.choice(_HEADERS) if chance(random, 2) else text(random).encode("utf-8", "replace").decode()
-        )
-        headers.append((name_of_header, random.choice(_HEADER_VALUES)))
+        odd_name = text(random).encode("utf-8", "replace").decode()
+        headers.append((random.choice(_HEADERS) if chance(random, 2) else odd_name, random.choice(_HEADER_VALUES)))
     key = random.choice((None, b"", b"s", mutated(random, b"session"), text(random).encode("utf-8", "surrogatepass")))
     if chance(random, 100):
         value = None
@@ -122,9 +111,8 @@ def make(random: Random) -> Odd:
 
 
 def size(odd: Odd) -> int:
-    return (
-        len(odd.key or b"") + len(odd.value or b"") + sum(len(name) + len(value or b"") for name, value in odd.headers)
-    )
+    headers = sum(len(name) + len(value or b"") for name, value in odd.headers)
+    return len(odd.key or b"") + len(odd.value or b"") + headers
 
 
 async def check(records: Sequence[Odd]) -> Counter[str]:
@@ -135,10 +123,8 @@ async def check(records: Sequence[Odd]) -> Counter[str]:
     good = [story.session(f"good#{number}", agent=f"good-{number}") for number in range(4)]
     await pipeline.send([event for session in good[:2] for event in session])
     for each in records:
-        headers: Any = each.headers
-        log.append(
-            topic(TENANT, each.topic), each.value, key=each.key or b"", partition=each.partition, headers=headers
-        )
+        given: Any = {"key": each.key or b"", "partition": each.partition, "headers": each.headers}
+        log.append(topic(TENANT, each.topic), each.value, **given)
     await pipeline.send([event for session in good[2:] for event in session])
     await _drain(pipeline)
     for _ in range(2):  # time goes on: sessions that were left open are silent for too long, then those that wait

@@ -21,8 +21,8 @@ from fleetlore.kafka.by_relay import LORE
 from fleetlore.limits import refusals
 from fleetlore.relay.app import openapi, relay_app
 from fleetlore.wire.topics import ADAPTER_TOPICS
-from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED, event
-from tests.fuzz.asgi import Answer, Asked, ask, running, size
+from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED, WRONG, event
+from tests.fuzz.asgi import Answer, Asked, ask, size
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, changed, json_of, mutated, text, value
 from tests.fuzz.worker import Worker, fleet_of
@@ -36,13 +36,7 @@ _TOKENS = (b"fleetlore-agent", b"fleetlore-tenant", b"fleetlore-token", b"author
            b"ce-specversion", b"ce-sequence", b"ce-time", b"x-forwarded-for", b"te", b"expect", b"host")  # fmt: skip
 _BODIES: dict[str, Any] = {
     "/v1/events": [STARTED, FAILED, WORKED, ENDED],
-    "/v1/advise": {
-        "session": "s1",
-        "goal": "find a chair",
-        "tool": "search",
-        "arguments": {"index": "products"},
-        "hold": True,
-    },
+    "/v1/advise": {"session": "s1", "goal": "find a chair", "tool": "search", "arguments": WRONG, "hold": True},
     "/v1/brief": {"session": "s1", "goal": "find a chair", "tools": ["search"]},
     "/v1/sessions/s1/end": {"outcome": "success", "reward": 1.0, "sequence": 4},
     "/v1/lore": None,
@@ -81,12 +75,8 @@ _MODELS: dict[str, Any] = {
         ],
     },
 }  # fmt: skip
-_HOOKS = [
-    orjson.loads(line)
-    for line in (Path(__file__).parents[1] / "fleetlore/relay/recorded/claude-code-2.1.332.jsonl")
-    .read_bytes()
-    .splitlines()
-]
+_RECORDED = Path(__file__).parents[1] / "fleetlore/relay/recorded/claude-code-2.1.332.jsonl"
+_HOOKS = [orjson.loads(line) for line in _RECORDED.read_bytes().splitlines()]
 _CURSOR = {"conversation_id": "c", "hook_event_name": "postToolUse", "tool_name": "Shell", "tool_use_id": "t1",
            "tool_input": {"command": "ls"}, "tool_output": '{"exitCode": 1, "output": "no"}',
            "duration": 12}  # fmt: skip
@@ -102,11 +92,15 @@ def _headers(random: Random) -> tuple[tuple[bytes, bytes], ...]:
     return tuple(made)
 
 
+def _quoted(random: Random, safe: str = "/") -> str:
+    return quote(text(random).encode("utf-8", "replace"), safe)
+
+
 def _path(random: Random, path: str) -> bytes:
     if chance(random, 10):
-        path = f"/agents/{quote(text(random).encode('utf-8', 'replace'))}{path}"
+        path = f"/agents/{_quoted(random)}{path}"
     if chance(random, 10):
-        path = path.replace("s1", quote(text(random).encode("utf-8", "replace"), safe=""))
+        path = path.replace("s1", _quoted(random, ""))
     query = "&".join(f"{random.choice(_QUERIES)}={quote(str(value(random, 0)).encode('utf-8', 'replace'))}"
                      for _ in range(random.randrange(3)))  # fmt: skip
     return f"{path}?{query}".encode() if query else path.encode()
@@ -129,31 +123,22 @@ def make_request(random: Random) -> Asked:
 
 
 def make_hook(random: Random) -> Asked:
-    client = (
-        random.choice(list(CODING_AGENTS)) if not chance(random, 40) else quote(text(random).encode("utf-8", "replace"))
-    )
+    client = random.choice(list(CODING_AGENTS)) if not chance(random, 40) else _quoted(random)
     valid = random.choice((*_HOOKS, _CURSOR, _CODEX))
-    return Asked(
-        "POST", f"/v1/hooks/{client}".encode(), _headers(random), any_bytes(random, lambda r: json_of(r, valid))
-    )
+    body = any_bytes(random, lambda random: json_of(random, valid))
+    return Asked("POST", f"/v1/hooks/{client}".encode(), _headers(random), body)
 
 
 def make_frame(random: Random) -> Asked:
     match random.randrange(4):
         case 0:
-            return _ask(
-                random, "/v1/events?whole=1&wait=0", lambda r: json_of(r, [STARTED | {"sequence": 0}]), ("POST",)
-            )
+            begun = [STARTED | {"sequence": 0}]
+            return _ask(random, "/v1/events?whole=1&wait=0", lambda random: json_of(random, begun), ("POST",))
         case 1:
-            name = random.choice(
-                ("definitions", "adapters.acks", "events", quote(text(random).encode("utf-8", "replace")))
-            )
-            valid = (
-                {"system": "x", "tools": []}
-                if name == "definitions"
-                else {"agent": "a1", "version": "v", "result": "ok"}
-            )
-            path = f"/v1/native/records/{name}/{quote(text(random).encode('utf-8', 'replace'), safe='')}"
+            name = random.choice(("definitions", "adapters.acks", "events", _quoted(random)))
+            ack, definition = {"agent": "a1", "version": "v", "result": "ok"}, {"system": "x", "tools": []}
+            valid = definition if name == "definitions" else ack
+            path = f"/v1/native/records/{name}/{_quoted(random, '')}"
             return Asked("POST", path.encode(), _headers(random), any_bytes(random, lambda r: json_of(r, valid)))
         case _:
             return Asked("POST", b"/v1/native/follow", _headers(random), any_bytes(random, _following))
@@ -161,11 +146,8 @@ def make_frame(random: Random) -> Asked:
 
 def _following(random: Random) -> bytes:
     topics = random.choice((LORE, ADAPTER_TOPICS))
-    asked: Any = {
-        "topics": topics,
-        "positions": {topics[0]: {0: random.choice((0, 1, 2**63, -1))}},
-        "wait": random.choice((0, 0.001, float("nan"))),
-    }
+    positions = {topics[0]: {0: random.choice((0, 1, 2**63, -1))}}
+    asked: Any = {"topics": topics, "positions": positions, "wait": random.choice((0, 0.001, float("nan")))}
     if chance(random, 2):
         asked = changed(random, asked | {"positions": {topics[0]: {"0": 1}}}, 1)
     try:
@@ -222,7 +204,7 @@ async def relay(worker: Worker, providers: Mapping[str, str] | None = None) -> A
         patched.enter_context(patch("ssl.create_default_context", _tls))
         # A native agent waits for news, here for less than a minute.
         patched.enter_context(patch("fleetlore.relay.native._LONGEST_WAIT_SECONDS", 0.02))
-        async with running(app):
+        async with app.router.lifespan_context(app):
             yield app
 
 

@@ -32,13 +32,8 @@ def checked(label: str) -> tuple[Any, Any]:
     from schemathesis.specs.openapi import checks as conformance
 
     app = relay_app({"default": fleet_of(Worker())})
-    every = [
-        checks.not_a_server_error,
-        conformance.status_code_conformance,
-        conformance.content_type_conformance,
-        conformance.response_headers_conformance,
-        conformance.response_schema_conformance,
-    ]
+    conforms = ("status_code", "content_type", "response_headers", "response_schema")
+    every = [checks.not_a_server_error, *(getattr(conformance, f"{each}_conformance") for each in conforms)]
     operations = {each.ok().label: each.ok() for each in schemathesis.openapi.from_path(DOCUMENT).get_all_operations()}
     return operations[label], lambda case: case.call_and_validate(app=app, checks=every)
 

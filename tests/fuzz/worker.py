@@ -41,8 +41,6 @@ def fleet_of(worker: Worker) -> Fleet:
     fleet.emitter = worker  # type: ignore[assignment]
     arguments, error = {"index": "products"}, "index products does not exist"
     fleet.replica.index.put_pattern(met("search", arguments, "LookupError", error))
-    item = memory_item(
-        "better", tool="search", was=("index=products",), now=("index=products-eu",), support=3, agents=3
-    )
-    fleet.replica.index.put_item(item)
+    change = {"was": ("index=products",), "now": ("index=products-eu",)}
+    fleet.replica.index.put_item(memory_item("better", tool="search", support=3, agents=3, **change))
     return fleet
