@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import orjson
@@ -20,15 +19,11 @@ from fleetlore.errors import ConfigError
 from tests.rows import for_each
 
 
-def test_an_empty_environment_gives_the_defaults() -> None:
-    assert Settings.from_env({}) == Settings()
-
-
 def test_settings_survive_the_way_through_an_environment() -> None:
-    settings = Settings(
-        broker="a:1,b:2", tenants=("x", "y"), partitions=7, session_timeout_seconds=6.5, adapters_dir="/a b/c"
-    )
-    assert Settings.from_env(settings.to_env()) == settings
+    given = {"broker": "a:1,b:2", "tenants": ("x", "y"), "partitions": 7, "session_timeout_seconds": 6.5}
+    settings = Settings(adapters_dir="/a b/c", **given)
+    assert Settings.from_env(settings.to_env()) == settings and Settings.from_env({}) == Settings()
+    assert Settings.from_env({"FLEETLORE_TENANTS": "a, b,,c"}).tenants == ("a", "b", "c")
 
 
 def test_overrides_win_unless_they_are_none() -> None:
@@ -63,10 +58,6 @@ def test_a_bad_setting_is_refused_by_name(environ: dict[str, str], named: str) -
         Settings.from_env(environ)
 
 
-def test_several_tenants_are_separated_by_commas() -> None:
-    assert Settings.from_env({"FLEETLORE_TENANTS": "a, b,,c"}).tenants == ("a", "b", "c")
-
-
 def test_a_folder_with_a_stack_gives_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in variables():
         monkeypatch.delenv(variable, raising=False)
@@ -88,20 +79,8 @@ def test_a_folder_with_a_broken_stack_file_says_which(tmp_path: Path, content: b
         Settings.from_data_dir(tmp_path)
 
 
-def test_a_folder_without_a_stack_says_how_to_start_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="fleetlore up --data"):
-        Settings.from_data_dir(tmp_path / "nothing")
-
-
-def test_settings_do_not_change() -> None:
-    settings = Settings()
-    with pytest.raises(FrozenInstanceError):
-        settings.broker = "x"  # type: ignore[misc]
-    assert settings.with_(broker="x:1").broker == "x:1"
-    assert settings.broker != "x"
-
-
 def test_a_change_is_checked_like_a_setting() -> None:
+    assert Settings().with_(broker="x:1").broker == "x:1"
     with pytest.raises(ConfigError):
         Settings().with_(tenants=("a.b",))
 
@@ -116,11 +95,8 @@ def test_every_variable_is_described() -> None:
 
 def test_every_secret_may_lie_in_a_file(tmp_path: Path) -> None:
     secrets = {"milvus_token": "m-1", "llm_key": "l-1", "kafka_sasl_password": "k-1", "kafka_ssl_key_password": "s-1"}
-    environ = {
-        "FLEETLORE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-        "FLEETLORE_KAFKA_SASL_MECHANISM": "PLAIN",
-        "FLEETLORE_KAFKA_SASL_USERNAME": "u",
-    }
+    sasl = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "PLAIN", "SASL_USERNAME": "u"}
+    environ = {f"FLEETLORE_KAFKA_{name}": value for name, value in sasl.items()}
     for name, value in secrets.items():
         (tmp_path / name).write_text(value + "\n")
         environ[f"FLEETLORE_{name.upper()}_FILE"] = str(tmp_path / name)
@@ -217,7 +193,7 @@ def test_a_copy_of_a_folder_whose_stack_runs_has_no_stack(tmp_path: Path) -> Non
 
 def test_a_folder_that_does_not_exist_is_said_to_be_that(tmp_path: Path) -> None:
     for must_run in (True, False):
-        with pytest.raises(ConfigError, match="there is no such folder"):
+        with pytest.raises(ConfigError, match=r"there is no such folder.*fleetlore up"):
             Settings.from_data_dir(tmp_path / "lroe", must_run=must_run)
 
 

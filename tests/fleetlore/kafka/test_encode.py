@@ -71,12 +71,6 @@ class Record:
     password: str = "hunter22"
 
 
-def cycle() -> list[Any]:
-    members: list[Any] = []
-    members.append(members)
-    return members
-
-
 @for_each(
     "value, written",
     [
