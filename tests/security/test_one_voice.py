@@ -37,7 +37,7 @@ NEWS = Made("browse", {"page": "news"}, "9 headlines")
 
 def ground(prefix: str) -> str:
     """The session id of the smallest hash: what an attacker picks who knows how examples are chosen."""
-    return min((f"{prefix}{number}" for number in range(20_000)), key=stable_hash)
+    return min((f"{prefix}{number}" for number in range(2_000)), key=stable_hash)
 
 
 async def honest(fleet: MemoryFleet, agents: int) -> None:

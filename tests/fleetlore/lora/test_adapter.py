@@ -135,12 +135,12 @@ def test_any_bytes_are_tensors_or_refused(file: bytes) -> None:
         assert refusal.reason in ("structure", "not_finite")
 
 
+names = st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__")
+
+
+@pytest.mark.long  # PyTorch takes seconds to import
 @given(
-    st.dictionaries(
-        st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__"),
-        st.lists(st.integers(0, 4), max_size=3),
-        max_size=5,
-    ),
+    st.dictionaries(names, st.lists(st.integers(0, 4), max_size=3), max_size=5),
     st.sampled_from(["float32", "float16", "bfloat16"]),
 )
 def test_a_file_is_read_and_written_in_one_form(shapes: dict[str, list[int]], dtype: str) -> None:

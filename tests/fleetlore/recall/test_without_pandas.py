@@ -7,6 +7,9 @@ import pytest
 
 from tests.rows import for_each
 
+# Each starts a process that imports for seconds.
+pytestmark = pytest.mark.long
+
 
 def _imported(program: str) -> set[str]:
     """The packages that a fresh process has after it."""
@@ -15,14 +18,12 @@ def _imported(program: str) -> set[str]:
     return {name.partition(".")[0] for name in said.stdout.split()}
 
 
-@pytest.mark.long
 def test_a_worker_imports_no_tables() -> None:
     found = _imported("import streams.runtime.worker")
     assert "pymilvus" in found
     assert not found & {"pandas", "pyarrow", "scipy"}
 
 
-@pytest.mark.long
 def test_a_client_whose_private_names_have_moved_is_imported() -> None:
     found = _imported(
         "import builtins\n"
@@ -36,13 +37,11 @@ def test_a_client_whose_private_names_have_moved_is_imported() -> None:
     assert "pymilvus" in found and not found & {"pandas", "pyarrow", "scipy"}
 
 
-@pytest.mark.long
 def test_who_wants_pandas_gets_pandas() -> None:
     pytest.importorskip("pandas")
     _imported("import sinks.milvus, pandas\nassert pandas.DataFrame({'a': [1]}).a[0] == 1")
 
 
-@pytest.mark.long
 def test_a_program_that_has_pandas_already_keeps_it() -> None:
     pytest.importorskip("pandas")
     _imported("import pandas, sinks.milvus, pymilvus.orm.schema as schema\nassert schema.pd is pandas")

@@ -6,6 +6,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fleetlore.transcripts.read import read_sessions
 from fleetlore.wire import events as ev
 from tests.fleetlore.transcripts.samples import DATA, FAULT, FOUND, PATHS, SAMPLES, shape_of
@@ -32,6 +34,7 @@ def test_every_sample_is_read_whole(path: Path) -> None:
     assert failed[ev.ERROR_MESSAGE] in (FAULT, f"Error: {FAULT}") and worked[ev.RESULT] == FOUND
 
 
+@pytest.mark.long
 @for_each("name", MAKERS)
 def test_the_installed_package_writes_what_was_recorded(name: str) -> None:
     """Where it fails, write a sample of the new version: `python -m tests.fleetlore.transcripts.samples`."""
