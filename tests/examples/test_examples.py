@@ -11,11 +11,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.topics import topic
 from streams.offline.memory_pipeline import EventClock, MemoryPipeline
-from tests.read_back import read_back
+from tests.read_back import read_back, sent
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -40,15 +39,6 @@ def run(name: str, address: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-async def sent(address: str) -> list[dict[str, Any]]:
-    """All events so far, in order of the log."""
-    found: list[dict[str, Any]] = []
-    for record in await read_to_end(address, [topic("default", "events")], 120):
-        value = orjson.loads(record.value)
-        found += value if isinstance(value, list) else [value]
-    return found
 
 
 @pytest.mark.long

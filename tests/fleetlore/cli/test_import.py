@@ -11,12 +11,11 @@ from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
-from fleetlore.kafka.read import read_to_end
 from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
-from fleetlore.wire.topics import topic
 from tests.fleetlore.transcripts.test_read import in_claude_code, in_messages
+from tests.read_back import sent
 
 MakeTopics = Callable[..., Awaitable[None]]
 
@@ -64,10 +63,8 @@ async def test_large_logs_are_imported_by_several_processes(
     assert found[0]["masked"] == {"aws_access_key": 6}
     for name in ("sessions", "events", "messages", "outcomes", "masked", "files", "bytes"):
         assert found[0][name] == found[1][name], name
-    sent: list[str] = []
-    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 120):
-        sent += [event["id"] for event in orjson.loads(record.value)]
-    assert len(sent) == 2 * len(set(sent)) == 2 * found[0]["events"]
+    ids = [event["id"] for event in await sent(broker.address, tenant)]
+    assert len(ids) == 2 * len(set(ids)) == 2 * found[0]["events"]
 
     missing = await asyncio.to_thread(run, *options[:2], "--broker", "127.0.0.1:1", "--timeout", "0.5")
     assert missing.exit_code == 1 and "import them again" in missing.output
@@ -84,12 +81,10 @@ async def test_importing_twice_sends_the_same_events(
         done = await asyncio.to_thread(run, "messages", str(tmp_path / "a.jsonl"), *options)
         assert done.exit_code == 0, done.output
         assert "6 events sent" in done.output and "2 parts hold no session" in done.output
-    sent: list[dict[str, Any]] = []
-    for record in await read_to_end(broker.address, (topic(tenant, "events"),), 120):
-        sent += orjson.loads(record.value)
-    assert len(sent) == 12 and len({event["id"] for event in sent}) == 6
-    assert {event["agent"] for event in sent} == {"old"}
-    assert sent[0]["data"][ev.TASK] == "files" and sent[5]["data"] == {ev.OUTCOME: "success", ev.REWARD: 1.0}
+    found = await sent(broker.address, tenant)
+    assert len(found) == 12 and len({event["id"] for event in found}) == 6
+    assert {event["agent"] for event in found} == {"old"}
+    assert found[0]["data"][ev.TASK] == "files" and found[5]["data"] == {ev.OUTCOME: "success", ev.REWARD: 1.0}
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path, unused_address: str) -> None:
@@ -113,15 +108,15 @@ def test_events_of_a_log_without_times_are_the_same_at_each_import(
 ) -> None:
     """Each import took its own time for them, and a stage refused every event of the second as another session's."""
     in_messages(tmp_path)
-    sent: list[list[Event]] = []
+    made: list[list[Event]] = []
 
     def recorded(*given: Any) -> list[Event]:
-        sent.append(list(timed_events(*given)))
-        return sent[-1]
+        made.append(list(timed_events(*given)))
+        return made[-1]
 
     monkeypatch.setattr("fleetlore.cli.transcripts.timed_events", recorded)
     for now in (2e9, 3e9):
         monkeypatch.setattr("time.time", lambda now=now: now)
         assert run("messages", str(tmp_path), "--dry-run").exit_code == 0
-    half = len(sent) // 2
-    assert half and sent[:half] == sent[half:]
+    half = len(made) // 2
+    assert half and made[:half] == made[half:]

@@ -30,14 +30,13 @@ from fleetlore.cli.app import build_app
 from fleetlore.join.mcp import http_proxy, proxy
 from fleetlore.join.mcp.http_proxy import forwarding_app
 from fleetlore.join.mcp.server import MCPServer, ToolError, lore_server
-from fleetlore.kafka.read import read_to_end
 from fleetlore.wire import events
-from fleetlore.wire.topics import topic
 from tests import served
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import GOAL
 from tests.fleetlore.join.mcp_sdk import OVER_HTTP, Client
+from tests.read_back import sent
 
 MakeTopics = Callable[..., Awaitable[None]]
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
@@ -62,14 +61,6 @@ def through(address: str, tenant: str, *command: str) -> StdioServerParameters:
     options = ["--broker", address, "--tenant", tenant, "--agent", "a", "--task", "t"]
     proxy = ["-m", "fleetlore.cli.main", "mcp-proxy", *options, "--", *command]
     return StdioServerParameters(command=sys.executable, args=proxy)
-
-
-async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for record in await read_to_end(address, (topic(tenant, "events"),), 120):
-        value = orjson.loads(record.value)
-        found += value if isinstance(value, list) else [value]
-    return found
 
 
 @pytest.mark.long

@@ -1,15 +1,12 @@
-"""`fleetlore relay` as a process: with a broker, over TLS, killed, and its mistakes."""
+"""`fleetlore relay` as a process: with a broker, killed, and its mistakes (over TLS: test_native.py)."""
 
 import asyncio
-import json
-import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -20,11 +17,10 @@ from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
-from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.principals import Principals
-from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
 from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED
+from tests.read_back import sent
 from tests.rows import for_each
 
 MakeTopics = Callable[..., Awaitable[None]]
@@ -59,11 +55,6 @@ async def running(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
-async def sent(address: str, tenant: str) -> list[dict[str, Any]]:
-    records = await read_to_end(address, (topic(tenant, "events"),), 120)
-    return [each for record in records for each in json.loads(record.value or b"[]")]
-
-
 @pytest.mark.long
 async def test_what_was_answered_is_not_lost_by_a_kill(
     broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics
@@ -85,25 +76,6 @@ async def test_what_was_answered_is_not_lost_by_a_kill(
     found = await sent(broker.address, tenant)
     assert [each["sequence"] for each in found] == [0, 1, 0, 1, 2, 3]
     assert len({each["id"] for each in found}) == 4, "an event that is sent twice is the same event"
-
-
-@pytest.mark.long
-async def test_over_tls_with_a_token(tmp_path: Path, unused_address: str) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    make_certificate(certificate, key)
-    tokens = tmp_path / "tokens"
-    tokens.write_text("first-token-000001 a1\n")
-    http = f"127.0.0.1:{free_port()}"
-    tls = ("--tokens", str(tokens), "--tls-certificate", str(certificate), "--tls-key", str(key))
-    context = ssl.create_default_context(cafile=str(certificate))
-    async with (
-        running("--http", http, "--broker", unused_address, *tls),
-        httpx2.AsyncClient(timeout=120, base_url=f"https://{http}", verify=context) as client,
-    ):
-        assert (await client.get("/v1/health")).status_code == 401
-        known = await client.get("/v1/health", headers={"authorization": "Bearer first-token-000001"})
-        nothing = {"lore": False, "sent": 0, "waiting": 0, "dropped": 0, "sessions": 0}
-        assert known.json() == {**nothing, "refused": {"status_401": 1}}
 
 
 @pytest.mark.long

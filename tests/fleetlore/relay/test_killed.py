@@ -20,7 +20,8 @@ from fleetlore.wire.events import event_id
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
 from tests.fleetlore.relay.test_api import WRONG, event, lore
-from tests.fleetlore.relay.test_command import MakeTopics, running, sent
+from tests.fleetlore.relay.test_command import MakeTopics, running
+from tests.read_back import sent
 
 AGENTS, STEPS = 4, 10
 KILLS = int(os.environ.get("RELAY_KILLS", "1"))

@@ -39,8 +39,9 @@ from tests import served
 from tests.build import memory_item
 from tests.doubles.proxy import Proxy
 from tests.fleetlore.relay.test_api import WRONG
-from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running, sent
+from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running
 from tests.fleetlore.relay.test_killed import teach
+from tests.read_back import sent
 
 SECONDS = 120.0
 KILLS = int(os.environ.get("RELAY_KILLS", "1"))
