@@ -1,10 +1,15 @@
 """Pages follow the code: generated tables, links, and the names of commands and targets."""
 
+import importlib.util
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import typer
 
 from fleetlore.cli.app import build_app
@@ -48,3 +53,67 @@ def test_files_that_the_pages_name_exist() -> None:
             named = re.findall(r"`((?:[a-z_]+/)+[\w.-]+\.(?:py|md|yml|toml))`", page.read_text())
             missing = [each for each in named if not (ROOT / each).exists()]
             assert missing == [], page.name
+
+
+_INSTALL = re.compile(r"""pip install (?!-)["'`]*fleetlore[\w-]*(?:\[[\w{},-]+\])?["'`]*""")
+
+
+def test_every_command_that_installs_the_packages_says_from_where() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    missing = []
+    for name in listed.split("\n"):
+        if not name.endswith((".py", ".md", ".toml", ".ts", ".yaml", ".yml")) or name.startswith("tests/"):
+            continue
+        for line in (ROOT / name).read_text().split("\n"):
+            found = _INSTALL.search(line)
+            if found and "from your index" not in line and "--index-url" not in line and "--find-links" not in line:
+                missing.append(f"{name}: {line.strip()}")
+    assert missing == []
+
+
+def test_no_page_says_that_a_release_was_published() -> None:
+    texts = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    said = [
+        f"{each.relative_to(ROOT)}: {line}"
+        for each in texts
+        for line in each.read_text().split("\n")
+        if re.search(r"is released|was released|pypi\.org/project/fleetlore|available on (PyPI|npm)", line)
+    ]
+    assert said == []
+    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+MAX_README_LINES = 170  # the first screen holds what runs everything, and a table of its figure
+MAX_EXPLANATION_LINES = 250
+MAX_GLOSSARY_WORDS = 15
+MAX_LINE = 120
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="mkdocs-material is not installed")
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environ = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    assert 'class="mermaid"' in (tmp_path / "index.html").read_text(), "the diagram is drawn in the browser"
+
+
+def test_the_pages_keep_their_size() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
+    for page in ROOT.glob("docs/explain/*.md"):
+        assert len(page.read_text().splitlines()) <= MAX_EXPLANATION_LINES, page.name
+    rows = [line for line in (ROOT / "docs/explain/glossary.md").read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) - 2 <= MAX_GLOSSARY_WORDS
+
+
+@for_each("folder", [".", "docs/guide", "docs/guide/join", "docs/explain"])
+def test_lines_are_not_longer_than_the_code_s(folder: str) -> None:
+    for page in (ROOT / folder).glob("*.md"):
+        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        long = [
+            line
+            for line in prose.splitlines()
+            if len(line) > MAX_LINE and not line.startswith("|") and "](" not in line
+        ]
+        assert long == [], page.name

@@ -340,7 +340,7 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         calls.append((tool, arguments))
         row = {"tool": tool, "failures": 5, "calls": 5, "sessions": 3, "agents": 2}
         index.put_pattern(
-            Pattern(id=failure.exact, level="exact", tenant="default", parent=failure.class_, call=call, **row),
+            Pattern(id=failure.exact, level="exact", tenant="default", parent=failure.class_, call=call, **row)
         )
         index.put_pattern(Pattern(id=call, level="call", tenant="default", tool=tool, failures=5, calls=8))
         put(index, f"r{number}", pattern=failure.class_, tool=tool, was=(f"path=/a/b{number}.py",), now=("path=/c",))

@@ -34,14 +34,6 @@ from tests.rows import for_each
 CALL = ("sql", {"query": "SELECT 1"})
 
 
-@pytest.fixture
-def fleet(recorder: Recorder) -> Fleet:
-    """A fleet that never meets a broker."""
-    fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
-    fleet.emitter = fleet.reviews = recorder  # type: ignore[assignment]
-    return fleet
-
-
 async def test_a_session_tells_its_whole_story(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("count the cars", task="count", session_id="s1") as session:
         async with session.action(*CALL) as action:

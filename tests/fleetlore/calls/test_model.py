@@ -9,17 +9,7 @@ import pytest
 
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
-from fleetlore.calls.document import (
-    CALL_BITS,
-    KIND_BITS,
-    MAX_BYTES,
-    Document,
-    Kind,
-    Named,
-    Place,
-    quantised,
-    restored,
-)
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, Document, Kind, Named, Place, quantised, restored
 from fleetlore.calls.model import LEAST_CALLS, CallModel, Expected
 from tests.rows import for_each
 

@@ -88,7 +88,6 @@ def exported(*given: Span) -> Any:
 
 async def test_an_evaluation_that_comes_later_is_feedback(fleet: Fleet, recorder: Recorder) -> None:
     """The evaluation is a log's record, as emitters send it today."""
-    fleet.reviews = recorder  # type: ignore[assignment]
     traces = Traces(fleet, max_spans=2)
     app, form = receiving_app(traces), {"content-type": "application/x-protobuf"}
     logs = ExportLogsServiceRequest()
