@@ -54,6 +54,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("r") / "s")
 
 
+@pytest.fixture
+async def place(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics) -> str:
+    """Address of a broker that has the tenant's topics."""
+    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
+    return broker.address
+
+
 @pytest.fixture(autouse=True)
 def shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETLORE_HOLDOUT_SHARE", "0")
@@ -97,16 +104,13 @@ def work(fleet: Fleet, calls: int = 3, name: str | None = None) -> str:
 
 
 @pytest.mark.long
-async def test_it_does_what_an_agent_of_the_broker_does(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
-    await teach(broker.address, tenant)
+async def test_it_does_what_an_agent_of_the_broker_does(place: str, tenant: str, path: str) -> None:
+    await teach(place, tenant)
     about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
     async with (
-        Fleet("relay", broker=broker.address, **about) as relay,
+        Fleet("relay", broker=place, **about) as relay,
         serving(path, relay),
-        Fleet("a1", broker=broker.address, **about) as direct,
+        Fleet("a1", broker=place, **about) as direct,
         Fleet("a2", relay=f"unix:{path}", **about) as native,
     ):
         told = []
@@ -121,7 +125,7 @@ async def test_it_does_what_an_agent_of_the_broker_does(
             assert await fleet.flush(SECONDS)
             assert fleet.sent == 6 and not fleet.dropped
         assert told[0] == told[1] != []
-    found = await sent(broker.address, tenant)
+    found = await sent(place, tenant)
     kinds: dict[str, list[Any]] = {"a1": [], "a2": []}
     for each in found:
         each["data"].pop(names.DURATION, None)
@@ -131,24 +135,22 @@ async def test_it_does_what_an_agent_of_the_broker_does(
 
 
 async def test_it_begins_with_the_newest_lore_and_reads_the_older_behind_it(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
     monkeypatch.setattr(LoreReplica, "newest_records", 8)
-    async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=place) as producer:
         for id in map(str, range(20)):
             value = memory_item(id, tenant=tenant, pattern="class").to_json()
             await producer.send_and_wait(topic(tenant, "items"), value, key=id.encode())
-        async with joined(broker.address, path, tenant, SECONDS) as (_, fleet):
+        async with joined(place, path, tenant, SECONDS) as (_, fleet):
             assert await fleet.ready(SECONDS) and len(fleet.replica.index.items) == 20
             await producer.send_and_wait(topic(tenant, "items"), None, key=b"3")
             await until(lambda: len(fleet.replica.index.items) == 19, "it shows what is gone")
 
 
 async def test_what_changes_comes_as_the_answer_to_one_request(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
     follow, asked = Native.follow, list[bytes]()
 
     async def counted(native: Native, fleet: Fleet, body: bytes) -> Any:
@@ -157,8 +159,8 @@ async def test_what_changes_comes_as_the_answer_to_one_request(
 
     monkeypatch.setattr(Native, "follow", counted)
     async with (
-        AIOKafkaProducer(bootstrap_servers=broker.address) as producer,
-        joined(broker.address, path, tenant, SECONDS) as (_, fleet),
+        AIOKafkaProducer(bootstrap_servers=place) as producer,
+        joined(place, path, tenant, SECONDS) as (_, fleet),
     ):
         for id in map(str, range(6)):
             await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
@@ -169,10 +171,9 @@ async def test_what_changes_comes_as_the_answer_to_one_request(
 
 
 async def test_an_agent_and_a_relay_of_which_one_knows_no_stream_follow_each_other(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent asks as an earlier version does, so the relay answers as an earlier version does."""
-    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
     asked = RelayConsumer._asked
 
     def without_stream(consumer: RelayConsumer, wait: float) -> bytes:
@@ -180,8 +181,8 @@ async def test_an_agent_and_a_relay_of_which_one_knows_no_stream_follow_each_oth
 
     monkeypatch.setattr(RelayConsumer, "_asked", without_stream)
     async with (
-        AIOKafkaProducer(bootstrap_servers=broker.address) as producer,
-        joined(broker.address, path, tenant, SECONDS) as (_, fleet),
+        AIOKafkaProducer(bootstrap_servers=place) as producer,
+        joined(place, path, tenant, SECONDS) as (_, fleet),
     ):
         for id in map(str, range(3)):
             await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
@@ -206,18 +207,15 @@ async def test_a_page_of_a_proxy_is_no_stream_of_lore() -> None:
 
 
 @pytest.mark.long
-async def test_it_hears_at_once_what_changes_and_what_is_revoked(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    async with joined(broker.address, path, tenant, SECONDS) as (_, fleet):
+async def test_it_hears_at_once_what_changes_and_what_is_revoked(place: str, tenant: str, path: str) -> None:
+    async with joined(place, path, tenant, SECONDS) as (_, fleet):
         index = fleet.replica.index
-        await teach(broker.address, tenant)
+        await teach(place, tenant)
         await until(lambda: "better" in index.items and index.patterns, "the lore has come")
         revoked = Decision(kind="item", id="better", on=True, by="me", why="wrong", time=1.0)
         with fleet.session("find a chair") as session:
             assert "better" in session.advise("search", WRONG, unseen=False).ids
-            await put(broker.address, topic(tenant, "decisions"), revoked.key.encode(), revoked.to_json())
+            await put(place, topic(tenant, "decisions"), revoked.key.encode(), revoked.to_json())
             await until(lambda: "better" not in session.advise("search", WRONG, unseen=False).ids, "it is hidden")
 
 
@@ -227,20 +225,17 @@ async def put(address: str, name: str, key: bytes, value: bytes | None) -> None:
 
 
 @pytest.mark.long
-async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    await teach(broker.address, tenant)
+async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(place: str, tenant: str, path: str) -> None:
+    await teach(place, tenant)
     about: dict[str, Any] = {"tenant": tenant, "ready_seconds": SECONDS}
-    async with Fleet("relay", broker=broker.address, **about) as relay:
+    async with Fleet("relay", broker=place, **about) as relay:
         async with serving(path, relay):
             fleet = Fleet("a1", relay=f"unix:{path}", **about)
             await fleet.start()
         try:
             index = fleet.replica.index
             (pattern,) = index.patterns
-            await put(broker.address, topic(tenant, "patterns"), pattern.encode(), None)
+            await put(place, topic(tenant, "patterns"), pattern.encode(), None)
             await asyncio.sleep(0.5)
             assert pattern in index.patterns, "old lore is better than none"
             async with serving(path, relay):
@@ -251,12 +246,9 @@ async def test_a_relay_that_comes_back_says_what_was_forgotten_meanwhile(
 
 
 @pytest.mark.slow  # `make chaos-short` kills a relay too
-async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=2)
-    await teach(broker.address, tenant)
-    options = ("--http", f"unix:{path}", "--broker", broker.address, "--tenant", tenant)
+async def test_nothing_is_lost_where_the_relay_is_killed_under_load(place: str, tenant: str, path: str) -> None:
+    await teach(place, tenant)
+    options = ("--http", f"unix:{path}", "--broker", place, "--tenant", tenant)
     rng, sessions, over = Random(1), [], False
 
     async def load(fleet: Fleet) -> None:
@@ -283,7 +275,7 @@ async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
                     assert await fleet.flush(SECONDS)
         assert fleet.dropped == 0
         assert fleet.sent == 5 * (len(sessions) - KILLS - 1) + 2 * (KILLS + 1)
-    found = await sent(broker.address, tenant)
+    found = await sent(place, tenant)
     steps: dict[str, list[int]] = {}
     for each in found:
         steps.setdefault(each["session"], []).append(each["sequence"])
@@ -293,12 +285,9 @@ async def test_nothing_is_lost_where_the_relay_is_killed_under_load(
 
 
 @pytest.mark.long
-async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str
-) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    await teach(broker.address, tenant)
-    options = ("--http", f"unix:{path}", "--broker", broker.address, "--tenant", tenant)
+async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(place: str, tenant: str, path: str) -> None:
+    await teach(place, tenant)
+    options = ("--http", f"unix:{path}", "--broker", place, "--tenant", tenant)
     async with (
         running(*options) as relay,
         Fleet("a1", relay=f"unix:{path}", tenant=tenant, ready_seconds=SECONDS, max_buffered_events=100) as fleet,
@@ -315,16 +304,15 @@ async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(
             relay.send_signal(signal.SIGCONT)
         assert await fleet.flush(SECONDS)
         assert fleet.sent == 100
-    assert [each["sequence"] for each in await sent(broker.address, tenant)] == [*range(100)]
+    assert [each["sequence"] for each in await sent(place, tenant)] == [*range(100)]
 
 
 @pytest.mark.long
 async def test_while_the_broker_is_away_the_relay_keeps_each_event_once(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.by_relay._STORE_SECONDS", 0.2)  # it asks again and again
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    async with Proxy(broker.address) as proxy:
+    async with Proxy(place) as proxy:
         await proxy.take_away()
         async with joined(proxy.address, path, tenant) as (relay, fleet):
             work(fleet, 8, "s1")
@@ -332,15 +320,14 @@ async def test_while_the_broker_is_away_the_relay_keeps_each_event_once(
             assert relay.emitter.waiting == 10
             proxy.bring_back()
             assert await fleet.flush(SECONDS) and fleet.sent == 10
-    assert [each["sequence"] for each in await sent(broker.address, tenant)] == [*range(10)]
+    assert [each["sequence"] for each in await sent(place, tenant)] == [*range(10)]
 
 
 async def test_a_slow_broker_behind_it_loses_and_doubles_nothing(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, monkeypatch: pytest.MonkeyPatch
+    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.by_relay._STORE_SECONDS", 0.1)
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    async with joined(broker.address, path, tenant) as (relay, fleet):
+    async with joined(place, path, tenant) as (relay, fleet):
         plain, number = relay.emitter.flush, 0
 
         async def slow(timeout_seconds: float, *, hurried: bool = True) -> bool:
@@ -354,30 +341,27 @@ async def test_a_slow_broker_behind_it_loses_and_doubles_nothing(
             work(fleet, 3, f"s{each}")
             await asyncio.sleep(0.02)
         assert await fleet.flush(SECONDS) and fleet.sent == 100
-    found = [(each["session"], each["sequence"]) for each in await sent(broker.address, tenant)]
+    found = [(each["session"], each["sequence"]) for each in await sent(place, tenant)]
     assert sorted(found) == sorted({(f"s{each}", step) for each in range(20) for step in range(5)})
 
 
 @pytest.mark.long
-async def test_over_tls_by_a_token(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_over_tls_by_a_token(place: str, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate, key, tokens = tmp_path / "certificate.pem", tmp_path / "key.pem", tmp_path / "tokens"
     make_certificate(certificate, key)
     tokens.write_text(f"first-token-000001 a1 {tenant}\n")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     http = f"127.0.0.1:{free_port()}"
     tls = ("--tokens", str(tokens), "--tls-certificate", str(certificate), "--tls-key", str(key))
     async with (
-        running("--http", http, "--broker", broker.address, "--tenant", tenant, *tls),
+        running("--http", http, "--broker", place, "--tenant", tenant, *tls),
         Fleet(
             "a1", relay=f"https://{http}", relay_token="first-token-000001", tenant=tenant, ready_seconds=SECONDS
         ) as fleet,
     ):
         work(fleet)
         assert await fleet.flush(SECONDS) and fleet.replica.loaded
-    assert len(await sent(broker.address, tenant)) == 5
+    assert len(await sent(place, tenant)) == 5
 
 
 @pytest.mark.parametrize(
@@ -420,17 +404,16 @@ async def test_who_has_no_token_of_its_own_sends_nothing_and_is_told_why(
 
 
 async def test_what_is_no_event_for_the_relay_is_dropped_alone(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, path: str, caplog: pytest.LogCaptureFixture
+    place: str, tenant: str, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    async with joined(broker.address, path, tenant) as (_, fleet):
+    async with joined(place, path, tenant) as (_, fleet):
         work(fleet, 9, "s1")
         fleet.emitter.emit(names.Event("outcome", tenant, "a1", "s2", 0, time.time() + 1e6, {names.TOOL: "search"}))
         work(fleet, 9, "s3")
         with caplog.at_level(logging.WARNING):
             assert await fleet.flush(SECONDS)
         assert fleet.sent == 22 and fleet.dropped == 1
-    assert {each["session"] for each in await sent(broker.address, tenant)} == {"s1", "s3"}
+    assert {each["session"] for each in await sent(place, tenant)} == {"s1", "s3"}
 
 
 def test_a_socket_is_for_its_user_and_group_and_what_a_killed_relay_left_is_taken_away(path: str) -> None:
