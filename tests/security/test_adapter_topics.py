@@ -58,6 +58,12 @@ class Process:
         await self.log.write(*records)
 
 
+async def started(state_dir: Path | str = "") -> tuple[Process, AdapterSubscriber[CallModelSlot]]:
+    """A process, and the first agent of it."""
+    process = Process(str(state_dir))
+    return process, await process.agent("a")
+
+
 async def test_who_joins_late_runs_what_the_others_run() -> None:
     """A replayed record and the tombstone of a revocation led an agent that joined late back to a revoked version."""
     process = Process()
@@ -73,12 +79,10 @@ async def test_who_joins_late_runs_what_the_others_run() -> None:
 
 async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> None:
     """After compaction the replayed record is the only one that the topic still has."""
-    process = Process(str(tmp_path))
-    agent = await process.agent("a")
+    process, agent = await started(tmp_path)
     await process.read(published(1, 1), published(2, 2))
     assert agent.version == made(2)[1].version
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.read(published(1, 1))
     assert restarted.version is None and restarted.refused == {"stale": 1}
     await again.read(published(2, 2))
@@ -89,11 +93,9 @@ async def test_a_restart_is_not_led_back_to_an_older_version(tmp_path: Path) -> 
 async def test_a_process_that_starts_later_refuses_no_older_version(tmp_path: Path) -> None:
     """Each start of an agent warned of every earlier version, and the alert for forged ones fired."""
     log = [published(epoch, epoch) for epoch in range(1, 6)]
-    process = Process(str(tmp_path))
-    await process.agent("a")
+    process, _ = await started(tmp_path)
     await process.log.catch_up(*log)
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.log.catch_up(*log)
     assert restarted.version == made(5)[1].version and not restarted.refused
     await again.read(published(6, 6))
@@ -104,21 +106,17 @@ async def test_a_promoted_canary_is_no_frozen_log(tmp_path: Path) -> None:
     """Its record on the channel `canary` is replaced, so that channel of the log ends at an older one."""
     canary = {"channel": CANARY, "share": 0.0}
     lost, tried = (record_of(NEW, *made(seed), epoch, **canary) for seed, epoch in ((2, 2), (3, 4)))
-    process = Process(str(tmp_path))
-    await process.agent("a")
+    process, _ = await started(tmp_path)
     await process.log.catch_up(published(1, 1), lost, published(1, 3), tried, published(3, 5))
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.log.catch_up(lost, published(1, 3), published(3, 5))
     assert restarted.version == made(3)[1].version and not restarted.refused
 
 
 async def test_a_log_that_was_frozen_before_a_restart_is_refused_once(tmp_path: Path) -> None:
-    process = Process(str(tmp_path))
-    await process.agent("a")
+    process, _ = await started(tmp_path)
     await process.log.catch_up(published(1, 1), published(2, 2), published(3, 3))
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.log.catch_up(published(1, 1), published(2, 2))
     await again.log.catch_up()
     assert restarted.version is None and restarted.refused == {"stale": 1}
@@ -127,21 +125,17 @@ async def test_a_log_that_was_frozen_before_a_restart_is_refused_once(tmp_path: 
 
 
 async def test_an_older_record_behind_a_newer_one_of_the_log_is_refused(tmp_path: Path) -> None:
-    process = Process(str(tmp_path))
-    await process.agent("a")
+    process, _ = await started(tmp_path)
     await process.log.catch_up(published(1, 1), published(2, 2), published(4, 4))
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.log.catch_up(published(2, 2), published(4, 4), published(1, 1))
     assert restarted.version == made(4)[1].version and restarted.refused == {"stale": 1}
 
 
 async def test_what_a_host_has_seen_revoked_stays_so_over_a_restart(tmp_path: Path) -> None:
-    process = Process(str(tmp_path))
-    await process.agent("a")
+    process, _ = await started(tmp_path)
     await process.read(published(1, 1), revoked("version", made(1)[1].version))
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.read(published(1, 1))
     assert restarted.version is None and not restarted.refused
 
@@ -149,11 +143,9 @@ async def test_what_a_host_has_seen_revoked_stays_so_over_a_restart(tmp_path: Pa
 async def test_a_log_without_the_records_of_revoked_versions_is_not_frozen(tmp_path: Path) -> None:
     """An erasure revokes versions and deletes them."""
     revocations = [revoked("version", made(seed)[1].version) for seed in (1, 2)]
-    process = Process(str(tmp_path))
-    await process.agent("a")
+    process, _ = await started(tmp_path)
     await process.log.catch_up(published(1, 1), published(2, 2), *revocations)
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.log.catch_up(published(1, 1), *revocations)
     assert restarted.version is None and not restarted.refused
 
@@ -162,8 +154,7 @@ async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> 
     ahead, behind = Process(str(tmp_path)), Process(str(tmp_path))
     await ahead.read(published(2, 2))
     await behind.read(published(1, 1))
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.read(published(1, 1))
     assert restarted.version is None and restarted.refused == {"stale": 1}
     await again.read(published(2, 2))
@@ -173,16 +164,14 @@ async def test_two_processes_of_a_host_keep_the_higher_epoch(tmp_path: Path) -> 
 @pytest.mark.parametrize("held", [b"", b"[]", b'{"a": 1}', b'{"calls/stable": "AAAA"}', b"\xff"])
 async def test_a_broken_file_of_epochs_does_not_keep_an_agent_from_working(tmp_path: Path, held: bytes) -> None:
     EpochFile(str(tmp_path), "acme").path.write_bytes(held)
-    process = Process(str(tmp_path))
-    agent = await process.agent("a")
+    process, agent = await started(tmp_path)
     await process.read(published(1, 1))
     assert agent.version == made(1)[1].version
 
 
 async def test_weights_of_another_version_are_no_part_of_a_signed_one() -> None:
     """Mix-and-match: each half is genuine."""
-    process = Process()
-    agent = await process.agent("a")
+    process, agent = await started()
     key, value = published(2, 2)
     await process.read(published(1, 1), record_of(NEW, made(1)[0], made(2)[1], 2))
     assert agent.version == made(1)[1].version and sum(agent.refused.values()) == 1
@@ -191,30 +180,26 @@ async def test_weights_of_another_version_are_no_part_of_a_signed_one() -> None:
 
 
 async def test_endless_weights_cost_nothing_but_their_fetch() -> None:
-    process = Process()
-    agent = await process.agent("a")
+    process, agent = await started()
     await process.read(published(1, 1), record_of(NEW, bytes(2**21), made(1)[1], 2))
     assert agent.version == made(1)[1].version and agent.refused == {"oversized": 1}
 
 
 async def test_a_thief_of_an_old_key_cannot_run_the_epochs_ahead_for_ever(tmp_path: Path) -> None:
     """Fast-forward: with the key go the epochs that it signed, also those that a host remembers."""
-    process = Process(str(tmp_path))
-    agent = await process.agent("a")
+    process, agent = await started(tmp_path)
     await process.read(published(1, 1), published(2, 2**53, OLD), revoked("key", OLD.key_id))
     assert agent.version is None
     await process.read(published(3, 2))
     assert agent.version == made(3)[1].version
-    again = Process(str(tmp_path))
-    restarted = await again.agent("a")
+    again, restarted = await started(tmp_path)
     await again.log.catch_up(published(3, 2))
     assert restarted.version == made(3)[1].version and not restarted.refused
 
 
 async def test_what_runs_leaves_with_its_key_though_the_channel_has_moved() -> None:
     """The next version is signed by a good key, and no agent can load it."""
-    process = Process()
-    agent = await process.agent("a")
+    process, agent = await started()
     unfit = b"no call model"
     await process.read(published(1, 1, OLD), record_of(NEW, unfit, calls_manifest_for(unfit, "acme"), 2))
     assert agent.version == made(1)[1].version and agent.refused == {"structure": 1}
@@ -223,8 +208,7 @@ async def test_what_runs_leaves_with_its_key_though_the_channel_has_moved() -> N
 
 
 async def test_a_version_that_another_key_signed_again_outlives_the_revoked_one() -> None:
-    process = Process()
-    agent = await process.agent("a")
+    process, agent = await started()
     await process.read(published(1, 1, OLD), published(1, 2), revoked("key", OLD.key_id))
     assert agent.version == made(1)[1].version and not agent.refused
     await process.follower.leave(agent)
@@ -232,16 +216,14 @@ async def test_a_version_that_another_key_signed_again_outlives_the_revoked_one(
 
 
 async def test_tombstones_without_a_signature_withdraw_no_version_from_an_agent_that_joins_late() -> None:
-    process = Process()
-    await process.agent("a")
+    process, _ = await started()
     await process.read(published(1, 1), (published(1, 1)[0], None))
     assert (await process.agent("late")).version == made(1)[1].version
 
 
 async def test_documents_that_nobody_signed_are_not_kept() -> None:
     """300 of 1 MB took 154 MB, and 20,000 junk keys 82 MB for ever."""
-    process = Process()
-    agent = await process.agent("a")
+    process, agent = await started()
     logging.getLogger("fleetlore.adapters.subscriber").setLevel(logging.ERROR)
     gc.collect()
     tracemalloc.start()
@@ -265,8 +247,7 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
 
 async def test_a_document_nested_too_deep_keeps_no_revocation_from_agents() -> None:
     """A forged record must not end the fetch: the same record would come again, and later ones never."""
-    process = Process()
-    agent = await process.agent("a")
+    process, agent = await started()
     key, value = published(1, 1)
     forged = value.partition(b"\n")[0][:-1] + b',"deep":' + b"[" * 300 + b"]" * 300 + b"}"
     await process.read((key, value), (key, forged), revoked("version", made(1)[1].version))
@@ -280,8 +261,7 @@ async def test_records_of_an_earlier_release_are_refused_and_change_nothing(tmp_
     pointer = {"name": "calls", "channel": "stable", "tenant": "acme", "version": manifest.version, "epoch": 9,
                "reason": "promoted", "created": 1.0, "share": 1.0, "pinned": False, "schema": 1}  # fmt: skip
     EpochFile(str(tmp_path), "acme").save({b"calls/stable": NEW.sign(pointer)})
-    process = Process(str(tmp_path))
-    agent = await process.agent("a")
+    process, agent = await started(tmp_path)
     version = f"calls/{manifest.version}".encode()
     await process.read((version, NEW.sign(manifest)), (b"calls/stable", NEW.sign(pointer)), published(1, 1))
     assert agent.version == manifest.version and agent.refused == {"malformed": 2}
@@ -363,7 +343,6 @@ def test_a_pipe_in_the_storage_keeps_nobody_waiting(storage: tuple[BlobStore, st
 
 
 async def test_a_forged_key_writes_no_line_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    process = Process()
-    await process.agent("a")
+    process, _ = await started()
     await process.read((b"calls/x\nERROR all is lost", b"{}"))
     assert "\nERROR all is lost" not in caplog.text

@@ -79,12 +79,16 @@ def pydantic_ai(provider: Provider) -> None:
         asyncio.run(agent.run("look"))
 
 
-def open_inference(provider: Provider) -> None:
-    """The real package's decorators."""
+def open_inference_tracer(provider: Provider) -> Any:
     made = OpenInferenceProvider()
     for processor in provider.processors:
         made.add_span_processor(processor)
-    tracer = made.get_tracer("test")
+    return made.get_tracer("test")
+
+
+def open_inference(provider: Provider) -> None:
+    """The real package's decorators."""
+    tracer = open_inference_tracer(provider)
     tool = tracer.tool(read_file)
 
     @tracer.agent
@@ -224,10 +228,7 @@ async def cancelled_pydantic_ai(provider: Provider) -> None:
 
 
 async def cancelled_open_inference(provider: Provider) -> None:
-    made = OpenInferenceProvider()
-    for processor in provider.processors:
-        made.add_span_processor(processor)
-    tracer = made.get_tracer("test")
+    tracer = open_inference_tracer(provider)
 
     @tracer.agent
     async def run(question: str) -> str:

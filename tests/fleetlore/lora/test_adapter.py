@@ -155,22 +155,16 @@ def test_a_file_is_read_and_written_in_one_form(shapes: dict[str, list[int]], dt
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"alpha": 80.0}, "structure"),
-        ({"base_sha256": "0" * 64}, "structure"),
-        ({"targets": ("q_proj",)}, "structure"),
-        ({"tensors": {}}, "structure"),
-    ],
+    "changes", [{"alpha": 80.0}, {"base_sha256": "0" * 64}, {"targets": ("q_proj",)}, {"tensors": {}}]
 )
 def test_weights_that_are_not_what_their_manifest_says_are_not_kept(
-    changes: dict[str, Any], reason: str, base_folder: Path, make_lora: MakeLora, tmp_path: Path
+    changes: dict[str, Any], base_folder: Path, make_lora: MakeLora, tmp_path: Path
 ) -> None:
     base = base_of(base_folder)
     lora = read_lora(make_lora(), base)
     with pytest.raises(AdapterRefused) as refused:
         LoraSlot(tmp_path / "kept").prepare(lora.weights, manifest_of(lora, base.sha256, **changes))
-    assert refused.value.reason == reason
+    assert refused.value.reason == "structure"
     assert not (tmp_path / "kept").exists()
 
 
@@ -186,44 +180,40 @@ def test_the_folder_holds_the_version_that_runs_and_no_other(
     assert slot.current is None and not list((tmp_path / "kept").iterdir())
 
 
-def test_a_folder_that_another_process_serves_from_stays(
-    base_folder: Path, make_lora: MakeLora, tmp_path: Path
-) -> None:
+@pytest.fixture
+def version(base_folder: Path, make_lora: MakeLora) -> tuple[bytes, Any]:
+    """Weights and their manifest."""
     base = base_of(base_folder)
     lora = read_lora(make_lora(), base)
-    manifest = manifest_of(lora, base.sha256)
-    first = LoraSlot(tmp_path).prepare(lora.weights, manifest)
+    return lora.weights, manifest_of(lora, base.sha256)
+
+
+def test_a_folder_that_another_process_serves_from_stays(version: tuple[bytes, Any], tmp_path: Path) -> None:
+    first = LoraSlot(tmp_path).prepare(*version)
     opened = (first.value / WEIGHTS).stat().st_ino
-    second = LoraSlot(tmp_path).prepare(lora.weights, manifest)
+    second = LoraSlot(tmp_path).prepare(*version)
     assert second == first and (second.value / WEIGHTS).stat().st_ino == opened
 
 
 def test_what_cannot_be_written_leaves_nothing(
-    base_folder: Path, make_lora: MakeLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: tuple[bytes, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    base = base_of(base_folder)
-    lora = read_lora(make_lora(), base)
     kept = tmp_path / "kept"
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(AdapterRefused, match="No space left") as refused:
-        LoraSlot(kept).prepare(lora.weights, manifest_of(lora, base.sha256))
+        LoraSlot(kept).prepare(*version)
     assert refused.value.reason == "unwritable" and not list(kept.iterdir())
 
 
-def test_what_lies_in_the_folder_already_is_not_believed(
-    base_folder: Path, make_lora: MakeLora, tmp_path: Path
-) -> None:
-    base = base_of(base_folder)
-    lora = read_lora(make_lora(), base)
-    manifest = manifest_of(lora, base.sha256)
-    planted = tmp_path / manifest.version
+def test_what_lies_in_the_folder_already_is_not_believed(version: tuple[bytes, Any], tmp_path: Path) -> None:
+    planted = tmp_path / version[1].version
     planted.mkdir()
     (planted / CONFIG).write_text('{"auto_mapping": {"parent_library": "evil"}}')
     (planted / "more.py").write_text("")
-    kept = LoraSlot(tmp_path).prepare(lora.weights, manifest)
+    kept = LoraSlot(tmp_path).prepare(*version)
     assert sorted(each.name for each in kept.value.iterdir()) == [CONFIG, WEIGHTS]
     assert orjson.loads((kept.value / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"
 
