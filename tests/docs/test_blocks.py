@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -131,16 +131,21 @@ async def test_the_examples_of_a_guide_run_in_order(page: Path, address: str, mo
 # --- console --------------------------------------------------------------------------------------------------------
 
 
-def check_fleetlore(arguments: list[str], folder: Path) -> None:
-    """The command exists and takes these options; nothing is run."""
+def resolved(arguments: list[str]) -> tuple[Any, list[str]]:
+    """Return the command that these words name, and the words after its name."""
     command: Any = the_command()
-    context = None
-    while hasattr(command, "commands"):
+    while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
         two = " ".join(arguments[:2])
         name = two if two in command.commands else arguments[0]
         arguments = arguments[len(name.split()) :]
         assert name in command.commands, f"fleetlore has no command {name}"
         command = command.commands[name]
+    return command, arguments
+
+
+def check_fleetlore(arguments: list[str], folder: Path) -> None:
+    """The command exists and takes these options; nothing is run."""
+    command, arguments = resolved(arguments)
     for file in ("logs", "README.md", "lore.jsonl"):  # arguments that must exist
         (folder / file).mkdir(exist_ok=True) if file == "logs" else (folder / file).touch()
     context = command.make_context(command.name, arguments[: arguments.index(">")] if ">" in arguments else arguments)
@@ -200,13 +205,7 @@ def check_span(words: list[str]) -> None:
     if program == "make":
         assert arguments[0] in MAKE.findall((ROOT / "Makefile").read_text()), f"no target {arguments[0]}"
         return
-    command: Any = the_command()
-    while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
-        two = " ".join(arguments[:2])
-        name = two if two in command.commands else arguments[0]
-        arguments = arguments[len(name.split()) :]
-        assert name in command.commands, f"fleetlore has no command {name}"
-        command = command.commands[name]
+    command, arguments = resolved(arguments)
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     own = itertools.takewhile(lambda word: word != "--", arguments)
     assert {word.partition("=")[0] for word in own if word.startswith("--")} <= {*known, "--help"}
@@ -280,14 +279,8 @@ async def test_the_command_blocks_without_a_mark_run_in_order(tmp_path: Path) ->
             for line in [] if mark else content.splitlines():
                 program, *arguments = shlex.split(line.removeprefix("$ "), comments=True)
                 assert program == "fleetlore", f"{page.name}: {line}: run it here, or mark its block"
-                done = await asyncio.to_thread(
-                    subprocess.run,
-                    [sys.executable, "-m", "fleetlore.cli.main", *arguments],
-                    cwd=tmp_path,
-                    env=environ,
-                    capture_output=True,
-                    text=True,
-                )
+                run = partial(subprocess.run, cwd=tmp_path, env=environ, capture_output=True, text=True)
+                done = await asyncio.to_thread(run, [sys.executable, "-m", "fleetlore.cli.main", *arguments])
                 assert done.returncode == 0, f"{page.name}: {line}: {done.stdout}{done.stderr}"
 
 

@@ -30,13 +30,8 @@ def address(broker: EmbeddedBroker) -> Iterator[str]:
 def run(name: str, address: str) -> str:
     # All agents have one owner, as in `fleetlore up`.
     given = {"FLEETLORE_BROKER": address, "FLEETLORE_HOLDOUT_SHARE": "0", "FLEETLORE_QUORUM": "1"}
-    done = subprocess.run(
-        [sys.executable, ROOT / "examples" / name],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **given},
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    env, command = {**os.environ, "PYTHONPATH": str(ROOT), **given}, [sys.executable, ROOT / "examples" / name]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
