@@ -104,6 +104,12 @@ def test_a_cycle_or_endless_depth_does_no_harm(told: AdviceLedger) -> None:
     assert told.redact_shown(cycle)
 
 
+def test_an_outcome_gets_what_came_before_it_once(told: AdviceLedger) -> None:
+    told.show("", ("strategy",), ("kept",), [])
+    assert told.take("call") == (["item-1234-long", "pattern", "strategy"], ["held", "kept"])
+    assert told.take("call") == ([], [])
+
+
 def test_what_was_heeded_counts_for_the_next_call(told: AdviceLedger) -> None:
     told.show("safer call", ("r",), (), [])
     assert told.take("safer call") == (["r"], [])
