@@ -168,7 +168,7 @@ async def test_a_call_that_is_sure_to_fail_is_answered_once_in_the_server_s_plac
         assert "Use `path=/srv/a`" in said and "Send it again" in said
         assert calls.from_client(asked) == (asked, b"")  # sent again, it is made
         assert calls.under_way == 1
-    assert recorder.kinds == ["session.started"]
+    assert recorder.kinds == ["session.started", "session.ended"]
 
 
 async def test_a_batch_is_passed_on_whole(fleet: Fleet) -> None:
