@@ -155,6 +155,7 @@ async def test_http_is_forwarded_with_its_authorisation(fleet: Fleet, recorder: 
         httpx2.AsyncClient(timeout=120, headers=headers) as http,
         Client(streamable_http_client(proxy, http_client=http), mode=mode) as client,
     ):
+        await client.list_tools()
         worked, failed = await asyncio.gather(
             client.call_tool("divide", {"a": 6, "b": 3}), client.call_tool("divide", {"a": 1, "b": 0})
         )
