@@ -140,7 +140,11 @@ class AdapterPublisher(Generic[Manifest]):
             uri=uri,
         )
         await self._put(known, release_of(record, self._key, None if uri else weights))
-        await self._forget_old(known, manifest)
+        # Delete old versions. Each has its own key, so compaction never drops it.
+        others = (each for each in known.versions.values() if each.version != manifest.version)
+        for old in sorted(others, key=lambda each: each.ordinal)[: 1 - self._kept_versions]:
+            if old.version != manifest.parent:
+                await self.delete(known, old.version)
         return record
 
     async def matching(self, tenant: str, version: str) -> list[str]:
@@ -282,13 +286,6 @@ class AdapterPublisher(Generic[Manifest]):
             )
         if self._store is not None:
             self._store.write(f"{record.tenant}/{self.kind.name}/{record.version}.record", release.value)
-
-    async def _forget_old(self, known: AdapterView[Manifest], newest: Manifest) -> None:
-        """Delete old versions. Each has its own key, so compaction never drops it."""
-        others = (manifest for manifest in known.versions.values() if manifest.version != newest.version)
-        for manifest in sorted(others, key=lambda manifest: manifest.ordinal)[: 1 - self._kept_versions]:
-            if manifest.version != newest.parent:
-                await self.delete(known, manifest.version)
 
     async def delete(self, known: AdapterView[Manifest], version: str) -> None:
         """Delete a version from topic and stores. Its revocation stays."""

@@ -259,15 +259,15 @@ class Resends(NamedTuple):
 
 
 class SampleTotals(NamedTuple):
-    """Sums over all sessions of a sample. `agents`: above `k` sessions a lower bound. `ended`: sessions whose end is
-    known, of which no agent counts for more than the median agent; `failed`: those that ended badly."""
+    """Sums over all sessions of a sample. `agents`: above `k` sessions a lower bound. `sessions_ended`: those with a
+    known end, of which no agent counts for more than the median agent; `sessions_failed`: those that ended badly."""
 
     sessions: int
     agents: int
     calls: int
     failures: int
-    ended: int
-    failed: int
+    sessions_ended: int
+    sessions_failed: int
 
 
 class CountSample(_BottomK[SessionCounts]):

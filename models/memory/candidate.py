@@ -10,7 +10,7 @@ ways              A way of a goal is shown once `QUORUM_AGENTS` agents made exac
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import groupby
 from math import fsum
@@ -25,7 +25,7 @@ from fleetlore.wire.lore import HOW_TO, ItemKind, MemoryItem
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.stats import cached_hash
 from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajectory
-from fleetlore.words import PLAIN_WORD, words
+from fleetlore.words import PLAIN_WORD, count, words
 from models.memory.bottom_k import AgentHash
 
 __all__ = ["SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "is_unconfirmed", "item_id", "origin"]
@@ -201,22 +201,17 @@ def is_unconfirmed(item: MemoryItem) -> bool:
 
 
 def way(example: Candidate) -> Candidate:
-    number = len(example.calls)
+    runs = [(call, len(list(same))) for call, same in groupby(example.calls)]
+    lines = [f"{number}. {call}{f' (×{times})' if times > 1 else ''}" for number, (call, times) in enumerate(runs, 1)]
+    if len(lines) > _MAX_LINES:
+        half = _MAX_LINES // 2
+        lines = [*lines[:half], f"… {len(lines) - _MAX_LINES} more …", *lines[-half:]]
     return replace(
         example,
         title=f"{HOW_TO}{example.title or example.task}"[:_MAX_TITLE],
-        description=f"Solved in {number} call{'' if number == 1 else 's'}.",
-        content="\n".join(["What worked:", *_numbered(example.calls)]),
+        description=f"Solved in {count(len(example.calls), 'call')}.",
+        content="\n".join(["What worked:", *lines]),
     )
-
-
-def _numbered(calls: Sequence[str]) -> list[str]:
-    runs = [(call, len(list(same))) for call, same in groupby(calls)]
-    lines = [f"{number}. {call}{f' (×{times})' if times > 1 else ''}" for number, (call, times) in enumerate(runs, 1)]
-    if len(lines) <= _MAX_LINES:
-        return lines
-    half = _MAX_LINES // 2
-    return [*lines[:half], f"… {len(lines) - _MAX_LINES} more …", *lines[-half:]]
 
 
 # The distiller writes this before a quoted error, and `is_junk` reads it again.

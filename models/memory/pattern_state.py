@@ -242,12 +242,7 @@ class PatternState:
         return Pattern(
             **asdict(self.subject),
             tenant=tenant,
-            calls=figures.calls,
-            failures=figures.failures,
-            sessions=figures.sessions,
-            agents=figures.agents,
-            sessions_ended=figures.ended,
-            sessions_failed=figures.failed,
+            **figures._asdict(),
             first_seen=self.first_seen.moment,
             last_seen=self.last,
             other_words=self.wordings.others(self.subject.words),
@@ -296,12 +291,9 @@ class PatternState:
     def hidden_json(self) -> str:
         """`state_json` with the subject, for a row without a public form."""
         shown = replace(self.to_pattern(""), hours=(), days=())
-        return self._json({"hidden": shown.to_json().decode()})
+        return self.state_json(hidden=shown.to_json().decode())
 
-    def state_json(self) -> str:
-        return self._json({})
-
-    def _json(self, kept: dict[str, object]) -> str:
+    def state_json(self, **kept: object) -> str:
         kept["sessions"], kept["first"] = self.sample.to_rows(), sorted(self.first_seen.items())
         kept |= {name: timeline.to_rows() for name, timeline in self.timelines.items()}
         if self.timelines:

@@ -63,7 +63,6 @@ _COLLECTION_OF = {contributions: name for name, contributions in _OWNERS.items()
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
 
 _Number = Annotated[int, Meta(ge=0, lt=2**31)]
-_COLLECTIONS = ("patterns", "items")
 _CHUNK = 1_000
 _READ_SECONDS = 30.0
 
@@ -274,7 +273,7 @@ async def rows_of(
 ) -> AsyncIterator[tuple[str, str, str, str]]:
     for kind, record in records:
         yield kind, record.key, record.to_json().decode(), ""
-    for collection in _COLLECTIONS:
+    for collection in _OWNERS:
         async for row in store.rows(collection, tenant, "body", "state"):
             if row["state"]:  # an empty row once held an erased session
                 yield collection, row["id"].partition("/")[2], row["body"], row["state"]

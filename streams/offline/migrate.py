@@ -10,7 +10,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -35,12 +34,6 @@ _BATCH_SESSIONS = 128
 _SAY_SECONDS = 2.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(slots=True)
-class _Digests:
-    sessions: dict[tuple[str, str], list[Trajectory]] = field(default_factory=dict)
-    unreadable: int = 0
 
 
 async def migrate(settings: Settings, say: Say) -> bool:
@@ -90,33 +83,37 @@ def _tenants_of_rows(client: MilvusClient) -> frozenset[str]:
 
 
 async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
-    digests = _Digests()
+    found: dict[tuple[str, str], list[Trajectory]] = {}
+    unreadable = 0
     for tenant in backfill.tenants:
-        await _collect(live, backfill.store, tenant, digests)
-    if digests.unreadable:
-        say(f"{digests.unreadable:,} judged sessions cannot be read by this release and are not on the log: they are "
+        unreadable += await _collect(live, backfill.store, tenant, found)
+    if unreadable:
+        say(f"{unreadable:,} judged sessions cannot be read by this release and are not on the log: they are "
             "left out of the lore")  # fmt: skip
-    if digests.sessions:
-        count = sum(any(part.left_out for part in parts) for parts in digests.sessions.values())
+    sessions = list(found.values())
+    if sessions:
+        count = sum(any(part.left_out for part in parts) for parts in sessions)
         cut = f"; {count:,} of them were long, and come back without some of their calls" if count else ""
-        say(f"{len(digests.sessions):,} sessions are not on the log: they come back from what was kept of them{cut}")
-    sessions = list(digests.sessions.values())
+        say(f"{len(sessions):,} sessions are not on the log: they come back from what was kept of them{cut}")
     progress = _Progress(say, "sessions", len(sessions))
     for start in range(0, len(sessions), _BATCH_SESSIONS):
         batch = sessions[start : start + _BATCH_SESSIONS]
         await backfill.process([event for parts in batch for event in _events_of(parts)])
         progress(start + len(batch))
-    return digests.unreadable
+    return unreadable
 
 
-async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _Digests) -> None:
-    known, ids = dict[str, int](), set[str]()
+async def _collect(
+    live: MilvusStore, new: MilvusStore, tenant: str, found: dict[tuple[str, str], list[Trajectory]]
+) -> int:
+    """Add the sessions that only the live rows have. Return how many could not be read."""
+    known, ids, unreadable = dict[str, int](), set[str](), 0
     async for row in new.rows("judgments", tenant, "session", "state"):
         ids.add(row["session"])
         if (made := SessionState.from_json(row["state"]).trajectory) is not None:
             known[made.id] = made.events
     if not await live.on_client(lambda client: client.has_collection("judgments")):
-        return
+        return 0
     async for row in live.rows("judgments", tenant, "state"):
         if row["id"].endswith("/"):
             continue  # a row of an older release's judge
@@ -124,12 +121,13 @@ async def _collect(live: MilvusStore, new: MilvusStore, tenant: str, digests: _D
             trajectory = SessionState.from_json(row["state"]).trajectory
         except ValueError:
             id = row["id"].partition("/")[2]  # an earlier release named a row by the session's id and part
-            digests.unreadable += ids.isdisjoint((id, id.rpartition("#")[0]))
+            unreadable += ids.isdisjoint((id, id.rpartition("#")[0]))
             continue
         if trajectory is not None and known.get(trajectory.id, 0) < trajectory.events:
-            parts = digests.sessions.setdefault((tenant, session_key(trajectory.agent, trajectory.session)), [])
+            parts = found.setdefault((tenant, session_key(trajectory.agent, trajectory.session)), [])
             parts.append(trajectory)
             parts.sort(key=lambda part: part.part)
+    return unreadable
 
 
 def _events_of(parts: list[Trajectory]) -> list[Event]:

@@ -225,10 +225,12 @@ async def remaining(consumer: Any, name: str) -> int:
 async def _remaining(consumer: Any, ends: dict[TopicPartition, int], moves: _Moves | None) -> int:
     left = 0
     for partition, end in list(ends.items()):
-        committed = await consumer.committed(partition) or 0
-        if committed >= end or (
-            _stands_still(partition, committed, moves) and await _holds_nothing(consumer, partition, committed, end)
-        ):
+        done = committed = await consumer.committed(partition) or 0
+        if committed < end and _stands_still(partition, committed, moves):
+            consumer.seek(partition, committed)
+            if not await consumer.getmany(partition, timeout_ms=POLL_MS, max_records=1):
+                done = await consumer.position(partition)
+        if done >= end:
             del ends[partition]
         else:
             left += end - committed
@@ -243,9 +245,3 @@ def _stands_still(partition: TopicPartition, committed: int, moves: _Moves | Non
     if still or before != committed:
         moves[partition] = committed, time.monotonic()
     return still
-
-
-async def _holds_nothing(consumer: Any, partition: TopicPartition, start: int, end: int) -> bool:
-    consumer.seek(partition, start)
-    fetched = await consumer.getmany(partition, timeout_ms=POLL_MS, max_records=1)
-    return not fetched and await consumer.position(partition) >= end

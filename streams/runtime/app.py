@@ -206,7 +206,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             # Create the counter at 0: Prometheus misses the increase of a new series.
             self._metrics.expired_records(name)
             self._metrics.truncated_records(name)
-        self._delivery.begin()
+        self._delivery.second_writes.begin()
         self._assigned = frozenset(assigned)
         self._open = not self.should_stop
         self._health.ready("partitions")
@@ -234,7 +234,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._idle = set(self._stages)
             await asyncio.sleep(_IDLE_SECONDS)
             for name, stage in self._stages.items():
-                if (stage.holds or self._delivery.owes(stage)) and name in self._idle:
+                if (stage.holds or self._delivery.second_writes.owes(name)) and name in self._idle:
                     async with self._turns[name]:
                         if self._open and stage is self._stages[name]:
                             await self._run(stage, [])

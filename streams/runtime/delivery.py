@@ -112,7 +112,7 @@ class Delivery:
         self._budget_seconds = budget_seconds
         self._breaker = breaker or Breaker()
         self._lease = lease
-        self._second_writes = SecondWrites(write_seconds, clock)
+        self.second_writes = SecondWrites(write_seconds, clock)
         self._tenants = tenants
         self.stopped: set[str] = set()
         self._last: dict[tuple[str, str], Record] = {}
@@ -135,7 +135,7 @@ class Delivery:
         for record in batch:
             if record.unreadable:
                 effects.dead_letters.append(DeadLetter(record, record.value or b"", UNREADABLE, record.unreadable))
-        self._second_writes.take(stage.name, effects)
+        self.second_writes.take(stage.name, effects)
         self._feed_breaker(stage, batch, effects)
         positions = self._positions(stage, batch)
         sinks = [self._deliver(stage, effects.outgoing, positions)]
@@ -152,13 +152,6 @@ class Delivery:
             await self._written(stage)
         self._allow(stage, batch)
         self._count(stage, batch, effects, self._clock.monotonic() - started)
-
-    def begin(self) -> None:
-        """Expect late writes of the previous owner."""
-        self._second_writes.begin()
-
-    def owes(self, stage: Stage) -> bool:
-        return self._second_writes.owes(stage.name)
 
     def forget(self) -> None:
         """Drop all state after a rebalance. A running write then allows no commit."""

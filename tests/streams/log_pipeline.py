@@ -205,7 +205,7 @@ class LogPipeline:
         other = copy(self)
         other.stages = ()
         other.start()
-        other.delivery.begin()
+        other.delivery.second_writes.begin()
         return other
 
     def start(self) -> None:
@@ -279,7 +279,7 @@ class LogPipeline:
                 if await self.batch(stage, partition):
                     return True
         for stage in self.stages:
-            if stage.holds or self.delivery.owes(stage):
+            if stage.holds or self.delivery.second_writes.owes(stage.name):
                 await self.run(stage, [])
                 return True
         return False

@@ -34,7 +34,7 @@ async def test_rows_go_to_the_collection_that_they_were_built_for(collection: st
     pipeline = LogPipeline()
     pipeline.store = store = SwitchedStore()
     pipeline.start()
-    pipeline.delivery.begin()  # so that the writes are made once more, after the switch
+    pipeline.delivery.second_writes.begin()  # so that the writes are made once more, after the switch
     for session in pipeline.story.fleet():
         await pipeline.send(session)
     store.gates[f"{collection}_main"] = gate = asyncio.Event()

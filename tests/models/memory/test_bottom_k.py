@@ -82,7 +82,7 @@ def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
     assert made.add(7, SessionCounts(1, 2, 1))
     assert made.add(7, SessionCounts(1, 5, 2, 2))
     assert not made.add(7, SessionCounts(1, 3, 1))
-    assert made.totals == SampleTotals(sessions=1, agents=1, calls=5, failures=2, ended=1, failed=1)
+    assert made.totals == SampleTotals(sessions=1, agents=1, calls=5, failures=2, sessions_ended=1, sessions_failed=1)
 
 
 @pytest.mark.parametrize("sessions", [1_000, 5_000])
@@ -131,7 +131,7 @@ def test_many_sessions_of_one_agent_push_out_none_of_others(lies: int) -> None:
     assert Counter(each.agent for each in made.seen) == {77: 54} | dict.fromkeys(range(10), 1)
     assert made.totals.agents == 11
     assert made.totals.sessions == pytest.approx(lies + 10, rel=0.5)
-    assert (made.totals.ended, made.totals.failed) == (11, 10)
+    assert (made.totals.sessions_ended, made.totals.sessions_failed) == (11, 10)
     # What is erased of the liar leaves the others as they are.
     made.discard([session for session, each in made.kept.items() if each.agent == 77])
     assert len(made) == 64 and made.totals == SampleTotals(10, 10, 10, 10, 10, 10)
