@@ -34,7 +34,9 @@ def main(
     """Measure what docs/results/performance.md says."""
     console = Console(width=None if Console().is_terminal else 160)
     try:
-        for each in _chosen(name):
+        if name not in (*NAMES, "all"):
+            raise ConfigError(f"no benchmark is called {name!r}; there are {', '.join(NAMES)}")
+        for each in NAMES if name == "all" else (name,):
             load = os.getloadavg()[0]
             console.rule(each, align="left")
             report: Report = importlib.import_module(f"benchmarks.{each}").run(quick)
@@ -42,24 +44,13 @@ def main(
                 console.print(part.headline(), highlight=False, markup=False)
                 console.print(part.table())
             if not quick:
-                report.write_csv(page.RESULTS, _machine(load))
+                # Figures are worth little if the load at the start is above half a core.
+                system = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+                note = f"{system}, load at the start {load:.2f}"
+                report.write_csv(page.RESULTS, Row("machine", os.cpu_count() or 0, "cores", note=note))
                 page.write(NAMES)
     except FleetloreError as error:
         raise SystemExit(f"benchmarks: {error}") from None
-
-
-def _chosen(name: str) -> tuple[str, ...]:
-    if name == "all":
-        return NAMES
-    if name not in NAMES:
-        raise ConfigError(f"no benchmark is called {name!r}; there are {', '.join(NAMES)}")
-    return (name,)
-
-
-def _machine(load: float) -> Row:
-    """The machine of the figures. They are worth little if its load at the start is above half a core."""
-    system = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
-    return Row("machine", os.cpu_count() or 0, "cores", note=f"{system}, load at the start {load:.2f}")
 
 
 if __name__ == "__main__":

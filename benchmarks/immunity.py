@@ -66,10 +66,6 @@ class Run:
     cpu: dict[str, float] = field(default_factory=dict)
 
     @property
-    def events(self) -> int:
-        return sum(result.sent for result in self.results)
-
-    @property
     def calls(self) -> int:
         return sum(result.asks for result in self.results)
 
@@ -78,12 +74,8 @@ class Run:
         return {number: at for result in self.results for number, at in result.met.items()}
 
     @property
-    def learned(self) -> dict[int, float]:
-        return {number: at for result in self.results for number, at in result.learned.items()}
-
-    @property
     def milliseconds(self) -> list[float]:
-        learned = self.learned
+        learned = {number: at for result in self.results for number, at in result.learned.items()}
         return [1000 * (learned.get(number, math.inf) - at) for number, at in self.met.items()]
 
     @property
@@ -112,20 +104,18 @@ class Run:
         return lines
 
     def _describe(self) -> str:
-        lost = sum(result.lost for result in self.results)
+        lost, events = (sum(getattr(result, name) for result in self.results) for name in ("lost", "sent"))
         return (
             f"{len(self.met)} new failures; {self.calls / self.plan.seconds:,.0f} calls/s, "
-            f"{self.events / self.plan.seconds:,.0f} events/s of {self.plan.agents} agents in "
+            f"{events / self.plan.seconds:,.0f} events/s of {self.plan.agents} agents in "
             f"{self.plan.processes} processes, {lost} lost, {'sustained' if self.sustained else 'NOT sustained'}"
         )
 
 
 def run(quick: bool) -> Report:
-    plan = (
-        replace(PLAN, agents=50, seconds=4.0, warm_up_seconds=2.0, calls_per_second=80.0, wait_seconds=10.0)
-        if quick
-        else PLAN
-    )
+    plan = PLAN
+    if quick:
+        plan = replace(PLAN, agents=50, seconds=4.0, warm_up_seconds=2.0, calls_per_second=80.0, wait_seconds=10.0)
     ours = asyncio.run(_on_stack(plan))
     peer = asyncio.run(_journal(replace(plan, memory=JOURNAL)))
     note = ""

@@ -35,6 +35,7 @@ class Watch:
     def __init__(self, events: int) -> None:
         self._events = events
         self._stopwatch = Stopwatch(events)
+        self.begin = self._stopwatch.begin
         self._reads: set[str] = set()
         self._sent: Counter[str] = Counter({"events": events})
         self._done: Counter[str] = Counter()
@@ -42,9 +43,6 @@ class Watch:
     def over(self, stage: Stage) -> Watched:
         self._reads.add(stage.reads)
         return Watched(stage, self)
-
-    def begin(self) -> None:
-        self._stopwatch.begin()
 
     def note(self, stage: Stage, effects: Effects) -> None:
         self._done[stage.reads] += effects.processed + len(effects.dead_letters)

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.evaluate.holdouts import Measured
 from benchmarks.evaluate.memories import Memory
@@ -51,7 +50,10 @@ async def play(
         fails = np.array([reply.call.failure is not None for reply in task.replies.values()])
         # Chances of failure of all proposals, where the memory states them all.
         risks = np.array(recall.risks, float) if recall.risks and None not in recall.risks else None
-        loss = None if risks is None else _log_loss(risks, fails)
+        loss = None
+        if risks is not None:
+            chances = np.clip(risks, LEAST, 1.0 - LEAST)
+            loss = float(-np.mean(np.log(np.where(fails, chances, 1.0 - chances))))
         read = np.log(factors(task.proposals, recall))
         for _, agent in personas:
             ready = np.log(task.readiness(agent))
@@ -72,11 +74,6 @@ async def play(
             fail_safest = float(np.mean(safest)) if safest else None
             found.append(Played(id, agent, solved, calls, float(np.mean(failed)), fail_safest, loss))
     return found
-
-
-def _log_loss(risks: Floats, fails: npt.NDArray[np.bool_]) -> float:
-    chances = np.clip(risks, LEAST, 1.0 - LEAST)
-    return float(-np.mean(np.log(np.where(fails, chances, 1.0 - chances))))
 
 
 def _calls_needed(scores: Floats, task: LoggedTask) -> int:

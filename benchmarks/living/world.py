@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -124,20 +124,15 @@ class Split(NamedTuple):
 
 def split(tasks: Sequence[Task], seed: int, most_past: int) -> Split:
     """Half of each group is past, at most so many; the rest is held out. The groups take turns."""
-    past, held_out = [], []
-    for group in _grouped(tasks, lambda each: each.group):
+    past, held_out, by = [], [], defaultdict[str, list[Task]](list)
+    for each in tasks:
+        by[each.group].append(each)
+    for _, group in sorted(by.items()):
         group.sort(key=lambda each: drawn(seed, "split", each.id))
         half = (len(group) + 1) // 2
         past.append(group[: min(half, most_past)])
         held_out.append(group[half:])
     return Split(_in_turns(past), _in_turns(held_out))
-
-
-def _grouped(tasks: Sequence[Task], key: Callable[[Task], str]) -> list[list[Task]]:
-    by: defaultdict[str, list[Task]] = defaultdict(list)
-    for each in tasks:
-        by[key(each)].append(each)
-    return [by[group] for group in sorted(by)]
 
 
 def _in_turns(groups: Sequence[Sequence[_T]]) -> list[_T]:
