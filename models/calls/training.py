@@ -67,7 +67,11 @@ class _NamedFailures:
             names = frozenset(made.call.names)
             key = made.failure if made.failure is not None and made.failure[2] else None
             if key is not None and key not in self._known:
-                self._add(key)
+                self._known[key] = Evidence(self._fleet), Evidence(self._fleet)
+                self._of_name.setdefault((key[0], key[2][0]), []).append(key)
+                if len(self._known) > _KEPT_NAMED:
+                    old, _ = self._known.popitem(last=False)
+                    self._of_name[old[0], old[2][0]].remove(old)
             for name in names:
                 known = self._of_name.get((made.step.tool, name), ())
                 held.update(each for each in known if names.issuperset(each[2]))
@@ -78,13 +82,6 @@ class _NamedFailures:
             self._known[each][1].add(who)
         for each in failed & self._known.keys():
             self._known[each][0].add(who)
-
-    def _add(self, key: Key) -> None:
-        self._known[key] = Evidence(self._fleet), Evidence(self._fleet)
-        self._of_name.setdefault((key[0], key[2][0]), []).append(key)
-        if len(self._known) > _KEPT_NAMED:
-            old, _ = self._known.popitem(last=False)
-            self._of_name[old[0], old[2][0]].remove(old)
 
     def said(self, most: int) -> tuple[Named, ...]:
         found = [

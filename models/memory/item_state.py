@@ -187,7 +187,7 @@ class ItemState:
         counted = self._counted
         found = votes([(each.way, each) for each in counted], half_life_seconds)
         ways = [(cached_hash(each.said), each) for each in self.examples["success"]]
-        most = min((way for way, _ in ways), key=lambda way: _order(found.get(way), way))
+        most = min((way for way, _ in ways), key=lambda way: (*(-each for each in found.get(way, (0, 0.0))), way))
         shown = [each for way, each in ways if way == most]
         backed = [each for each in counted if each.way == most and each.side == "success"]
         against = [each for each in counted if each.side == "failure"]
@@ -268,11 +268,6 @@ _read_kept = msgspec.json.Decoder(_Kept).decode
 
 def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[Contributor]:
     return LatestSample(SAMPLED_SESSIONS, lambda agent: Contributor((0, 0.0), "withdrawn", agent, 0.0), kept)
-
-
-def _order(votes: tuple[int, float] | None, way: int) -> tuple[int, float, int]:
-    agents, weight = votes or (0, 0.0)
-    return -agents, -weight, way
 
 
 def _least_agents(candidate: Candidate) -> int:

@@ -218,8 +218,10 @@ def _refusal(people: People, request: Request) -> Response | None:
     if people.local is not None and not is_loopback(host):
         # A foreign name for this address (DNS rebinding) would count as the page's own.
         return PlainTextResponse(f"this page is not served as {host!r}", 421)
-    if request.method not in _SAFE_METHODS and not _is_own(request):
-        return PlainTextResponse("an action has to come from the page itself", 403)
+    if request.method not in _SAFE_METHODS:
+        origin = request.headers.get("origin")
+        if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
+            return PlainTextResponse("an action has to come from the page itself", 403)
     given = request.query_params.get("token")
     if given is not None and request.method == "GET" and people.by_token(given) is not None:
         response = RedirectResponse(request.url.path, 303)
@@ -246,8 +248,3 @@ def _identity_of(people: People, request: Request) -> Identity | None:
         return Identity(names[0], names[0] in people.operators)
     bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
     return people.by_token(bearer) or people.by_token(request.cookies.get(_COOKIE, "")) or people.local
-
-
-def _is_own(request: Request) -> bool:
-    origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")

@@ -169,7 +169,9 @@ class Stack:
             await self._launch_measured(name, logs)
         await self._answering(milvus)
         if fresh:
-            await self._restore_topics(logs)
+            restore = Child("restore", [sys.executable, "-m", "streams.offline.republish"], logs, self._environ())
+            if code := await self._run(restore):
+                raise restore.failure(code)
             if self.keeps_log:
                 restored.touch()
         await asyncio.gather(*(self.ready(name) for name in workers))
@@ -222,11 +224,6 @@ class Stack:
                 f"the lore in {self.data} could not be rebuilt for this release (see the lines above); "
                 "nothing was deleted, and the next `fleetlore up` continues"
             )
-
-    async def _restore_topics(self, logs: Path) -> None:
-        child = Child("restore", [sys.executable, "-m", "streams.offline.republish"], logs, self._environ())
-        if code := await self._run(child):
-            raise child.failure(code)
 
     async def _run(self, child: Child) -> int:
         """A store client in this process would keep 50 MB."""

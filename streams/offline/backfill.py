@@ -132,7 +132,9 @@ class Backfill:
                 stack.push_async_callback(self._model.close)
             self._reader = await stack.enter_async_context(observer(self._settings.cluster, self._group))
             self._watcher = await stack.enter_async_context(observer(self._settings.cluster))
-            self.tenants = tuple(sorted({*self.tenants, *_tenants(await self._watcher.topics())}))
+            parts = [name.split(".") for name in await self._watcher.topics()]
+            stored = [each[1] for each in parts if len(each) == 3 and (each[0], each[2]) == (PREFIX, "events")]
+            self.tenants = tuple(sorted({*self.tenants, *stored}))
             await self._read_operators()
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
@@ -260,8 +262,3 @@ def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Itera
     if any(first_offsets):
         found.append("the oldest events are no longer on the broker")
     return "; ".join(found)
-
-
-def _tenants(topics: Iterable[str]) -> tuple[str, ...]:
-    parts = (name.split(".") for name in topics)
-    return tuple(sorted(each[1] for each in parts if len(each) == 3 and (each[0], each[2]) == (PREFIX, "events")))

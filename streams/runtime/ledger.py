@@ -83,19 +83,15 @@ def since_boot() -> float:
 
 class Lease:
     def __init__(self, seconds: float, clock: Callable[[], float] = since_boot) -> None:
-        self._seconds = seconds
-        self._clock = clock
+        self._seconds, self.now = seconds, clock
         self._until = float("-inf")
-
-    def now(self) -> float:
-        return self._clock()
 
     def renew(self, asked: float) -> None:
         self._until = max(self._until, asked + self._seconds)
 
     @property
     def holds(self) -> bool:
-        return self._clock() < self._until
+        return self.now() < self._until
 
     def check(self) -> None:
         if not self.holds:
