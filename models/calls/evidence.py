@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from fleetlore.advice.changes import parts_of
 from fleetlore.calls.document import OldValue, old_value_key
@@ -92,10 +92,6 @@ class Facts(OrderedDict[Fact, Evidence]):
         super().__init__()
         self._fleet = fleet
         self._most = most
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy of an ordered dict would be made without arguments.
-        return type(self), (self._fleet, self._most), None, None, iter(self.items())
 
     def count(self, fact: Fact, who: Who) -> None:
         if fact not in self:

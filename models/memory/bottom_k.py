@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import fsum
 from operator import mul
 from statistics import median_high
@@ -22,11 +22,10 @@ from msgspec import Meta
 
 from fleetlore.wire.stats import HASHES, stable_hash
 
-__all__ = ["AgentHash", "SessionCounts"]
+__all__ = ["AgentHash", "BottomK", "SessionCounts"]
 
 T = TypeVar("T", bound="_OfAgent")
 _Kind = TypeVar("_Kind", bound=int | tuple[str, ...])
-_Ordered = TypeVar("_Ordered", bound="_Revised")
 
 K = 256
 # Hash of an agent's name, or a negative number in place of an erased session's.
@@ -45,11 +44,7 @@ class _OfAgent(Protocol):
     def agent(self) -> int: ...
 
 
-class _Revised(_OfAgent, Protocol):
-    def __lt__(self, other: Any, /) -> bool: ...
-
-
-class _BottomK(ABC, Generic[T]):
+class BottomK(ABC, Generic[T]):
     """A mergeable sample of at most `k` sessions: a join-semilattice. `kept`: value by session hash."""
 
     __slots__ = ("_of_agent", "_order", "k", "kept")
@@ -213,23 +208,6 @@ def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> def
     return counted
 
 
-class LatestSample(_BottomK[_Ordered]):
-    """Keeps a session's greatest value. `void`: makes the value of an agent that counts for nothing."""
-
-    __slots__ = ("_void",)
-
-    def __init__(self, k: int, void: Callable[[int], _Ordered], kept: Iterable[tuple[int, _Ordered]] = ()) -> None:
-        super().__init__(k, kept)
-        self._void = void
-
-    def placeholder(self, agent: int) -> _Ordered:
-        return self._void(agent)
-
-    @staticmethod
-    def join(old: _Ordered, new: _Ordered) -> _Ordered:
-        return new if old < new else old
-
-
 class SessionCounts(NamedTuple):
     """Cumulative counts of one session.
 
@@ -270,7 +248,7 @@ class SampleTotals(NamedTuple):
     sessions_failed: int
 
 
-class CountSample(_BottomK[SessionCounts]):
+class CountSample(BottomK[SessionCounts]):
     __slots__ = ()
 
     @staticmethod

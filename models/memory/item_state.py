@@ -20,7 +20,7 @@ from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.stats import cached_hash
 from fleetlore.wire.trajectory import encode
-from models.memory.bottom_k import FirstSeen, LatestSample
+from models.memory.bottom_k import BottomK, FirstSeen
 from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, Side, votes, way, weigh
 
 __all__ = ["ItemState"]
@@ -34,6 +34,22 @@ _SHOWN = ("tenant", "kind", "title", "description", "content", "when", "tool", "
 _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
 
+class _Contributors(BottomK[Contributor]):
+    """Keeps a session's greatest contributor."""
+
+    __slots__ = ()
+
+    def __init__(self, kept: Iterable[tuple[int, Contributor]] = ()) -> None:
+        super().__init__(SAMPLED_SESSIONS, kept)
+
+    @staticmethod
+    def join(old: Contributor, new: Contributor) -> Contributor:
+        return max(old, new)
+
+    def placeholder(self, agent: int) -> Contributor:
+        return Contributor((0, 0.0), "withdrawn", agent, 0.0)
+
+
 @dataclass(slots=True)
 class ItemState:
     """All that is known about one memory item. Single writer per item id.
@@ -42,7 +58,7 @@ class ItemState:
     shown, but nothing stays of them. `last_seen`: event time of the newest contribution.
     """
 
-    contributors: LatestSample[Contributor] = field(default_factory=lambda: _contributors())
+    contributors: _Contributors = field(default_factory=_Contributors)
     examples: dict[Side, tuple[Candidate, ...]] = field(default_factory=dict)
     open: dict[str, Candidate] = field(default_factory=dict)
     first_seen: FirstSeen = field(default_factory=FirstSeen)
@@ -247,7 +263,7 @@ class ItemState:
     def from_json(cls, value: bytes) -> ItemState:
         kept = _read_kept(value)
         return cls(
-            _contributors(kept.contributors),
+            _Contributors(kept.contributors),
             kept.examples,
             open={each.session: each for each in kept.open},
             first_seen=FirstSeen(kept.first_seen),
@@ -264,10 +280,6 @@ class _Kept(msgspec.Struct, gc=False):
 
 
 _read_kept = msgspec.json.Decoder(_Kept).decode
-
-
-def _contributors(kept: Iterable[tuple[int, Contributor]] = ()) -> LatestSample[Contributor]:
-    return LatestSample(SAMPLED_SESSIONS, lambda agent: Contributor((0, 0.0), "withdrawn", agent, 0.0), kept)
 
 
 def _least_agents(candidate: Candidate) -> int:

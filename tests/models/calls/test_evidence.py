@@ -1,6 +1,5 @@
 """What is enough to be said of calls: evidence of agents, and warnings that are heeded."""
 
-from copy import deepcopy
 from random import Random
 
 import pytest
@@ -48,15 +47,6 @@ def test_facts_met_the_longest_ago_are_forgotten_first() -> None:
     for fact in ("one", "two", "one", "three"):
         facts.count(fact, Who("a", 1))
     assert list(facts) == ["one", "three"] and facts["one"].sessions == 2
-
-
-def test_a_copy_counts_for_itself_in_a_fleet_of_its_own() -> None:
-    facts = Facts[str](fleet("a"), most=2)
-    facts.count("one", Who("a", 1))
-    copied = deepcopy(facts)
-    for fact in ("two", "three"):
-        copied.count(fact, Who("a", 1))
-    assert list(facts) == ["one"] and list(copied) == ["two", "three"]
 
 
 def foreseen(chances: list[float], seed: int = 0, true: bool = True) -> list[Foreseen]:
