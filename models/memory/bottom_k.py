@@ -322,13 +322,6 @@ class FirstSeen(dict[int, float]):
     The second one's time counts: one alone could send early what others will meet.
     """
 
-    @classmethod
-    def among(cls, sightings: Iterable[tuple[int, float]]) -> FirstSeen:
-        found = cls()
-        for agent, moment in sightings:
-            found.note(agent, moment)
-        return found
-
     def note(self, agent: int, moment: float) -> bool:
         if moment >= self.get(agent, float("inf")):
             return False

@@ -52,23 +52,30 @@ def test_words_that_only_erased_sessions_had_go_with_them() -> None:
 SIGHTINGS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9).map(float)), max_size=12)
 
 
+def among(sightings: list[tuple[int, float]]) -> FirstSeen:
+    found = FirstSeen()
+    for agent, moment in sightings:
+        found.note(agent, moment)
+    return found
+
+
 @given(SIGHTINGS, st.randoms(use_true_random=False))
 def test_it_follows_from_the_set_of_sightings(sightings: list[tuple[int, float]], random: Random) -> None:
     earliest: dict[int, float] = {}
     for agent, moment in sightings:
         earliest[agent] = min(moment, earliest.get(agent, moment))
-    made = FirstSeen.among(sightings)
+    made = among(sightings)
     expected = sorted(earliest.values())[:2]
     assert sorted(made.values()) == expected and made.moment == max(expected, default=0.0)
     shuffled = list(sightings) * 2
     random.shuffle(shuffled)
-    assert FirstSeen.among(shuffled) == made
+    assert among(shuffled) == made
 
 
 @given(SIGHTINGS.filter(bool), st.floats(0, 9))
 def test_one_agent_dates_nothing_back_that_others_met(sightings: list[tuple[int, float]], moment: float) -> None:
-    before = FirstSeen.among(sightings)
-    after = FirstSeen.among([*sightings, (99, moment)])
+    before = among(sightings)
+    after = among([*sightings, (99, moment)])
     assert after.moment >= min(before.values())
 
 
