@@ -101,10 +101,8 @@ def _gauge(row: str, help: str, *labels: str, unit: str = "") -> MetricSpec[Gaug
     return MetricSpec(Gauge, row, help, labels, unit)
 
 
-def _histogram(
-    row: str, help: str, *labels: str, unit: str = "seconds", buckets: tuple[float, ...] = _LATENCY_SECONDS
-) -> MetricSpec[Histogram]:
-    return MetricSpec(Histogram, row, help, labels, unit, buckets=buckets)
+def _histogram(row: str, help: str, *labels: str) -> MetricSpec[Histogram]:
+    return MetricSpec(Histogram, row, help, labels, "seconds", buckets=_LATENCY_SECONDS)
 
 
 class Metrics:

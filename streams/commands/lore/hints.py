@@ -31,8 +31,15 @@ _DAY_SECONDS = 86_400.0
 def register(app: typer.Typer) -> None:
     hints = group(app, "hints")
     hints.info.help = "Write, correct, approve and take back what agents are shown."
-    for each in (list_all, show, add, edit, approve, reject, expire):
+    for each in (list_all, show, add, edit):
         hints.command("list" if each is list_all else None)(each)
+    judgments: dict[Judgment, str] = {
+        "approve": "Approve proposed lessons, and hints that ask for review.",
+        "reject": "Hide hints and lessons from all agents. `approve` shows them again.",
+        "expire": "End hints now.",
+    }
+    for judgment, text in judgments.items():
+        hints.command(judgment, help=text)(_judging(judgment))
 
 
 def _moment(text: str) -> float:
@@ -191,31 +198,16 @@ def edit(
     _decide(reader, fields.by, change)
 
 
-@command
-def approve(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
-    """Approve proposed lessons, and hints that ask for review."""
-    _judge(reader, "approve", ids, why, by)
+def _judging(judgment: Judgment) -> Callable[..., None]:
+    def judge(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
+        from fleetlore.advice.decide import judged
 
+        def of(id: str) -> Callable[[LoreIndex, str], Decision]:
+            return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=time.time())
 
-@command
-def reject(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
-    """Hide hints and lessons from all agents. `approve` shows them again."""
-    _judge(reader, "reject", ids, why, by)
+        _decide(reader, by, *map(of, ids))
 
-
-@command
-def expire(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
-    """End hints now."""
-    _judge(reader, "expire", ids, why, by)
-
-
-def _judge(reader: Reader, judgment: Judgment, ids: list[str], why: str, by: str) -> None:
-    from fleetlore.advice.decide import judged
-
-    def of(id: str) -> Callable[[LoreIndex, str], Decision]:
-        return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=time.time())
-
-    _decide(reader, by, *map(of, ids))
+    return command(judge)
 
 
 def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision]) -> None:
