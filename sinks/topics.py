@@ -269,15 +269,11 @@ class TopicAdmin:
                 raise self._refused(f"did not return the settings of {name}", code)
             configs[name] = {entry[0]: entry[1] for entry in entries}
             set_on_topic[name] = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
-        return {
-            name: Found(
-                len(there[name]),
-                min(len(partition["replicas"]) for partition in there[name]),
-                configs.get(name),
-                set_on_topic.get(name, {}),
-            )
-            for name in names
-        }
+        found = {}
+        for name in names:
+            replicas = min(len(partition["replicas"]) for partition in there[name])
+            found[name] = Found(len(there[name]), replicas, configs.get(name), set_on_topic.get(name, {}))
+        return found
 
     async def _grow(self, difference: Difference) -> Difference:
         try:
@@ -322,12 +318,8 @@ def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
 
 
 def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:
-    return NewTopic(
-        name=name,
-        num_partitions=spec.partitions or settings.partitions,
-        replication_factor=settings.replication,
-        topic_configs=spec.configs(settings.replication),
-    )
+    partitions, configs = spec.partitions or settings.partitions, spec.configs(settings.replication)
+    return NewTopic(name, partitions, settings.replication, topic_configs=configs)
 
 
 log = logging.getLogger(__name__)

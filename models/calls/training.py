@@ -196,14 +196,8 @@ class CallTraining:
 
     def version(self) -> TrainedCalls:
         foreseen = sorted((each for some in self._foreseen.values() for each in some), key=lambda each: each.number)
-        return TrainedCalls(
-            self._document(),
-            self._sessions,
-            len(self._fleet.agents),
-            self._calls,
-            tuple(sorted(self._tools)),
-            tuple(foreseen),
-        )
+        agents, tools = len(self._fleet.agents), tuple(sorted(self._tools))
+        return TrainedCalls(self._document(), self._sessions, agents, self._calls, tools, tuple(foreseen))
 
     def _balanced(self) -> _CallWeights:
         weights, draws = deepcopy(self._weights), random.Random(0)

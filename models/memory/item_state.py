@@ -71,15 +71,9 @@ class ItemState:
             return self._merge_open(other)
         changed, session, agent = self._settle(other), cached_hash(other.session), cached_hash(other.agent)
         if self.contributors.has_room(session, agent):  # else what it says need not be hashed
+            said, form = cached_hash(other.said), 0
             contributor = Contributor(
-                other.revision,
-                other.side,
-                agent,
-                other.seen,
-                cached_hash(other.said),
-                goal=other.goal,
-                delayed=other.delayed,
-                danger=other.danger,
+                other.revision, other.side, agent, other.seen, said, form, other.goal, other.delayed, other.danger
             )
             changed |= self.contributors.add(session, contributor)
         if other.side != "withdrawn":
@@ -249,25 +243,16 @@ class ItemState:
 
     def to_json(self) -> bytes:
         """Equal states give equal bytes."""
-        return encode(
-            _Kept(
-                self.contributors.sorted(),
-                dict(sorted(self.examples.items())),
-                self.last_seen,
-                sorted(self.first_seen.items()),
-                list(self.open.values()),
-            )
-        )
+        examples, still_open = dict(sorted(self.examples.items())), list(self.open.values())
+        first_seen = sorted(self.first_seen.items())
+        return encode(_Kept(self.contributors.sorted(), examples, self.last_seen, first_seen, still_open))
 
     @classmethod
     def from_json(cls, value: bytes) -> ItemState:
         kept = _read_kept(value)
+        still_open = {each.session: each for each in kept.open}
         return cls(
-            _Contributors(kept.contributors),
-            kept.examples,
-            open={each.session: each for each in kept.open},
-            first_seen=FirstSeen(kept.first_seen),
-            last_seen=kept.last_seen,
+            _Contributors(kept.contributors), kept.examples, still_open, FirstSeen(kept.first_seen), kept.last_seen
         )
 
 

@@ -90,15 +90,8 @@ class Console:
             lstrip_blocks=True,
         )
         self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=_moment, counted=count)
-        self._templates.globals.update(
-            rows_of_a_block=blocks.ROWS,
-            offered=self._offered,
-            deciding=deciding,
-            tenants=tenants,
-            figure=figure,
-            failed_of=failed_of,
-            who=who,
-        )
+        self._templates.globals.update(rows_of_a_block=blocks.ROWS, offered=self._offered, deciding=deciding)
+        self._templates.globals.update(tenants=tenants, figure=figure, failed_of=failed_of, who=who)
         # Sessions, until when their effect is kept, and the effect.
         self._helped: tuple[Sequence[SeenSession], float, Uplift | None] = (), 0.0, None
         hints = HintPages(source, self._page, actions, self._heard)

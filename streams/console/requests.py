@@ -84,14 +84,8 @@ def listed(
     page = request.query_params.get("page", "1")
     number = max(min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1, 1)
     shown, pages = found[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE], -(-len(found) // ROWS_PER_PAGE)
-    return values | {
-        "rows": shown,
-        "total": len(found),
-        "page": number,
-        "pages": pages,
-        "query": query,
-        "params": params,
-    }
+    values |= {"rows": shown, "total": len(found), "page": number, "pages": pages}
+    return values | {"query": query, "params": params}
 
 
 def _holds(words: Sequence[str], texts: Sequence[str]) -> bool:

@@ -141,14 +141,10 @@ def agents_of(sessions: Iterable[SeenSession]) -> list[Agent]:
     found: dict[str, Agent] = {}
     for each in sessions:
         known = found.get(each.agent, Agent(each.agent, 0, 0, 0, 0, 0.0))
-        found[each.agent] = Agent(
-            each.agent,
-            known.sessions + 1,
-            known.failed_sessions + (each.label == "failure"),
-            known.calls + each.calls,
-            known.failed + each.failed,
-            max(known.ended, each.ended),
-        )
+        failed_sessions = known.failed_sessions + (each.label == "failure")
+        calls, failed = known.calls + each.calls, known.failed + each.failed
+        ended = max(known.ended, each.ended)
+        found[each.agent] = Agent(each.agent, known.sessions + 1, failed_sessions, calls, failed, ended)
     return [found[name] for name in sorted(found)]
 
 

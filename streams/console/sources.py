@@ -130,16 +130,9 @@ def _figures_of(samples: Sequence[_Sample], answering: int, endpoints: int) -> F
     rate = _rate(start, last)
     lag = int(last.total("consumer_lag_records"))
     records = _gained(start, last, "received_records_total") / max(last.at - start.at, 1e-9)
-    return Figures(
-        answering,
-        endpoints,
-        rate,
-        lag,
-        0.0 if not lag else lag / records if records > 0 else None,
-        _latency(start, last),
-        tuple(_rate(before, after) for before, after in pairwise(samples)),
-        last,
-    )
+    behind = 0.0 if not lag else lag / records if records > 0 else None
+    rates = tuple(_rate(before, after) for before, after in pairwise(samples))
+    return Figures(answering, endpoints, rate, lag, behind, _latency(start, last), rates, last)
 
 
 def _gained(start: _Sample, end: _Sample, name: str, **labels: str) -> float:
@@ -225,12 +218,9 @@ class Sources:
         self._settings = settings
         self._tenant = tenant
         self._clock = SystemClock()
+        wait_ms, most_bytes = settings.fetch_wait_ms, settings.replica_mb * 1e6
         self._replica = LoreReplica(
-            settings.cluster,
-            tenant,
-            fetch_wait_ms=settings.fetch_wait_ms,
-            clock=self._clock,
-            most_bytes=settings.replica_mb * 1e6,
+            settings.cluster, tenant, fetch_wait_ms=wait_ms, clock=self._clock, most_bytes=most_bytes
         )
         self._scraper = Scraper(metrics, self._clock)
         self._adapters = AdapterListing((), (), ())

@@ -32,14 +32,11 @@ class PatternsStage(MergingStage[PatternState, Observation]):
     reads = "observations"
 
     def __init__(self, store: Store, clock: Clock, metrics: Metrics, operators: Operators | None = None) -> None:
-        super().__init__(
-            store,
-            clock,
-            "patterns",
-            Values(Observation, Forget | Reconsider | Adopt),
-            lambda row: PatternState.restore(row["body"], row["state"]),
-            operators,
-        )
+
+        def restore(row: dict[str, Any]) -> PatternState:
+            return PatternState.restore(row["body"], row["state"])
+
+        super().__init__(store, clock, "patterns", Values(Observation, Forget | Reconsider | Adopt), restore, operators)
         self._metrics = metrics
         # By tenant and id: a tool and its hours, the newest first.
         self._hours: defaultdict[str, dict[str, tuple[str, tuple[Period, ...]]]] = defaultdict(dict)

@@ -48,16 +48,12 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         operators: Operators | None = None,
         review_of: Callable[[str], str] = lambda tenant: "off",
     ) -> None:
-        super().__init__(
-            store,
-            clock,
-            "items",
-            Values(Candidate | Shown, Forget | Reconsider | Adopt),
-            lambda row: _Item(
-                ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again
-            ),
-            operators,
-        )
+
+        def restore(row: dict[str, Any]) -> _Item:
+            return _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again)
+
+        requests = Forget | Reconsider | Adopt
+        super().__init__(store, clock, "items", Values(Candidate | Shown, requests), restore, operators)
         self._metrics = metrics
         self._began = clock.monotonic()
         self._half_life_seconds = half_life_seconds

@@ -186,12 +186,8 @@ async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _
             budget = CpuBudget(settings.trainer_cpu_share, clock=clock)
             options: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased, "budget": budget}
             passes = partial(CallTraining, settings.quorum, settings.closed_tools)
-            groups: list[list[WindowTrainer[Any]]] = [
-                [
-                    CallsTrainer(Publication(tenant, calls, metrics, clock), passes, **options)
-                    for tenant in settings.tenants
-                ]
-            ]
+            offered = [Publication(tenant, calls, metrics, clock) for tenant in settings.tenants]
+            groups: list[list[WindowTrainer[Any]]] = [[CallsTrainer(each, passes, **options) for each in offered]]
             if base is not None:
                 published = [
                     Publication(tenant, policies, metrics, clock, settings.canary_share) for tenant in settings.tenants
