@@ -72,17 +72,8 @@ def measure(
     logs: Annotated[Path | None, typer.Option("--logs", help="Folder of logged sessions of customer service.")] = None,
 ) -> None:
     """Run all attacks and write docs/results/security.md."""
-    lines = [
-        *_secrets(),
-        *_beside_detect_secrets(),
-        *_fences(),
-        *_identities(logs),
-        *_poisoning(),
-        *voices(),
-        *asyncio.run(erased_by_store()),
-        *half_open(),
-        *times(),
-    ]
+    lines = [*_secrets(), *_beside_detect_secrets(), *_fences(), *_identities(logs), *_poisoning(), *voices()]
+    lines += [*asyncio.run(erased_by_store()), *half_open(), *times()]
     rows = [f"| {kind} | {what} | {tried} | {through} |" for kind, what, tried, through in lines]
     head = "| kind | what | tried | got through |\n| --- | --- | ---: | ---: |"
     PAGE.write_text("\n".join(["# Security", "", SAID, head, *rows, MISSES.rstrip(), ""]))

@@ -233,16 +233,11 @@ class Console:
         finer.sort(key=lambda each: (-each.failures, each.id))
         items = [each for each in snapshot.index.items.values() if each.pattern == pattern.id]
         items.sort(key=lambda each: (-each.standing(), each.id))
-        return self._page(
-            "pattern",
-            snapshot,
-            pattern=pattern,
-            tool=tools_of(snapshot.index.patterns.values()).get(pattern.tool),
-            coarser=snapshot.index.patterns.get(pattern.parent or ""),
-            finer=finer[:ROWS_PER_PAGE],
-            items=items,
-            hint=blocks.hint(snapshot, pattern) if pattern.level in PATTERN_LEVELS else "",
-        )
+        tool = tools_of(snapshot.index.patterns.values()).get(pattern.tool)
+        coarser = snapshot.index.patterns.get(pattern.parent or "")
+        hint = blocks.hint(snapshot, pattern) if pattern.level in PATTERN_LEVELS else ""
+        return self._page("pattern", snapshot, pattern=pattern, tool=tool, coarser=coarser, finer=finer[:ROWS_PER_PAGE],
+                          items=items, hint=hint)  # fmt: skip
 
     async def _item(self, request: Request) -> Response:
         snapshot = self._source.snapshot()

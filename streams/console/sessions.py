@@ -120,21 +120,12 @@ def _seen(judged: Judgment) -> SeenSession:
         for ids, shown in ((step.advice, True), (step.withheld, False)):
             for id in ids:
                 drawn.setdefault(id, Trial(key, id, step.tool, of.task, shown, step.failed, len(calls), success))
-    return SeenSession(
-        of.session if not of.part else f"{of.session}#{of.part}",
-        of.agent,
-        of.task,
-        of.goal[:_MAX_GOAL],
-        of.started,
-        of.ended,
-        judged.verdict.label,
-        len(calls),
-        sum(step.failed for step in calls),
-        tuple(drawn.values()),
-        of.id,
-        tuple([intern(step.pattern) for step in calls if step.pattern is not None]),
-        tuple([id for step in calls if not step.failed for id in step.advice if id.startswith(HINT_PREFIX)]),
-    )
+    id = of.session if not of.part else f"{of.session}#{of.part}"
+    failed = sum(step.failed for step in calls)
+    about = of.agent, of.task, of.goal[:_MAX_GOAL], of.started, of.ended, judged.verdict.label
+    met = tuple([intern(step.pattern) for step in calls if step.pattern is not None])
+    worked = tuple([id for step in calls if not step.failed for id in step.advice if id.startswith(HINT_PREFIX)])
+    return SeenSession(id, *about, len(calls), failed, tuple(drawn.values()), of.id, met, worked)
 
 
 def agents_of(sessions: Iterable[SeenSession]) -> list[Agent]:

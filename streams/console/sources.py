@@ -258,23 +258,15 @@ class Sources:
             await asyncio.to_thread(self._store.close)
 
     def snapshot(self) -> Snapshot:
-        now = self._clock.now()
-        self._replica.index.end_corrections(now)
+        replica, now = self._replica, self._clock.now()
+        replica.index.end_corrections(now)
+        sessions = self._sessions.newest(self._erased.count, lambda each: each.is_erased(self._erased, self._tenant))
+        decisions, history = dict(self._decisions), tuple(reversed(self._history.values()))
+        is_declared = Principals.of(self._settings.principal_key) is None
         return Snapshot(
-            self._tenant,
-            now,
-            self._replica.index,
-            self._scraper.figures,
-            self._adapters,
-            tuple(self._letters),
-            dict(self._decisions),
-            self._sessions.newest(self._erased.count, lambda each: each.is_erased(self._erased, self._tenant)),
-            self._replica.loaded,
-            self._replica.left_out,
-            Principals.of(self._settings.principal_key) is None,
-            self._settings.quorum,
-            tuple(reversed(self._history.values())),
-        )
+            self._tenant, now, replica.index, self._scraper.figures, self._adapters, tuple(self._letters), decisions,
+            sessions, replica.loaded, replica.left_out, is_declared, self._settings.quorum, history,
+        )  # fmt: skip
 
     async def session(self, id: str) -> SessionState | None:
         named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
