@@ -189,12 +189,8 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
         attempt = next((at for at in range(place + 1, len(calls)) if _tries_the_same(calls[at], failed)), None)
         if attempt is None:
             continue
-        after = calls[attempt]
-        works = [
-            at
-            for at in range(attempt, len(calls))
-            if is_shown_to_work(judgment, calls[at]) and _tries_the_same(calls[at], failed)
-        ]
+        after, later = calls[attempt], range(attempt, len(calls))
+        works = [at for at in later if is_shown_to_work(judgment, calls[at]) and _tries_the_same(calls[at], failed)]
         between = [at for at in range(place + 1, attempt) if not calls[at].failed]
         is_same = not failed.is_cut and distance(failed.arguments, after.arguments) == 0
         if not is_same and (changed := _change(calls, failed, after, works, between)) is not None:

@@ -196,12 +196,8 @@ class LanguageModel:
         positions[start + length :] -= length
         mask = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
         with torch.set_grad_enabled(gradient):
-            answer = self._model(
-                ids[None],
-                attention_mask=mask[None, None],
-                position_ids=positions[None],
-                logits_to_keep=len(ids) - start + 1,
-            )
+            where = {"attention_mask": mask[None, None], "position_ids": positions[None]}
+            answer = self._model(ids[None], **where, logits_to_keep=len(ids) - start + 1)
             scores: Tensor = answer.logits[0].log_softmax(-1)
             # The prompt's last token foretells either call's first one.
             foretold = torch.cat((scores[:1], scores[length + 1 : -1]))

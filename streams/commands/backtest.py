@@ -177,17 +177,9 @@ def uplift(
         ">95 %": lambda row: _interval(row[1].calls, 1, ".1f"),
         ">SESSIONS NEEDED": lambda row: f"{row[1].needed:,}" if not row[1].failures.is_found else "-",
     }
-    print_list(
-        reader,
-        "effects",
-        rows,
-        columns,
-        nothing=f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}.",
-        limit=limit,
-        as_json=lambda row: _document(*row),
-        since=since,
-        sessions=len(sessions),
-    )
+    nothing = f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}."
+    print_list(reader, "effects", rows, columns, nothing=nothing, limit=limit,
+               as_json=lambda row: _document(*row), since=since, sessions=len(sessions))  # fmt: skip
 
 
 def _rates(of: Measure, form: str = ".0%") -> str:

@@ -72,12 +72,8 @@ def failing(snapshot: Snapshot) -> list[_Failing]:
             continue
         low, high = wilson(now[1], calls) if calls else (0.0, 1.0)
         example = commonest.get(family.id, family)
-        found.append(
-            _Failing(
-                family, example, change, calls, now[1], low, high, hint(snapshot, example),
-                is_estimated((family, tools[family.tool]), WINDOW),
-            )
-        )  # fmt: skip
+        advice, estimated = hint(snapshot, example), is_estimated((family, tools[family.tool]), WINDOW)
+        found.append(_Failing(family, example, change, calls, now[1], low, high, advice, estimated))
 
     def order(each: _Failing) -> tuple[int, int, float, str]:
         return _ORDER[each.change], -each.failures, -each.family.last_seen, each.family.id

@@ -140,12 +140,8 @@ async def _topics(settings: Settings) -> Finding:
 async def _replicas(settings: Settings) -> Finding:
     ours = {topic(tenant, spec.name) for tenant in settings.tenants for spec in TOPICS}
     async with connected(make_admin(settings.cluster)) as admin:
-        partitions = [
-            (each["topic"], partition)
-            for each in await admin.describe_topics()
-            if each["topic"] in ours
-            for partition in each["partitions"]
-        ]
+        described = [each for each in await admin.describe_topics() if each["topic"] in ours]
+    partitions = [(each["topic"], partition) for each in described for partition in each["partitions"]]
     without_leader = [name for name, partition in partitions if partition["leader"] < 0]
     behind = [name for name, partition in partitions if len(partition["isr"]) < len(partition["replicas"])]
     if without_leader:
@@ -179,11 +175,8 @@ async def _lag(settings: Settings) -> Finding:
     # Judgments have a reader only with a language model.
     read = (*FLOW, OpinionsStage.reads) if settings.llm_url else FLOW
     async with observer(settings.cluster, settings.group) as consumer:
-        lags = {
-            name: await remaining(consumer, name)
-            for tenant in settings.tenants
-            for name in (topic(tenant, each) for each in read)
-        }
+        names = [topic(tenant, each) for tenant in settings.tenants for each in read]
+        lags = {name: await remaining(consumer, name) for name in names}
     name, records = max(lags.items(), key=lambda each: each[1])
     said = f"{sum(lags.values())} records are not committed by the group {settings.group!r}"
     if records > LAG_RECORDS:

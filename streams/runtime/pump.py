@@ -285,11 +285,8 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             return found
         paused, ends = consumer.paused(), dict[Any, int]()
         late = time.time() - 2 * self._request_seconds
-        silent = {
-            tp
-            for tp in consumer.assignment() - paused
-            if max(self._begun_at, (consumer.last_poll_timestamp(tp) or 0) / 1000) < late
-        }
+        polled = {tp: (consumer.last_poll_timestamp(tp) or 0) / 1000 for tp in consumer.assignment() - paused}
+        silent = {tp for tp, moment in polled.items() if max(self._begun_at, moment) < late}
         # A broker may be down, or a partition may have moved.
         with suppress(AssertionError, BrokerUnavailable, errors.KafkaError, OSError):
             if paused:

@@ -82,12 +82,8 @@ class Publication(Generic[Manifest]):
         tries = sum(in_cohort(each, share, version) for each in principals)
         if share and min(tries, len(principals) - tries) < 2:
             if not self._warned:
-                log.warning(
-                    "tenant %s: %d of %d principals would try a version first: too few, it is published without",
-                    self.tenant,
-                    tries,
-                    len(principals),
-                )
+                message = "tenant %s: %d of %d principals would try a version first: too few, it is published without"
+                log.warning(message, self.tenant, tries, len(principals))
             self._warned, share = True, 0.0
         try:
             await self._publisher.publish(weights, manifest, canary_share=share, known=published)

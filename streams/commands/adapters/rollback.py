@@ -125,11 +125,6 @@ async def _with(asked: Asked, adapter: str | None, act: Callable[[list[Publisher
     from sinks.adapter_publisher import AdapterPublisher
 
     settings = asked.settings.with_key(asked.data)
+    publishers = [AdapterPublisher.from_settings(kind, settings) for kind in ADAPTERS if adapter in (None, kind.name)]
     async with AsyncExitStack() as stack:
-        return await act(
-            [
-                await stack.enter_async_context(AdapterPublisher.from_settings(kind, settings))
-                for kind in ADAPTERS
-                if adapter in (None, kind.name)
-            ]
-        )
+        return await act([await stack.enter_async_context(each) for each in publishers])
