@@ -70,7 +70,7 @@ class AdapterView(Generic[Manifest]):
         self._trusted = dict(trusted)
         self._rank = {key_id: place for place, key_id in enumerate(trusted)}
         self._newest: dict[str, Release[Manifest]] = {}
-        self._revocations: dict[bytes, tuple[Revocation, bytes]] = {}
+        self._revocations: dict[bytes, tuple[Revocation, bytes, str]] = {}  # document and signer
         # By channel, the log's highest epoch so far. Reading again starts below the known epoch.
         self._log_epochs: dict[str, int] = {}
 
@@ -85,9 +85,10 @@ class AdapterView(Generic[Manifest]):
 
     @property
     def epoch(self) -> int:
-        """The highest epoch. That of a deleted version stands in its revocation."""
+        """The highest epoch. That of a deleted version stands in its revocation, unless its signer is revoked."""
         epochs = [each.record.epoch for each in self._newest.values()]
-        return max([*epochs, *(each.epoch for each, _ in self._revocations.values())], default=0)
+        deleted = [each.epoch for each, _, signer in self._revocations.values() if signer in self._trusted]
+        return max([*epochs, *deleted], default=0)
 
     @property
     def versions(self) -> dict[str, Manifest]:
@@ -145,7 +146,7 @@ class AdapterView(Generic[Manifest]):
         return self.revocations() | newest  # a revoked key may have signed the highest epoch
 
     def revocations(self) -> dict[bytes, bytes]:
-        return {key: value for key, (_, value) in self._revocations.items()}
+        return {key: value for key, (_, value, _) in self._revocations.items()}
 
     def remember(self, key: bytes, document: bytes) -> None:
         """Add a document of this host. Its weights come from the log. Raises AdapterRefused."""
@@ -211,7 +212,7 @@ class AdapterView(Generic[Manifest]):
         rank = self._rank.get(revocation.what) if revocation.kind == "key" else None
         if rank is not None and rank <= self._rank[signer]:
             raise AdapterRefused("outranked", f"the key {revocation.what[:64]} stands before the one that revokes it")
-        self._revocations.setdefault(revocation.key, (revocation, value))
+        self._revocations.setdefault(revocation.key, (revocation, value, signer))
         if revocation.kind == "key":
             self._trusted.pop(revocation.what, None)
             # Its epochs go too: a key's thief may have signed the highest.

@@ -15,6 +15,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from fleetlore.wire.principals import principal_of
+from fleetlore.wire.trajectory import Count
 
 SCHEMA = 1
 CALLS = "calls"
@@ -120,7 +121,7 @@ class AdapterRecord(msgspec.Struct, Generic[Manifest], frozen=True, kw_only=True
 
     manifest: Manifest
     channel: str
-    epoch: int
+    epoch: Count
     reason: str
     created: float
     share: float = 1.0
@@ -159,7 +160,7 @@ class Revocation:
     what: str
     reason: str
     created: float
-    epoch: int = 0
+    epoch: Count = 0
     schema: int = SCHEMA
 
     @property
