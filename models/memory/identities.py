@@ -19,22 +19,43 @@ from fleetlore.redact.personal import personal_data
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.memory.candidate import Candidate
 
-_PERSONAL = (
-    r"e_?mail(?:_?address)?|(?:tele)?phone(?:_?number)?|mobile|fax"
-    r"|(?:first|last|full|given|family|middle|sur|maiden)_?name|passenger|recipient|addressee"
+_PERSON = (
+    "applicant|assignee|attendee|attorney|beneficiary|borrower|buyer|cardholder|citizen|claimant|debtor|defendant|donor"
+    "|doctor|employee|guardian|guest|(?:account|card|iban|policy)_?holder|husband|insured|invitee|kin|lawyer|nurse"
+    "|passenger|patient|payee|payer|physician|plaintiff|policyholder|resident|seller|sibling|spouse|student|suspect"
+    "|teacher|travell?er|victim|wife|witness|recipient|addressee|nickname"
+)
+_NUMBERED = "name|id|no|number|code|ref|reference"
+# Before it stands another word or nothing.
+_PART = r"(?:\w{1,24}(?:_|(?-i:(?<=[a-z])(?=[A-Z]))))?"
+_PERSONAL = re.compile(
+    r"e_?mail(?:_?address)?|(?:tele)?phone(?:_?number)?|mobile|fax|imei|imsi|msisdn|device_?id|mac_?address"
+    r"|(?:first|last|full|given|family|middle|sur|maiden)_?name"
     r"|(?:contact|emergency_?contact)(?:_?(?:name|person))?"
     r"|(?:shipping|billing|delivery|mailing|home|postal|contact|recipient)_?"
     r"(?:name|address(?:_?\d)?|street|city|state|zip|phone|email)|city|town"
-    r"|(?:user|customer|client|member|patient|guest|passenger|person|account|acct|login)_?(?:name|id|no|number|code)"
+    rf"|{_PART}(?:{_PERSON})s?(?:_?(?:{_NUMBERED}))?"
+    rf"|{_PART}(?:user|customer|client|member|person|account|acct|login|case|claim|licen[cs]e|membership|policy|tax"
+    rf"|tracking|transaction)_?(?:{_NUMBERED})"
     r"|address(?:_?(?:line)?_?\d)?|street|zip(?:_?code)?|post(?:al)?_?code|dob|date_?of_?birth|birth_?(?:date|day)|ssn"
-    r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|ip(?:_?address)?"
-    r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?"
+    r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|cv[cv]|sort_?code|routing_?number|ip(?:_?address)?"
+    r"|mrn|diagnos[ie]s|allerg(?:y|ies)|medications?|prescriptions?|salary|wages?|income"
+    r"|vin|(?:licen[cs]e|number|registration)_?plate|plate(?:_?(?:no|number))?"
+    r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?",
+    re.IGNORECASE,
 )
+# Such a field may hold a person, or a table, a server and the like.
+_OPEN = re.compile(
+    r"to|from|b?cc|who|(?:account|author|callee|caller|candidate|case|child|client|customer|device|driver|handle|host"
+    r"|lead|login|manager|member|owner|parent|person|reporter|sender|subject|user)s?|people|(?:user|display)_?name",
+    re.IGNORECASE,
+)
+_NAME = r"[A-Z][\w'’-]+(?: [A-Z][\w.'’-]*){1,3}"
+_NAMED, _ANY = re.compile(_NAME), re.compile(r".+", re.DOTALL)
+_SOMEBODY = re.compile(rf"{_NAME}|[A-Za-z#_][\w#.-]*\d{{4}}")
 _FIELD = re.compile(
-    rf'"({_PERSONAL})"\s*:\s*(?:"((?:[^"\\]|\\.){{1,160}})"|(\d{{3,20}})\b|\[([^\[\]{{}}]{{1,400}})\])', re.IGNORECASE
+    r'"(\w{2,48})"\s*:\s*(?:"((?:[^"\\]|\\.){1,160})"|(\d{3,20})\b|\[([^\[\]{}]{1,400})\])', re.IGNORECASE
 )
-# A field called `name` holds a person if the value is written as one.
-_PERSON = re.compile(r'"name"\s*:\s*"([A-Z][\w\'’-]+(?: [A-Z][\w.\'’-]*){1,3})"')
 _NAMES = re.compile(r'"first_?name"\s*:\s*"([^"\\]{1,60})"\s*,\s*"last_?name"\s*:\s*"([^"\\]{1,60})"', re.I)
 _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 # Letters or marks with at least four digits, or a code of capitals and digits.
@@ -89,13 +110,15 @@ def identities(texts: Iterable[str], *, by_form: bool = True) -> dict[str, str]:
 
 def _by_name(text: str) -> Iterator[tuple[str, str]]:
     named = False
-    yield from ((each, "<name>") for each in _PERSON.findall(text))
     for match in _FIELD.finditer(text):
-        named = True
         name, value, number, listed = match.groups()
+        form = _form_of(name)
+        if form is None:
+            continue
+        named |= form is _ANY
         instead = f"<{name.lower().replace('_', ' ')}>"
         for each in _QUOTED.findall(listed) if listed else (value or number,):
-            if each.startswith("<"):
+            if each.startswith("<") or not form.fullmatch(each):
                 continue
             if len(each) >= _LEAST:
                 yield each, instead
@@ -105,6 +128,14 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
         for first, last in _NAMES.findall(text):
             yield f"{first} {last}", "<name>"
         yield from ((each, "<id>") for each in _IDENTIFIER.findall(text))
+
+
+@lru_cache(maxsize=4096)
+def _form_of(field: str) -> re.Pattern[str] | None:
+    """Return the form of a value that names somebody in such a field, or None."""
+    if _PERSONAL.fullmatch(field):
+        return _ANY
+    return _NAMED if field.lower() == "name" else _SOMEBODY if _OPEN.fullmatch(field) else None
 
 
 def replacing(found: _Found) -> Callable[[Any], Any]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetlore.transcripts.read import read_sessions
 from models.memory.candidate import Candidate, origin
@@ -60,11 +62,25 @@ def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None
         ('{"name": "Jane Doe"}', "Jane Doe", "<name>"),
         ('{"passenger": "wilhelmina"}', "wilhelmina", "<passenger>"),
         ('{"recipient": "Jo Smith", "contact": "Ann"}', "Jo Smith", "<recipient>"),
+        ('{"primaryPhysician": "jane_doe"}', "jane_doe", "<primaryphysician>"),
+        ('{"to": "jane_doe_1984"}', "jane_doe_1984", "<to>"),
+        ('{"owner": "Jane Doe"}', "Jane Doe", "<owner>"),
+        ('{"salary": 85000}', "85000", "<salary>"),
         ('{"email": "a@b.example", "methods": {"credit_card_4421486": {}}}', "credit_card_4421486", "<id>"),
     ],
 )
 def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
     assert identities([text]).get(value) == instead
+
+
+@given(
+    st.sampled_from(["", "primary_", "old_"]),
+    st.sampled_from(["patient", "employee", "payee", "buyer", "applicant", "guardians", "patientId", "case_number"]),
+    st.text("abz019_-. ", min_size=4, max_size=40),
+)
+def test_a_field_that_names_a_person_or_an_account_tells_no_value(word: str, field: str, value: str) -> None:
+    replaced = replacing(identities([f'{{"{word}{field}": "{value}"}}']))
+    assert value not in replaced(f"update({value})")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,9 @@ def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
         "def f(x: int) -> int:  # see PEP 484, 0x7ffdeadbeef, sha256:9f86d081884c7d659a2feaa0c55ad015",
         'SELECT "name", "title" FROM "users" WHERE "users"."id" = 12345678',
         '{"name": "products-eu", "contacts": 3}',
+        '{"patient_status": "admitted", "employee_type": "contractor", "template": "letter_2024"}',
+        '{"from": "products_eu", "to": "2024-05-01T00:00", "owner": "octocat", "driver": "pg", "host": "db-eu-1"}',
+        '{"table": "patients", "column": "diagnosis", "tool": "find_patient", "name": "orders_2024"}',
         '{"path": "/srv/app", "flight_number": "HAT069", "date": "2024-05-20", "amount": 1234567}',
     ],
 )
