@@ -188,14 +188,13 @@ def clean(*records: Sequence[Incoming]) -> None:
             texts += (content or "", data.goal or "", data.task or "")
     by_record = [_names_of(record) for record in records]
     names = list(set[str]().union(*by_record))
-    rests: dict[int, str] = {}
-    for place, text in enumerate(texts):
-        if len(text) > _MAX_READ:
-            texts[place], rests[place] = text[:_MAX_READ], text[_MAX_READ:]
     for place, text in enumerate(texts):
         if OPENING in text:
             texts[place] = redact_fenced(text)
-            _put(events, place, texts[place] + rests.get(place, ""))
+            _put(events, place, texts[place][:_MAX_READ])
+        # One character too many tells `_look` that the text goes on. A mask is shorter than what it hides, so what
+        # follows the characters that are checked could move among those that stages keep.
+        texts[place] = texts[place][: _MAX_READ + 1]
     # Search once: a small batch's names cost as much as its texts.
     suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
     cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
@@ -205,7 +204,7 @@ def clean(*records: Sequence[Incoming]) -> None:
     named = {names[place - len(texts)][:_MAX_READ] for place in suspected if place >= len(texts)}
     if suspected:
         in_texts = [place for place in suspected if place < len(texts)]
-        _mask(records, [named & own for own in by_record], in_texts, texts, rests)
+        _mask(records, [named & own for own in by_record], in_texts, texts)
 
 
 def _mask(
@@ -213,7 +212,6 @@ def _mask(
     named: Sequence[set[str]],
     places: Sequence[int],
     texts: Sequence[str],
-    rests: Mapping[int, str],
 ) -> None:
     waiting, end = iter((*places, -1)), 0
     place = next(waiting)
@@ -227,8 +225,7 @@ def _mask(
         if masked := {name: said for name in own_names if (said := _look(name, longest)) != name}:
             _rename(record, masked)
         for each in own:
-            rest = rests.get(each, "") if len(texts[each]) <= longest else ""
-            _put(record, each - begin, _look(texts[each], longest) + rest)
+            _put(record, each - begin, _look(texts[each], longest))
 
 
 def _longest(sizes: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.cloudevents import encode_record, to_cloudevent
@@ -266,6 +266,23 @@ def test_of_one_record_only_so_much_is_looked_at_and_each_text_as_far_as_its_par
     assert all(each.data.result == "fine " * 1600 for each in harmless)
     assert all("unread" not in each.data.result and "hunter2" not in each.data.result for each in few)
     assert all(each.data.tool.endswith("[redacted:unread]") and "hunter2" not in each.data.tool for each in names)
+
+
+@given(
+    st.sampled_from(
+        ["<fleet-memory>{}</fleet-memory> ", "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n"]
+    ),
+    st.integers(7_800, 8_300),
+    st.integers(0, 400),
+)
+@settings(max_examples=25)
+def test_no_secret_behind_the_part_that_is_checked_moves_into_it(hidden: str, size: int, gap: int) -> None:
+    text = hidden.format("MIIEvQIBADAN" * 700)[:size] + hidden[hidden.index("}") + 1 :] + "." * gap
+    rest = f" {TOKEN} password=hunter2!x"
+    for sent in (incoming(OUTCOME, tool="t", result=text + rest), incoming(MESSAGE, content=text + rest)):
+        clean([sent])
+        kept = f"{sent.data.result}{sent.data.content}"
+        assert TOKEN[4:20] not in kept and "hunter2" not in kept
 
 
 def test_a_short_text_beside_long_ones_is_kept_whole_and_no_secret_is_cut_in_two() -> None:
