@@ -4,8 +4,9 @@ If all are bad, the fault lies in a schema or in this worker, so the records sta
 stage's rows are a separate stream, `TOPIC/COLLECTION`.
 
 The breaker trips on a run of `run_records` records without a usable event that spans `RUN_SECONDS` of broker time and
-has more than one sender: the signing principal or the named agent. Anonymous junk counts as one sender. While a run may
-still trip, `streams.runtime.delivery` holds back its commit, so a restart finds it again.
+has more than one sender: the signing principal or the named agent. Anonymous junk adds no sender, because a sender may
+leave out its name. While a run may still trip, `streams.runtime.delivery` holds back its commit, so a restart finds it
+again.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Breaker:
         run.reasons[reason] += 1
         if time > 0:
             run.first, run.last = min(run.first, time), max(run.last, time)
-        if len(run.senders) < 2:
+        if sender and len(run.senders) < 2:
             run.senders.add(sender)
         if tp is not None:
             run.starts.setdefault(tp, offset)

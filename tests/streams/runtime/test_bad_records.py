@@ -152,17 +152,20 @@ async def test_a_record_with_one_good_event_is_not_lost(world: World, metrics: M
             await delivery.run(world, [sent(offset, value)])
 
 
-@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("signed", [0, 1, 2])
 async def test_the_junk_of_one_sender_becomes_dead_letters_and_the_others_go_on(
-    world: World, metrics: Metrics, clock: FakeClock, signed: bool
+    world: World, metrics: Metrics, clock: FakeClock, signed: int
 ) -> None:
-    """However much it is and however long it lasts; with principals, whatever names it holds."""
+    """However much it is and however long it lasts; with principals, whatever names it holds and whether it signs."""
     delivery, _, ledger = breaking(world, metrics, clock, run_records=20)
-    world.principals = Principals("k" * 32) if signed else None  # type: ignore[assignment]
+    world.principals = principals = Principals("k" * 32) if signed else None  # type: ignore[assignment]
+    sign = signer(principals.key_of("eve")) if principals else None
     for start in range(0, 1_000, 100):
         batch = [
             sent(offset, b'{"agent":"a%d"}' % offset if signed else b"junk") for offset in range(start, start + 100)
         ]
+        if sign is not None and signed == 2:
+            batch[::2] = [each._replace(headers=dict([sign(EVENTS, each.value or b"")])) for each in batch[::2]]
         world.effects = Effects(dead_letters=[DeadLetter(each, each.value or b"", "unsigned", "") for each in batch])
         await delivery.run(world, batch)
         assert ledger.take() == {PARTITION: start + 100}, "it holds no commit back"
