@@ -13,7 +13,7 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from fleetlore.wire.decode import json_reader
-from fleetlore.wire.principals import session_key
+from fleetlore.wire.principals import principal_of, session_key
 
 __all__ = [
     "MAX_SCHEMA", "MAX_TEXT", "Count", "Ending", "Feedback", "Hash", "JsonStruct", "Judgment", "LeftOut", "Looped",
@@ -252,9 +252,10 @@ class Trajectory(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     @property
     def correction(self) -> Feedback | None:
-        """Somebody else's feedback, which outranks the environment's reward."""
+        """Another principal's feedback, which outranks the environment's reward."""
         given = self.feedback
-        return None if given is None or given.claimed or given.by == self.agent else given
+        own = given is None or given.claimed or principal_of(given.by) == principal_of(self.agent)
+        return None if own else given
 
     @property
     def calls(self) -> tuple[Step, ...]:

@@ -70,17 +70,18 @@ async def test_the_topic_of_feedback_takes_nothing_else() -> None:
     ("given", "reward", "source"),
     [
         (feedback("reviewer"), 1.0, "feedback"),
-        (feedback("agent"), 1.0, "reward"),  # its own word, though it may write there
+        *((feedback(own), 1.0, "reward") for own in ("agent", "agent:1", "agent:2")),  # though it may write there
         (feedback("agent", claimed=True), 1.0, "reward"),
         (feedback("mallory", claimed=True), 1.0, "reward"),
         (feedback("agent"), None, "feedback"),
+        (feedback("agent:2", claimed=True), None, "feedback"),
         (feedback("agent", claimed=True), None, "feedback"),
         (feedback("mallory", claimed=True), None, "none"),
     ],
 )
 def test_an_agents_word_counts_where_no_environment_spoke(given: Feedback, reward: float | None, source: str) -> None:
     step = sessions.call("sql", "SELECT 1", "1")
-    session = sessions.trajectory(step, agent="agent", ending="unknown", reward=reward, feedback=given)
+    session = sessions.trajectory(step, agent="agent:1", ending="unknown", reward=reward, feedback=given)
     verdict = JudgeChain().judge(session)
     assert verdict.source == source
     assert verdict.by == (given.by if source == "feedback" else "")
