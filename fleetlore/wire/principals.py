@@ -18,7 +18,17 @@ from typing import Final
 
 from fleetlore.errors import ConfigError, InvalidEvent
 
-__all__ = ["ANYONE", "SIGNED_BY", "Principals", "principal_of", "review_key", "session_key", "signer", "signs_as"]
+__all__ = [
+    "ANYONE",
+    "SIGNED_BY",
+    "Principals",
+    "id_key",
+    "principal_of",
+    "review_key",
+    "session_key",
+    "signer",
+    "signs_as",
+]
 
 SIGNED_BY: Final = "fleetlore-principal"
 ANYONE: Final = "*"
@@ -37,6 +47,11 @@ def session_key(agent: str, session: str, part: int = 0) -> str:
     named = f"{principal_of(agent)}\x1f{session}".encode("utf-8", "surrogatepass")
     key = blake2b(named, digest_size=16).hexdigest()
     return key if part == 0 else f"{key}#{part}"
+
+
+def id_key(session: str) -> str:
+    """Return the name of all sessions of an id. Senders choose ids, and one may look like another session's key."""
+    return f"id/{session}"
 
 
 def review_key(session: str) -> str:

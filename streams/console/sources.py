@@ -269,10 +269,12 @@ class Sources:
         )  # fmt: skip
 
     async def session(self, id: str) -> SessionState | None:
+        """Return the session with that key, or one with that id. An id may look like another session's key."""
         named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
-        clause = f"id == {quoted(row_id(self._tenant, id))} or ({named})"
-        rows = await asyncio.to_thread(self._rows, clause, ("state",), 1)
-        return SessionState.from_json(rows[0]["state"]) if rows else None
+        for clause in (f"id == {quoted(row_id(self._tenant, id))}", named):
+            if rows := await asyncio.to_thread(self._rows, clause, ("state",), 1):
+                return SessionState.from_json(rows[0]["state"])
+        return None
 
     async def sessions_of(self, agent: str) -> list[Judged]:
         """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable."""

@@ -15,7 +15,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming
-from fleetlore.wire.principals import principal_of, review_key, session_key
+from fleetlore.wire.principals import id_key, principal_of, review_key, session_key
 from fleetlore.wire.stats import stable_hash, user_hash
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
 from models.judge import SessionState
@@ -113,7 +113,7 @@ class Found:
 
     @property
     def by_session(self) -> list[tuple[int, ...]]:
-        found: list[tuple[int, ...]] = [(stable_hash(id),) for id in sorted(self.ids)]
+        found: list[tuple[int, ...]] = [(stable_hash(id_key(id)),) for id in sorted(self.ids)]
         for session, parts in sorted(self.parts.items()):
             keys = [session_key(*session, part) for part in range(parts)]
             if session[1] not in self.shared:
@@ -139,7 +139,7 @@ async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
                 users[session] = event.data.user
             if session in found.parts or wanted.means(event.session, event.agent, users.get(session, "")):
                 found.add(*session, event.sequence // PART_EVENTS, event.time.timestamp())
-    ids = {stable_hash(id): id for _, id in found.parts}
+    ids = {stable_hash(id_key(id)): id for _, id in found.parts}
     hashes, names = found.hashes, [orjson.dumps(id) for _, id in list(found.parts)[:1_000]]
     for name, days in _BY_TIME.items():
         async for record in records_of(settings.cluster, topic(wanted.tenant, name)):
@@ -207,7 +207,7 @@ def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[tuple[int, int]]
 
 
 def _hashes_of(session: str, agent: str) -> tuple[int, int]:
-    return stable_hash(session), stable_hash(session_key(agent, session) if agent else review_key(session))
+    return stable_hash(id_key(session)), stable_hash(session_key(agent, session) if agent else review_key(session))
 
 
 def _events(record: ConsumerRecord) -> list[Incoming]:

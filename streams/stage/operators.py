@@ -22,7 +22,7 @@ from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.limits import refused
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, Decision
-from fleetlore.wire.principals import principal_of, session_key
+from fleetlore.wire.principals import id_key, principal_of, session_key
 from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import JsonStruct
@@ -59,7 +59,7 @@ def put_in_history(known: dict[str, Decision], value: bytes) -> None:
 class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     """A record of the compacted topic `erasures`. It holds hashes (`stable_hash`) and no names, and never expires.
 
-    `time`: of the request. `sessions`: keys of a session and its parts, and its id if all of that id are erased.
+    `time`: of the request. `sessions`: keys of a session and its parts, or of an id (`id_key`) if all of it are erased.
     `agent`: instead, an agent whose events before `before` are dropped.
     """
 
@@ -159,8 +159,9 @@ class Erased(_OperatorTopic):
         return tenant in self._sessions or tenant in self._agents
 
     def holds(self, tenant: str, agent: str, session: str) -> bool:
-        """Whether a session is erased: as its agent's, or with all sessions of that id."""
-        return self.has(tenant, cached_hash(session_key(agent, session))) or self.has(tenant, cached_hash(session))
+        """Whether a session is erased: as its agent's, or with all sessions of that id (earlier releases: its id)."""
+        names = session_key(agent, session), id_key(session), session
+        return any(self.has(tenant, cached_hash(name)) for name in names)
 
     def drops(self, tenant: str, session: str, agent: str, time: float) -> bool:
         return self.holds(tenant, agent, session) or time < self._agents.get(tenant, {}).get(cached_hash(agent), 0.0)

@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.recall.search import row_id
-from fleetlore.wire.principals import review_key, session_key
+from fleetlore.wire.principals import id_key, review_key, session_key
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
@@ -115,9 +115,8 @@ class JudgmentsStage(Stage):
         if isinstance(value, Opinion):
             return self._erased.has(tenant, stable_hash(value.session))
         if isinstance(value, Feedback) and not value.claimed:
-            return any(
-                self._erased.has(tenant, stable_hash(each)) for each in (value.session, review_key(value.session))
-            )
+            names = value.session, id_key(value.session), review_key(value.session)
+            return any(self._erased.has(tenant, stable_hash(name)) for name in names)
         agent = value.agent if isinstance(value, Trajectory) else value.by
         return self._erased.holds(tenant, agent, value.session)
 

@@ -9,7 +9,7 @@ from benchmarks.cloudevents import encode_record
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
-from streams.offline.erase_search import Wanted
+from streams.offline.erase_search import Found, Wanted
 from streams.stage.operators import Erased
 from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
@@ -136,6 +136,14 @@ def test_an_erased_agent_takes_no_session_of_others_with_it() -> None:
     assert not erased.holds("t", "good", "ticket-1")
     erased.add_sessions("t", [stable_hash("ticket-1")])  # all sessions of the id, and what earlier releases erased
     assert erased.holds("t", "good", "ticket-1")
+
+
+@for_each("session", ["ticket-1", session_key("good", "ticket-1")])
+def test_an_erasure_of_an_id_drops_its_sessions_and_none_whose_key_it_is(session: str) -> None:
+    found, erased = Found(ids={session}), Erased()
+    erased.add_sessions("t", found.hashes)
+    assert erased.holds("t", "evil", session) and erased.holds("t", "other", session)
+    assert erased.holds("t", "good", "ticket-1") == (session == "ticket-1")
 
 
 def test_an_operator_means_the_session_of_one_agent_or_of_all() -> None:

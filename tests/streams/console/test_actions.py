@@ -10,8 +10,11 @@ from msgspec.structs import replace
 from prometheus_client import generate_latest
 
 from fleetlore.config import Settings
+from fleetlore.recall.search import quoted, row_id
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import HISTORY, Decision
+from fleetlore.wire.principals import session_key
+from models.judge import JudgeChain, SessionState
 from sinks.metrics import Metrics
 from streams.console.sources import KEPT_SECONDS, Scraper, Sources, read_metrics
 from tests.build import memory_item
@@ -183,6 +186,22 @@ async def test_each_connection_of_the_page_is_as_secure_as_the_settings_say() ->
             while len(first) < 12:  # lore, dead letters, decisions and adapters, each several times
                 await asyncio.sleep(0.02)
     assert set(first) == {TLS_HANDSHAKE}
+
+
+async def test_a_session_named_as_the_key_of_another_does_not_stand_in_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = session_key("honest", "s")
+    states = {row_id("t", key): SessionState(), key: SessionState(votes=(JudgeChain().abstained,))}
+
+    def rows(clause: str, *_: object) -> list[dict[str, str]]:
+        """The session that another agent named as the key comes first where one question asks for both."""
+        found = [each.to_json() for name, each in reversed(states.items()) if quoted(name) in clause]
+        return [{"state": each.decode()} for each in found]
+
+    sources = Sources(Settings(broker="nowhere:1"), "t", [])
+    monkeypatch.setattr(sources, "_rows", rows)
+    assert await sources.session(key) == states[row_id("t", key)]
+    del states[row_id("t", key)]
+    assert await sources.session(key) == states[key]
 
 
 def test_the_page_holds_no_more_lore_than_an_agent_does() -> None:
