@@ -249,7 +249,7 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     on: bool
     by: str
     why: str
-    time: float
+    time: Moment
     hint: Hint | None = None
     wording: str = ""
 

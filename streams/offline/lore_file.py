@@ -37,7 +37,7 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.index import LoreIndex, is_recalled, when_of
 from fleetlore.recall.search import row_id
 from fleetlore.wire.adapter_manifest import SCHEMA
-from fleetlore.wire.decode import json_reader
+from fleetlore.wire.decode import json_reader, latest_from
 from fleetlore.wire.lore import DECISIONS, Decision, Pattern
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
@@ -152,6 +152,8 @@ class LoreFile:
 
     def __init__(self, path: Path, tenant: str, trusted: str | None) -> None:
         self._path, self._tenant = path, tenant
+        # The newest decision counts, and an erasure drops all before its time: no later one could undo a future one.
+        self._latest = latest_from(time.time()).timestamp()
         self.header, self.signer, self.counts = self._check(trusted)
 
     def values(self) -> Iterator[Outgoing]:
@@ -207,11 +209,17 @@ class LoreFile:
             line = json_reader(_Line)(text)
             if line.kind in KINDS:
                 record = json_reader(KINDS[line.kind])(bytes(line.body))
+                self._check_time(record.time, record.before if isinstance(record, Erasure) else 0.0)
                 return Outgoing(self._tenant, line.kind, record.key, record.to_json())
-            adopt = _pattern(line) if line.kind == "patterns" else _item(line, self._tenant)
+            adopt, newest = _pattern(line) if line.kind == "patterns" else _item(line, self._tenant)
+            self._check_time(newest)
         except Exception as error:  # any fault of a state shows here, before anything is sent
             raise self._refused(f"line {number} cannot be read: {error or repr(error)}") from None
         return Outgoing(self._tenant, _OWNERS[line.kind], adopt.id, adopt.to_json())
+
+    def _check_time(self, *moments: float) -> None:
+        if max(moments) > self._latest:
+            raise ValueError("it has a time in the future; check the clock of the machine that wrote it")
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -227,7 +235,8 @@ class LoreFile:
         return ConfigError(f"{self._path}: {why}. Nothing was imported")
 
 
-def _pattern(line: _Line) -> Adopt:
+def _pattern(line: _Line) -> tuple[Adopt, float]:
+    """Return the request for a line's state, and the newest time in it."""
     kept = json_reader(_PatternState)(bytes(line.state))
     body = "" if bytes(line.body) == b"null" else bytes(line.body).decode()
     pattern = Pattern.from_json(body or kept.hidden)
@@ -238,17 +247,21 @@ def _pattern(line: _Line) -> Adopt:
     counts: list[_Counts | _Period] = [*kept.sessions, *kept.hours, *kept.days, *kept.quarters]
     if any(each.failures > each.calls for each in counts):
         raise ValueError("more failures than calls")
-    return _adopt(line.id, made.to_json() if body else b"", (state.state_json() if body else state.hidden_json()))
+    newest = max([0.0, *(line.width_seconds * number for line in state.timelines.values() for number in line.samples)])
+    adopt = _adopt(line.id, made.to_json() if body else b"", state.state_json() if body else state.hidden_json())
+    return adopt, max(made.last_seen, newest)
 
 
-def _item(line: _Line, tenant: str) -> Adopt:
+def _item(line: _Line, tenant: str) -> tuple[Adopt, float]:
     if line.kind != "items":
         raise ValueError(f"unknown kind {line.kind[:40]!r}")
     state = ItemState.from_json(bytes(line.state)).of_tenant(tenant)
     if not {each.item_id for each in state.candidates} <= {line.id} or not line.id.isalnum():
         raise ValueError("the id is not that of its contributions")
     state.to_item()
-    return _adopt(line.id, b"", state.to_json().decode())
+    return _adopt(line.id, b"", state.to_json().decode()), max(
+        [state.last_seen, *(each.seen for each in state.contributors.kept.values())]
+    )
 
 
 def _adopt(id: str, body: bytes, state: str) -> Adopt:

@@ -25,7 +25,7 @@ from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.principals import id_key, principal_of, session_key
 from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.topics import tenant_of, topic
-from fleetlore.wire.trajectory import JsonStruct
+from fleetlore.wire.trajectory import JsonStruct, Moment
 from streams.stage.base import split
 
 __all__ = ["ERASURES", "Adopt", "Erased", "Erasure", "Forget", "Operators", "Reconsider", "put_in_history", "without"]
@@ -63,10 +63,10 @@ class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     `agent`: instead, an agent whose events before `before` are dropped.
     """
 
-    time: float
+    time: Moment
     sessions: tuple[int, ...] = ()
     agent: int | None = None
-    before: float = 0.0
+    before: Moment = 0.0
 
     @property
     def key(self) -> str:

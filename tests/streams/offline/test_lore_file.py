@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -164,7 +165,9 @@ async def test_a_file_is_believed_if_a_trusted_key_signed_it(tmp_path: Path) -> 
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
-    return await exported(await learned(Story(TENANT).fleet()), tmp_path / "lore.jsonl")
+    decided = Decision(kind="agent", id="ann", on=True, by="kim", why="lies", time=10.0)
+    records = [(DECISIONS, decided), (ERASURES, Erasure(time=10.0, agent=7, before=10.0))]
+    return await exported(await learned(Story(TENANT).fleet()), tmp_path / "lore.jsonl", records)
 
 
 async def test_a_part_of_a_file_is_refused(file: Path) -> None:
@@ -207,6 +210,10 @@ def _first(row: dict[str, Any], **values: int) -> None:
         row["state"]["sessions"][0][places[name]] = value
 
 
+def _dated(field: str, time: float, row: dict[str, Any]) -> None:
+    row["state" if row["kind"] == "items" else "body"][field] = time
+
+
 HOSTILE = {
     "more failures than calls": forged("patterns", lambda row: _first(row, calls=1, failures=5)),
     "negative": forged("patterns", lambda row: _first(row, calls=-1)),
@@ -222,6 +229,13 @@ HOSTILE = {
     "a topic": forged("items", lambda row: row.update(kind="events")),
     "a long text": forged("items", lambda row: row["state"]["examples"]["success"][0].update(content="x" * 70_000)),
     "a far time": forged("items", lambda row: row["state"]["contributors"][0][1].__setitem__(3, 1e308)),
+    # In the year 2286, and for ever: no later decision could undo it.
+    **{
+        f"a coming time: {kind}, {field} {time}": forged(kind, partial(_dated, field, time))
+        for kind, field in (("decisions", "time"), ("erasures", "time"), ("erasures", "before"), ("items", "last_seen"))
+        for time in (1e10, 1e300)
+    },
+    "a coming hour": forged("patterns", lambda row: row["state"].get("hours", [[0]])[0].__setitem__(0, 2**31 - 1)),
 }
 
 
