@@ -85,7 +85,9 @@ class Native:
         if name != _ACKS:
             raise HTTPException(404, f"an agent writes no {name}")
         said = json_reader(dict[str, Any])(value)
-        if caller.sure and said.get("agent") != caller.agent:
+        own = f"{said.get('adapter')}/{caller.agent}"
+        # The newest record of a key counts.
+        if caller.sure and (said.get("agent") != caller.agent or key not in (own, f"{own}/refused")):
             raise HTTPException(403, f"the token is of agent {caller.agent}")
         if not await send_record(fleet, _ACKS, key, value):
             raise HTTPException(503, "the broker has not taken it")

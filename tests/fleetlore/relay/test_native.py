@@ -8,7 +8,7 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -401,6 +402,23 @@ async def test_who_has_no_token_of_its_own_sends_nothing_and_is_told_why(
         await fleet.close(0.1)
     assert fleet.dropped == 5 and relay.emitter.waiting == 0
     assert len(told()) == 1 and said in told()[0]
+
+
+async def test_a_token_writes_acks_of_its_own_agent_alone(unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    async def send(_fleet: Fleet, _name: str, key: str, _value: bytes) -> bool:
+        written.append(key)
+        return True
+
+    monkeypatch.setattr("fleetlore.relay.native.send_record", send)
+    relay, eve = Fleet("relay", broker=unused_address), Caller("default", "eve", sure=True)
+    for key in ("calls/eve", "calls/eve/refused", "calls/alice", "llm/eve", "calls/eve/alice", "alice", ""):
+        for agent in ("eve", "alice"):
+            ack = msgspec.json.encode({"adapter": "calls", "agent": agent})
+            with suppress(HTTPException):
+                await Native().record(relay, eve, "adapters.acks", key, ack)
+    assert written == ["calls/eve", "calls/eve/refused"]
 
 
 async def test_what_is_no_event_for_the_relay_is_dropped_alone(
