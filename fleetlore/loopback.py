@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["is_loopback", "past_proxies", "without_pages"]
+__all__ = ["hostname", "is_loopback", "past_proxies", "without_pages"]
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

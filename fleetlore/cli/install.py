@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import typer
 
 from fleetlore.errors import ConfigError
 from fleetlore.files import write_whole
-from fleetlore.loopback import is_loopback
+from fleetlore.loopback import hostname, is_loopback
 
 _RELAY = "http://127.0.0.1:7411"
 _READABLE = 0o644
@@ -53,9 +54,9 @@ def install(
     The command shows the change, then writes hooks into the agent's settings. The hooks send each call to a relay, and
     do nothing while no relay runs.
     """
-    if not relay.startswith(("http://", "https://")):
+    if not (host := hostname(relay.partition("://")[2].partition("/")[0])) or not re.match("https?://", relay):
         raise typer.BadParameter(f"{relay!r} is no http:// or https:// address", param_hint="--relay")
-    if relay.startswith("http://") and not remove and not is_loopback(urlsplit(relay).hostname or ""):
+    if relay.startswith("http://") and not remove and not is_loopback(host):
         typer.echo(f"Warning: the calls and the token go to {relay} unencrypted; give an https:// address", err=True)
     file = _file(agent, project)
     before = _read(file)
@@ -69,6 +70,8 @@ def install(
             hook = {"command": _command(agent, relay, event)}
             hooks.setdefault(event, []).append(hook if agent == "cursor" else {"hooks": [{"type": "command", **hook}]})
     after = json.dumps(given, indent=2, ensure_ascii=False) + "\n" if given else ""
+    if after.encode(errors="replace").decode() != after:
+        after = json.dumps(given, indent=2) + "\n"  # half a surrogate pair has no UTF-8
     if _parsed(file, before) == given:
         typer.echo(f"{file} {'has no hooks of fleetlore' if remove else 'has the hooks already'}")
         return
@@ -132,7 +135,7 @@ def _is_ours(hook: dict[str, Any], agent: str) -> bool:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text("utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
@@ -141,8 +144,8 @@ def _read(file: Path) -> str:
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
     try:
-        given = json.loads(text or "{}")
-    except json.JSONDecodeError as error:
+        given = json.loads(text or "{}", object_pairs_hook=_members, parse_float=_number, parse_constant=_number)
+    except ValueError as error:
         raise ConfigError(f"{file} is no JSON, nothing is changed: {error}") from None
     hooks = given.get("hooks", {}) if isinstance(given, dict) else None
     if not isinstance(hooks, dict) or not all(
@@ -152,6 +155,20 @@ def _parsed(file: Path, text: str) -> dict[str, Any]:
         raise ConfigError(f"{file} has hooks of another form than is known, nothing is changed")
     settings: dict[str, Any] = given
     return settings
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError: writing them would lose the first of two."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"a member stands twice among {', '.join(found)}")
+    return found
+
+
+def _number(text: str) -> float:
+    """Raises ValueError: it could not be written as JSON."""
+    if not math.isfinite(found := float(text)):
+        raise ValueError(f"{text} is no number of JSON, or too large")
+    return found
 
 
 def _has_hooks(group: dict[str, Any]) -> bool:

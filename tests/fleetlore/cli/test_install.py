@@ -113,6 +113,21 @@ def test_settings_that_are_a_link_stay_one(home: Path, tmp_path: Path, options: 
     assert file.is_symlink() and kept.read_text() == "{}\n"
 
 
+@pytest.mark.parametrize("before", ["\ufeff{}", '{"env": {"X": "\\ud83d"}}', '{"env": {"X": "é"}}'])
+def test_settings_in_any_encoding_of_json_are_kept(home: Path, before: str) -> None:
+    file = home / FILES["claude-code"]
+    file.parent.mkdir()
+    file.write_text(before, "utf-8")
+    assert run("claude-code", "--yes").exit_code == 0
+    assert json.loads(before.lstrip("\ufeff")).items() <= json.loads(file.read_text("utf-8")).items()
+
+
+@pytest.mark.parametrize("relay", ["http://[::1", "http://", "https:///x", "ftp://x"])
+def test_an_address_that_is_none_is_refused(home: Path, relay: str) -> None:
+    refused = run("codex", "--yes", "--relay", relay)
+    assert refused.exit_code == 2 and not (home / FILES["codex"]).exists()
+
+
 @pytest.mark.parametrize("before", ["{}", '{"version": 1}', '{"hooks": {}}'])
 def test_settings_without_our_hooks_are_left_by_removing_them(home: Path, before: str) -> None:
     file = home / FILES["cursor"]
@@ -137,6 +152,9 @@ def test_what_would_go_unencrypted_is_said(home: Path) -> None:
         ('{"hooks": {"Stop": {}}}', "of another form than is known"),
         ('{"hooks": {"Stop": [{"hooks": ["x"]}]}}', "of another form than is known"),
         ("\udc80", "cannot be read"),
+        ('{"env": {"a": 1e400}}', "1e400 is no number"),
+        ('{"a": NaN}', "NaN is no number"),
+        ('{"env": {"a": "b"}, "env": {}}', "stands twice"),
     ],
 )
 def test_settings_that_it_does_not_understand_stay(home: Path, text: str, said: str) -> None:
