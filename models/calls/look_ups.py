@@ -161,11 +161,9 @@ class LookUps:
                     agents[each.by, word].add(each.who)
         own: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for tool, words in counts.items():
-            own[tool] = frozenset(
-                word
-                for word, count in words.items()
-                if count >= _SHARED * of_tool[tool] and 2 * shown[tool][word] <= count and agents[tool, word].is_enough
-            )
+            least = _SHARED * of_tool[tool]
+            often = [word for word, count in words.items() if count >= least and 2 * shown[tool][word] <= count]
+            own[tool] = frozenset(word for word in often if agents[tool, word].is_enough)
         return own
 
     def at_places(self) -> dict[str, Form]:

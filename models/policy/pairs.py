@@ -148,14 +148,10 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
             if key in seen or len(seen) >= _MOST_OF_SESSION:
                 continue
             seen.add(key)
-            yield Pair(
-                (session.id, way.session.id),
-                (principal_of(session.agent), principal_of(way.session.agent)),
-                session.task or session.goal,
-                failed.tool,
-                max(session.ended, way.session.ended),
-                *masked([chat(session, made), calling(way.call), calling(rival)]),
-            )
+            sessions, task = (session.id, way.session.id), session.task or session.goal
+            agents = principal_of(session.agent), principal_of(way.session.agent)
+            messages = masked([chat(session, made), calling(way.call), calling(rival)])
+            yield Pair(sessions, agents, task, failed.tool, max(session.ended, way.session.ended), *messages)
 
 
 def _teaches(call: Step) -> bool:

@@ -49,17 +49,10 @@ def redrive(
         )
     )  # fmt: skip
     if asked.json:
-        print_json(
-            {
-                "tenant": asked.tenant,
-                "dry_run": not yes,
-                "letters": [letter.place for letter in done.sent],
-                "reasons": dict(Counter(letter.reason for letter in done.sent)),
-                "refused": [{"id": letter.place, "why": why} for letter, why in done.refused],
-                "sent_before": done.before,
-                "beyond_limit": done.beyond,
-            }
-        )
+        letters, reasons = [letter.place for letter in done.sent], Counter(letter.reason for letter in done.sent)
+        refused = [{"id": letter.place, "why": why} for letter, why in done.refused]
+        found = {"tenant": asked.tenant, "dry_run": not yes, "letters": letters, "reasons": dict(reasons)}
+        print_json(found | {"refused": refused, "sent_before": done.before, "beyond_limit": done.beyond})
         return
     counts = Counter((letter.reason, letter.topic) for letter in done.sent)
     for (name, source), count in counts.most_common():

@@ -94,15 +94,8 @@ def apply(
     published = 0 if dry_run else ask(_publish(settings))
     remain = sum(each.state != "done" for each in differences)
     if json:
-        print_json(
-            {
-                "broker": settings.broker,
-                "dry_run": dry_run,
-                "in_sync": not remain,
-                "published": published,
-                "differences": [asdict(each) for each in differences],
-            }
-        )
+        stated = {"broker": settings.broker, "dry_run": dry_run, "in_sync": not remain, "published": published}
+        print_json(stated | {"differences": [asdict(each) for each in differences]})
     else:
         _show(differences, dry_run, remain)
         if published:
@@ -205,12 +198,10 @@ def accesses(tenants: Sequence[str], group: str) -> list[_Access]:
     Every topic is named in full: by a prefix, an agent that may read `fleetlore.a` could read the tenant `ab` too.
     """
     roles = (("agent", AGENT), ("reviewer", _REVIEWER), ("author", _AUTHOR))
-    made = [
-        each
-        for role, does in roles
-        for tenant in tenants
-        for each in _topics(f"{PREFIX}-{role}-{tenant}", does, [tenant])
-    ]
+    made: list[_Access] = []
+    for role, does in roles:
+        for tenant in tenants:
+            made += _topics(f"{PREFIX}-{role}-{tenant}", does, [tenant])
     worker, trainer, operator = (f"{PREFIX}-{role}" for role in ("worker", "trainer", "operator"))
     made += _topics(worker, _WORKER, tenants)
     made.append(_Access(worker, ("Read",), "group", (group,)))

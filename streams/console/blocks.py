@@ -125,11 +125,8 @@ def versions(snapshot: Snapshot) -> list[Listed]:
 def refused(snapshot: Snapshot) -> Refused:
     sample = snapshot.figures.sample
     acks = Counter(str(each.get("result")) for each in snapshot.adapters.acks if each.get("result") != "applied")
-    return Refused(
-        _most(Counter(each.reason for each in snapshot.letters)),
-        _most(acks),
-        _most(sample.by("junk_items_total", "reason")) if sample is not None else (),
-    )
+    junk = _most(sample.by("junk_items_total", "reason")) if sample is not None else ()
+    return Refused(_most(Counter(each.reason for each in snapshot.letters)), _most(acks), junk)
 
 
 class _Changed(NamedTuple):
