@@ -5,7 +5,6 @@ A hook's text stays in the conversation, so nothing is repeated. Before a call t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, Required, TypedDict
 
@@ -15,7 +14,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.transcripts.calls import OpenCalls, Verdict, json_or_text, text_of_content, verdict_of
+from fleetlore.transcripts.calls import OpenCalls, json_or_text, text_of_content, verdict_of
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 
@@ -32,11 +31,6 @@ _CURSORS = {
 }  # fmt: skip
 # Cursor's hooks whose answer the model reads.
 _HEARD = ("SessionStart", "PostToolUse")
-# Codex's frame of a shell's output, which may quote another one.
-_ENDED = re.compile(
-    r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n)*"
-    r"(?:Process exited with code|Exit code:?) (-?\d+)\b"
-)
 _MAX_BEGUN = 1024
 _MAX_MILLISECONDS = 1e12
 
@@ -127,27 +121,15 @@ class HookCalls:
         took, response, why = given.get("duration_ms"), given.get("tool_response"), given.get("error") or ""
         seconds = took / 1000 if isinstance(took, int | float) and 0 <= took < _MAX_MILLISECONDS else None
         text = text_of_content(why) or arguments_text(why) if why else ""
-        error, made = verdict_of(text, True) if failed else self._verdict_of(response)
+        # Codex marks no failure. The others report one by another hook.
+        marked = None if self._client == "codex" else False
+        error, made = verdict_of(text, True) if failed else verdict_of(response, marked)
         interrupted = given.get("is_interrupt") or (isinstance(response, dict) and response.get("interrupted"))
         if interrupted or not made:
             action.abandon()
             return ""
         action.end(response if error is None else None, error_text=error, duration_seconds=seconds)
         return after_call(self._session, failed=error is not None)
-
-    def _verdict_of(self, response: object) -> Verdict:
-        if isinstance(response, dict):
-            details = response.get("metadata")
-            about = {**details, **response} if isinstance(details, dict) else response
-            if about.get("exitCode", about.get("exit_code")):
-                printed = [str(each) for each in map(response.get, ("stdout", "stderr", "output")) if each]
-                return Verdict(text_of_content(response.get("content")) or "\n".join(printed) or str(response))
-        if self._client != "codex" or not isinstance(response, str):
-            return verdict_of(response, False)  # another hook reports failures
-        # Codex marks no failure, but the frame has the exit code.
-        if (ended := _ENDED.match(response)) is None:
-            return verdict_of(response)
-        return Verdict(response if int(ended[1]) else None)
 
     def _for_cursor(self, given: Mapping[str, Any], output: dict[str, Any]) -> dict[str, Any]:
         if "permissionDecision" in output:

@@ -98,6 +98,11 @@ _FAILED = re.compile(
     r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
     r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
 )
+# Codex's frame of a command that failed. The output below may quote another one.
+_EXITED = re.compile(
+    r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n+)*"
+    r"(?:Process exited with code|Exit code:?) -?0*[1-9]\d*[^\S\n]*(?:\n|\Z)"
+)
 # Texts in place of the result of a refused, cancelled or interrupted call, perhaps as the error of a JSON object.
 _NEVER_MADE = re.compile(
     # Codex's text for a result that it lacks.
@@ -131,13 +136,18 @@ _NEVER_MADE = re.compile(
     r"|This tool call (?:is rejected\.|requires confirmation, please approve or reject))",
     re.DOTALL,
 )
-_MAY_SAY = re.compile(r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")')
+_MAY_SAY = re.compile(
+    r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")'
+    r'|"exit(?:Code|_code)"\s*:\s*-?[1-9]'
+)
+# MCP's content.
+_TEXT_PARTS = re.compile(r'\s*\[\s*\{\s*"type"\s*:\s*"text"')
 # Python's notation of a message of LangChain or a result of MCP.
 _PYTHON = re.compile(r"(?:\w+\()?(?:_?meta|content)=")
 _PYTHON_ERRORS = ("isError=True", "is_error=True", "status='error'", 'status="error"')
 _PYTHON_TEXT = re.compile(r"""\b(?:text|content)=(['"])(.*?)(?<!\\)\1""", re.DOTALL)
-# Fields that wrap a result: Google's ADK, LangChain's own JSON, JSON-RPC.
-_WITHIN = ("result", "response", "output", "kwargs")
+# Fields that wrap a result: Google's ADK, LangChain's own JSON, JSON-RPC, Bedrock.
+_WITHIN = ("result", "response", "output", "kwargs", "json")
 _MAX_WITHIN = 4
 
 
@@ -150,13 +160,17 @@ class Verdict(NamedTuple):
 
 def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     """`marked`: its maker's mark of failure, or None. Only a field of the result overrules a mark of success."""
+    if isinstance(result, str) and _TEXT_PARTS.match(result):
+        result = json_or_text(result)
+    if isinstance(result, list):
+        result = text_of_content(result) or result
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:
         error = _text_of(result)
     if error is None and marked is None and isinstance(result, str):
         if _NEVER_MADE.match(result):
             return Verdict(made=False)
-        error = result if _FAILED.match(result, 0, _BEGINNING) else None
+        error = result if _FAILED.match(result, 0, _BEGINNING) or _EXITED.match(result) else None
     return Verdict(error, made=error is None or not _NEVER_MADE.match(error))
 
 
@@ -165,20 +179,36 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
     if isinstance(result, str):
         if result[:1] == "{" and _MAY_SAY.search(result):
             found = json_or_text(result)
-            said = _stated_error(found, depth, weak=weak) if isinstance(found, dict) else None
+            said = _stated_error(found, depth + 1, weak=weak) if isinstance(found, dict) else None
             return result if said is not None and said[:1] == "{" else said
         if not _PYTHON.match(result) or not any(each in result for each in _PYTHON_ERRORS):
             return None
         named = _PYTHON_TEXT.search(result, 0, _BEGINNING)
         return named[2] if named else result
+    if isinstance(result, list):  # of Bedrock, and of the shell of OpenAI's responses
+        parts = [each for each in result if isinstance(each, dict) and ("json" in each or "outcome" in each)]
+        return next(filter(None, (_stated_error(each, depth + 1, weak=weak) for each in parts)), None)
     if not isinstance(result, dict) or depth > _MAX_WITHIN:
         return None
     is_marked = result.get("isError") is True or result.get("is_error") is True
     is_error = result.get("status") == "error"
     if is_marked or (is_error and (weak or "tool_call_id" in result)) or (weak and result.get("error")):
         return _text_of(result)
+    # A command may print JSON with an exit code.
+    if (weak or not depth) and (printed := _failed_command(result)) is not None:
+        return printed
     inner = (_stated_error(result[name], depth + 1, weak=weak) for name in _WITHIN if name in result)
     return next((each for each in inner if each is not None), None)
+
+
+def _failed_command(result: dict[str, Any]) -> str | None:
+    """Return what a command printed that ended with an exit code other than 0."""
+    about = [each for each in (result, result.get("metadata"), result.get("outcome")) if isinstance(each, dict)]
+    codes = (each[name] for each in about for name in ("exitCode", "exit_code") if each.get(name) is not None)
+    if not str(next(codes, None)).strip("-0").isdecimal():
+        return None
+    printed = [str(each) for each in map(result.get, ("stdout", "stderr", "output")) if each]
+    return text_of_content(result.get("content")) or "\n".join(printed) or _text_of(result)
 
 
 def _text_of(result: object) -> str:

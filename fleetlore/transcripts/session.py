@@ -246,8 +246,8 @@ _ARGUMENTS = ("arguments", "args", "input", "parameters", "action")
 _RESULT = ("output", "content", "response", "result", "errorText")
 # The Vercel AI SDK's types of results.
 _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
-# pydantic-ai's outcomes of a call.
-_FAILED, _NOT_MADE = ("failed", "retried"), ("denied", "interrupted")
+# Statuses of a result, and pydantic-ai's outcomes of a call.
+_FAILED, _NOT_MADE = ("error", "failed", "retried"), ("denied", "interrupted")
 _MAX_KEYS = 8
 
 
@@ -342,8 +342,10 @@ def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
         found = "Tool execution denied"
     if isinstance(found, list):
         found = text_of_content(found) or found
+    if error := part.get("error"):
+        marked, found = True, found or error
     # LangChain marks every result without a known failure as a success.
-    if part.get("status") == "error" or part.get("outcome") in _FAILED or part.get("part_kind") == "retry-prompt":
+    if part.get("status") in _FAILED or part.get("outcome") in _FAILED or part.get("part_kind") == "retry-prompt":
         marked = True
     talk.result(_text(part, _ID), found, marked if isinstance(marked, bool) else None, time, _text(part, _NAME))
 

@@ -196,6 +196,8 @@ FRAME = "Chunk ID: 3f9c21\nWall time: 0.05 seconds\nProcess exited with code {}\
         (FRAME.format(-1, "killed"), True),
         ("Exit code: -1\nWall time: 3 seconds\nOutput:\n", True),
         ({"output": "killed", "metadata": {"exit_code": -1}}, True),
+        ('{"output": "no rule", "metadata": {"exit_code": 2}}', True),
+        ([{"type": "input_text", "text": "Exit code: 1\nOutput:\nno rule"}], True),
         (FRAME.format(0, "ci.log: Process exited with code 1"), False),
         ("from ci.log:\nstep 3: Process exited with code 1\nretried, all green", False),
         ("Traceback (most recent call last):\nKeyError: 'x'", True),

@@ -170,7 +170,25 @@ FAILED = [
     ({"is_error": True, "content": "no rule"}, "no rule"),
     ({"status": "error", "content": "no rule", "tool_call_id": "c"}, "no rule"),
     ({"lc": 1, "type": "constructor", "kwargs": {"content": "no rule", "status": "error"}}, "no rule"),
+    ({"output": "no rule", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}, "no rule"),
+    ({"stdout": "", "stderr": "no rule", "exitCode": -1}, "no rule"),
+    ([{"type": "text", "text": "Error: no rule"}], "Error: no rule"),
 ]
+# Parts that only exist as values.
+PARTS: list[tuple[object, str]] = [
+    ([{"json": {"error": "no rule"}}], '{"error":"no rule"}'),
+    ([{"stdout": "", "stderr": "no rule", "outcome": {"type": "exit", "exit_code": 2}}], "no rule"),
+]
+
+
+@for_each("result, error", PARTS)
+def test_a_part_of_a_result_says_that_it_failed(result: object, error: str) -> None:
+    assert verdict_of(result) == Verdict(error)
+
+
+@for_each("value, text", [({"exit_code": 2, "output": "x"}, '{"exit_code": 2, "output": "x"}')])
+def test_an_exit_code_of_the_result_counts_and_one_that_a_command_printed_does_not(value: object, text: str) -> None:
+    assert verdict_of(value, False) == Verdict("x") and verdict_of(text, False) == Verdict()
 
 
 @for_each("result, error", FAILED)
@@ -202,7 +220,13 @@ def test_json_with_an_error_is_kept_whole(text: str) -> None:
 ERRORS = ("sqlite3.OperationalError: no such table: cars", "Error: no such user", "bash: foo: command not found")
 
 
-@for_each("text", ["Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS])
+FRAMES = (
+    "Exit code: 2\nOutput:\nno rule",
+    "Chunk ID: 3f9c\r\nWall time: 0.1 seconds\r\nProcess exited with code 2\r\nOutput:\r\nno rule",
+)
+
+
+@for_each("text", ["Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS, *FRAMES])
 def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
     assert verdict_of(text) == Verdict(text)
 
@@ -215,6 +239,13 @@ WORKED += [
     '{"error": null, "rows": 3}',
     "The log says Error: x",
     "/bin/sh: 1: x: not found",
+    "Exit code: 1 means that no line was found",
+    "Chunk ID: 3f9c\nProcess exited with code 0\nOutput:\nci.log: Process exited with code 1",
+    '{"output": "Error: x", "metadata": {"exit_code": 0}}',
+    {"exit_code": 0, "stdout": "x"},
+    {"jobs": [{"exit_code": 1}]},
+    [{"exit_code": 1}, {"outcome": "lost", "error": ""}],
+    [{"type": "text", "text": "3 lines"}],
 ]
 
 

@@ -92,6 +92,16 @@ CHATS: dict[str, list[dict[str, Any]]] = {
         {"role": "user", "content": "go"},
         {"type": "mcp_call", "id": "m1", "name": "search", "arguments": '{"q": "x"}', "output": None, "error": ERROR},
     ],
+    "OpenAI responses, a failed item": [
+        {"role": "user", "content": "go"},
+        {"type": "function_call", "call_id": "c1", "name": "search", "arguments": '{"q": "x"}'},
+        {"type": "function_call_output", "call_id": "c1", "status": "failed", "output": ERROR},
+    ],
+    "OpenAI chat, an error beside the content": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [OPENAI]},
+        {"role": "tool", "tool_call_id": "c1", "content": "", "error": {"message": ERROR}},
+    ],
     "Anthropic, a tool of the server": [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [
