@@ -49,16 +49,8 @@ def run(quick: bool) -> Report:
         *_rates(f"{PEER}, decode only", floor),
         Row("physical limit: orjson.loads alone", loads / sent.events * 1e6, CPU_UNIT),
     ]
-    return Report(
-        "ingest",
-        figure,
-        BAR,
-        UNIT,
-        peers={PEER: floor["events"] / floor["cpu_seconds"]},
-        reference=PEER,
-        rows=tuple(rows),
-        also=(stack.run(quick),),
-    )
+    rivals, also = {PEER: floor["events"] / floor["cpu_seconds"]}, (stack.run(quick),)
+    return Report("ingest", figure, BAR, UNIT, rivals, reference=PEER, rows=tuple(rows), also=also)
 
 
 def _own_work(sent: Traffic, passes: int) -> list[Any]:

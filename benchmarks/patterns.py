@@ -98,14 +98,8 @@ def run(quick: bool) -> Report:
     total, peer = score(labels, found), score(labels, drained)
     note = "" if logged else f"without the logged runs: no {LOGS}"
     recall = Report("patterns_recall", total.recall, BAR, "of pairs", peers={"drain3": peer.recall}, reference="drain3")
+    unit, rivals, also = "of pairs (precision)", {"drain3": peer.precision}, (recall, *reported_reports)
+    rows += [*costs, *reported_rows]
     return Report(
-        "patterns",
-        total.precision,
-        BAR,
-        "of pairs (precision)",
-        peers={"drain3": peer.precision},
-        reference="drain3",
-        rows=(*rows, *costs, *reported_rows),
-        also=(recall, *reported_reports),
-        note=note,
+        "patterns", total.precision, BAR, unit, rivals, reference="drain3", rows=tuple(rows), also=also, note=note
     )

@@ -70,14 +70,8 @@ def run(quick: bool) -> Report:
             for name, run in (("one worker", one), ("two workers", two))
         ),
     )
-    return Report(
-        "scale",
-        speedup,
-        SPEEDUP_BAR,
-        "× the rate of one worker",
-        rows=rows,
-        note=f"workers and broker share {cores()} cores, which allow {allowed:.2f} ×",
-    )
+    note = f"workers and broker share {cores()} cores, which allow {allowed:.2f} ×"
+    return Report("scale", speedup, SPEEDUP_BAR, "× the rate of one worker", rows=rows, note=note)
 
 
 def _drain(sent: Traffic, workers: int) -> Drained:

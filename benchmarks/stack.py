@@ -142,16 +142,8 @@ def run(quick: bool) -> Report:
         *trainer.rows(),
         *theirs.rows("by hand: broker, Milvus Lite, one script"),
     )
-    return Report(
-        "stack",
-        ours.rate,
-        BAR,
-        UNIT,
-        peers={"by hand": theirs.rate},
-        reference="by hand",
-        rows=rows,
-        note=f"bound by the {role}: {shown(spent / ours.seconds)} of a core",
-    )
+    note = f"bound by the {role}: {shown(spent / ours.seconds)} of a core"
+    return Report("stack", ours.rate, BAR, UNIT, {"by hand": theirs.rate}, reference="by hand", rows=rows, note=note)
 
 
 async def _fleetlore(seconds: float) -> tuple[Sustained, TrainerWatch]:
