@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -50,6 +51,7 @@ __all__ = ["Console"]
 
 _FOLDER = Path(__file__).parent
 _BLOCKS = ("alive", "breaks", "learned", "helped", "versions", "refused")
+_DOTS = re.compile(r"\.{1,2}/*")
 _EVERY_SECONDS = 1.0
 _HEARD_SECONDS = 3.0
 _RANGES = {"day": "the last day", "hour": "the last hour", "week": "the last week", "all": "all that is kept"}
@@ -89,7 +91,8 @@ class Console:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=_moment, counted=count)
+        self._templates.filters.update(safe_line=safe, safe_lines=safe_lines, moment=_moment)
+        self._templates.filters.update(counted=count, segment=_segment)
         self._templates.globals.update(rows_of_a_block=blocks.ROWS, offered=self._offered, deciding=deciding)
         self._templates.globals.update(tenants=tenants, figure=figure, failed_of=failed_of, who=who)
         # Sessions, until when their effect is kept, and the effect.
@@ -262,6 +265,8 @@ class Console:
 
     async def _agent(self, request: Request) -> Response:
         snapshot, agent = self._source.snapshot(), request.path_params["id"]
+        if _DOTS.fullmatch(agent):
+            agent = agent.removesuffix("/")
         acks = [each for each in snapshot.adapters.acks if each.get("agent") == agent]
         sessions = await self._source.sessions_of(agent)
         decided = snapshot.decisions.get(f"agent/{agent}")
@@ -314,7 +319,7 @@ class Console:
 
     def _named(self, snapshot: Snapshot, kind: str, id: str) -> tuple[str, str]:
         if kind == "agent":
-            return id, f"/agents/{quote(id)}"
+            return id, f"/agents/{_segment(id)}"
         if kind == "hint" and (known := snapshot.decisions.get(f"hint/{id}")) and known.hint is not None:
             return known.hint.text, f"/hints/{quote(id)}"
         if kind in ("item", "pattern"):
@@ -335,6 +340,11 @@ def _moment(seconds: float) -> str:
     if shown == "-":
         return shown
     return Markup('<time datetime="{}Z">{} UTC</time>').format(shown.replace(" ", "T"), shown)
+
+
+def _segment(name: str) -> str:
+    """Quote an agent's name as one segment of a path. A slash follows dots alone, which a browser would resolve."""
+    return quote(f"{name}/" if _DOTS.fullmatch(name) else name, safe="")
 
 
 def deciding(action: str, kind: str, id: str) -> str:

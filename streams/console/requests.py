@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -213,12 +213,13 @@ def _refusal(people: People, request: Request) -> Response | None:
         # A foreign name for this address (DNS rebinding) would count as the page's own.
         return PlainTextResponse(f"this page is not served as {host!r}", 421)
     if request.method not in _SAFE_METHODS:
-        origin = request.headers.get("origin")
-        if origin is None or urlsplit(origin).netloc != request.headers.get("host"):
+        origin = request.headers.get("origin", "")
+        if origin.partition("://")[1:] != ("://", request.headers.get("host")):
             return PlainTextResponse("an action has to come from the page itself", 403)
     given = request.query_params.get("token")
     if given is not None and request.method == "GET" and people.by_token(given) is not None:
-        response = RedirectResponse(request.url.path, 303)
+        # A browser reads `//NAME` as another host.
+        response = RedirectResponse(f"/{request.url.path.lstrip('/')}", 303)
         # A proxy before this page may speak TLS for it.
         secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
         response.set_cookie(_COOKIE, given, httponly=True, samesite="strict", secure=secure)

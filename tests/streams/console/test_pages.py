@@ -6,8 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
+from urllib.parse import unquote, urlencode
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
@@ -27,6 +30,8 @@ from tests.streams.console.lore import NOW, Still, family, form, item, snapshot,
 
 LOCAL = "http://127.0.0.1:7070"
 EVIL = "<script>alert(1)</script>\u202e"
+
+
 LISTING = AdapterListing(
     ({"name": "calls", "version": "v2", "parent": "v1", "ordinal": 2}, {"name": "calls", "version": "v1"}), (), ()
 )
@@ -345,6 +350,22 @@ def test_decisions_say_who_when_and_why_and_can_be_taken_back() -> None:
     assert pages.get("/decide/show?kind=item&id=i1").status_code == 200  # which agents are not told of
     assert "2 revoked or distrusted by decision" in pages.get("/").text
     assert "Distrusted by Bob" in pages.get("/agents/probe").text
+
+
+@given(st.text(st.sampled_from("./\\a %?#é"), min_size=1, max_size=8))
+@settings(max_examples=15)
+@example("..")
+@example("../hints/write")
+@example("../")
+def test_an_agents_page_is_found_whatever_its_name_makes_of_a_path(name: str) -> None:
+    state = SessionState(trajectory=trajectory(call("sql", "SELECT 1"), session="s1", agent=name))
+    pages = client(sessions={session_key(name, "s1"): state}, actions=Deciding())
+    page = pages.get(f"/sessions/{session_key(name, 's1')}").text
+    (address,) = re.findall(r'href="(/agents/[^"]+)"', page)
+    assert not {".", ".."} & set(unquote(address.replace("%2F", "x")).split("/")), "a browser resolves these"
+    distrust = urlencode({"kind": "agent", "id": name})
+    assert f"/decide/distrust?{distrust}" in html.unescape(pages.get(address).text)
+    assert f'href="{address}"' in pages.get(f"/decide/distrust?{distrust}").text
 
 
 def test_an_agent_has_a_page_with_its_versions_and_sessions() -> None:

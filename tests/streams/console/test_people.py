@@ -4,15 +4,19 @@ import html
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 pytest.importorskip("starlette")
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import Decision
 from streams.console.pages import Console
-from streams.console.requests import Identity, People
+from streams.console.requests import Identity, People, access
 from streams.console.sessions import SeenSessions
 from tests.build import call, judgment
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot
@@ -83,6 +87,32 @@ def test_a_token_says_who_it_is_of_and_what_that_person_may() -> None:
         page = pages.get("/items/i1").text
         assert shown in page and ("Revoke it" in page) is (shown == "ann, operator")
     assert served(known).get("/?token=made-here").status_code == 401
+
+
+async def asked(known: People, method: str, path: str, query: bytes = b"", origin: str | None = None) -> Response:
+    headers = [(b"host", b"127.0.0.1"), *([] if origin is None else [(b"origin", origin.encode())])]
+    about = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
+
+    async def page(request: Request) -> Response:
+        return Response("the page")
+
+    return await access(known)(Request(about), page)
+
+
+@given(st.text(st.sampled_from("/\\.:[]x%@"), max_size=8))
+@example("/evil.example/")
+async def test_a_token_in_an_address_leads_to_this_site(path: str) -> None:
+    response = await asked(people(console_token="bob:viewer:s3cret-b"), "GET", f"/{path}", b"token=s3cret-b")
+    assert response.status_code == 303
+    assert not response.headers["location"].replace("\\", "/").startswith("//")
+
+
+@given(st.text("htp:/[]x.,"))
+@example("http://[x")
+async def test_only_the_page_itself_acts_whatever_else_an_origin_is(origin: str) -> None:
+    local = people("127.0.0.1")
+    assert (await asked(local, "POST", "/review", origin=origin)).status_code == 403
+    assert (await asked(local, "POST", "/review", origin="http://127.0.0.1")).status_code == 200
 
 
 def test_beyond_loopback_without_names_the_page_is_read_only() -> None:
