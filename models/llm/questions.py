@@ -32,7 +32,7 @@ from models.llm.client import Answers, Client, Observe
 from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin
 from models.memory.identities import without_identities
 
-__all__ = ["Teacher"]
+__all__ = ["LanguageModel", "Teacher"]
 
 VERSION: Final = "taught-1"
 _MOST_LESSONS = 3
@@ -195,3 +195,20 @@ def _row(step: Step) -> dict[str, Any]:
     if step.result and step.result != row.get("error"):
         row["result"] = step.result
     return row
+
+
+class LanguageModel:
+    """A judge and a teacher that share one file of answers and one budget a day.
+
+    `observe` is also called with `unkept` for an answer that could not be written. Raises as `Client` and `Answers` do.
+    """
+
+    def __init__(self, settings: Settings, observe: Observe = lambda result, tokens: None) -> None:
+        self._answers = Answers(settings.llm_answers, unkept=lambda: observe("unkept", 0))
+        self.judge = LlmJudge(settings, self._answers, observe)
+        self.teacher = Teacher(settings, self._answers, observe)
+
+    async def close(self) -> None:
+        await self.judge.close()
+        await self.teacher.close()
+        self._answers.close()

@@ -342,16 +342,8 @@ class Stack:
             return ""
 
     def _write_stack_file(self) -> None:
-        content = {
-            "broker": self.settings.broker,
-            "milvus": self.settings.milvus,
-            "public_key": self.settings.public_key,
-            "tenants": self.settings.tenants,
-            "partitions": self.settings.partitions,
-            "fetch_wait_ms": self.settings.fetch_wait_ms,
-            "pid": os.getpid(),
-            "metrics": self.metrics,
-        }
+        names = ("broker", "milvus", "public_key", "tenants", "partitions", "fetch_wait_ms")
+        content = {name: getattr(self.settings, name) for name in names} | {"pid": os.getpid(), "metrics": self.metrics}
         write_whole(self.data / STACK_FILE, orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 

@@ -25,7 +25,7 @@ from streams.stages.s3_judgments import JudgmentsStage
 from streams.stages.s4_items import ItemsStage
 
 if TYPE_CHECKING:
-    from models.llm import LanguageModel
+    from models.llm.questions import LanguageModel
 
 __all__ = ["FLOW", "language_model", "pipeline"]
 
@@ -84,7 +84,7 @@ def pipeline(
 def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None:
     if not settings.llm_url:
         return None
-    from models.llm import LanguageModel
+    from models.llm.questions import LanguageModel
 
     def observe(result: str, tokens: int) -> None:
         metrics.llm_questions(result).inc()

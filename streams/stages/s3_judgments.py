@@ -33,7 +33,7 @@ from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPar
 from streams.stage.operators import Erased
 
 if TYPE_CHECKING:
-    from models.llm import LanguageModel
+    from models.llm.questions import LanguageModel
 
 __all__ = ["OpinionsStage"]
 

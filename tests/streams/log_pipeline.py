@@ -21,7 +21,7 @@ from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
 from models.judge import JudgeChain
-from models.llm import LanguageModel
+from models.llm.questions import LanguageModel
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore

@@ -255,7 +255,7 @@ def test_without_the_package_it_says_which_extra_brings_it() -> None:
         "import sys; sys.modules['openai'] = None\n"
         "from fleetlore.config import Settings\n"
         "from fleetlore.errors import ModelUnavailable\n"
-        "from models.llm import LanguageModel\n"
+        "from models.llm.questions import LanguageModel\n"
         "try:\n    LanguageModel(Settings(llm_url='http://x/v1', llm_model='m', llm_answers=':memory:'))\n"
         "except ModelUnavailable as error:\n    assert 'fleetlore-server[llm]' in str(error)\n"
         "else:\n    raise AssertionError\n"

@@ -14,7 +14,7 @@ from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import cached_hash
 from fleetlore.wire.topics import topic
-from models.llm import LanguageModel
+from models.llm.questions import LanguageModel
 from sinks.metrics import Metrics
 from streams.stages.pipeline import language_model
 from tests.doubles.model_endpoint import ModelEndpoint, Reply
