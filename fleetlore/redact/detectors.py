@@ -67,7 +67,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("razorpay_key", "rzp_", r"\brzp_(?:live|test)_[A-Za-z0-9]{14,}"),
         ("wakatime_key", "waka_", rf"\bwaka_{_UUID}"),
         ("apify_token", "apify_ap", r"\bapify_api_[A-Za-z0-9]{30,}"),
-        ("neon_key", "napi_", r"\bnapi_[a-z0-9]{40,}"),
+        ("neon_key", "napi_", r"\bnapi_[A-Za-z0-9]{40,}"),
         ("onesignal_key", "os_v2_", r"\bos_v2_(?:app|org)_[a-z2-7]{60,}"),
         ("elastic_key", "essu_", r"\bessu_[A-Za-z0-9+/]{40,}={0,2}"),
         ("honeycomb_key", "hcaik_|hcbik_|hcxik_|hcxmk_", r"\bhc[a-z](?:ik|mk)_[a-z0-9]{30,}"),
@@ -85,7 +85,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"|retool|sktsec|dsp|AVNS|dub)_(?=[\w-]*\d)[\w-]{20,}"),
     ),
     "-": (
-        ("cerebras_key", "csk-", r"\bcsk-[a-z0-9]{40,}"),
+        ("cerebras_key", "csk-", r"\bcsk-[A-Za-z0-9]{40,}"),
         ("modal_token", "ak-|as-", r"\ba[ks]-[A-Za-z0-9]{22}\b"),
         ("tailscale_key", "tskey-", r"\btskey-(?:[a-z]+-)?[\w-]{12,}"),
         ("plaid_token", "access-", rf"\baccess-(?:sandbox|development|production)-{_UUID}"),
@@ -134,7 +134,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("password_hash", "$1$|$5$|$6$|$y$|$7$",
          r"\$(?:1|5|6|y|7)\$(?:rounds=\d+\$)?[./A-Za-z0-9$]{1,24}\$[./A-Za-z0-9]{22,}"),
         ("password_hash", "$argon2", r"\$argon2(?:id|i|d)\$v=\d+\$[\w=,]+\$[A-Za-z0-9+/]{8,}\$[A-Za-z0-9+/]{20,}"),
-        ("paypal_token", "access_token$", r"\baccess_token\$(?:production|sandbox)\$[a-z0-9]{16}\$[a-f0-9]{32}"),
+        ("paypal_token", "access_token$", r"\baccess_token\$(?:production|sandbox)\$[A-Za-z0-9]{16}\$[a-f0-9]{32}"),
         ("apr1_hash", "$apr1$", r"\$apr1\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{22}"),
         ("pbkdf2_hash", "pbkdf2", r"\bpbkdf2[_:](?:sha\d+)?\$\d+\$[A-Za-z0-9+/]{6,}\$[A-Za-z0-9+/=]{20,}"),
     ),
@@ -143,19 +143,27 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"(?<![\w.*-])[\w.*-]{1,200}:5432:[\w*-]{1,64}:[\w*-]{1,64}:(?P<secret>(?!\[redacted:)"
          r"[^\s:]{3,512})(?![^\s:])"),
         ("ntlm_hash", "aad3b435b51404ee", r"\baad3b435b51404ee[a-f0-9]{16}:[a-fA-F0-9]{32}\b"),
-        ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?Private-MAC: [0-9a-f]{40,64}"),
+        ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?(?:Private-MAC: [0-9a-f]{40,64}"
+         r"|Private-Lines: \d{1,3}(?:\\[rn]|\s)+(?:[A-Za-z0-9+/=]{1,64}(?:\\[rn]|\s)*){1,99})"),
+        ("snowflake_token", "ver:1-hint:", r"(?<=ver:1-hint:)[\w-]{24,}"),
     ),
     "(": (
-        ("password", "roperty(|.put(|.set(|etItem(",
-         r"\b(?:put|set|setItem|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}"
+        ("password", "roperty(|.put(|.set(|etItem(|define(",
+         r"\b(?:put|set|setItem|define|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}"
          r"(?i:password|passwd|secret|token|api[._-]?key)"
          r"\\*[\"'],\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"),
-        ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(",
-         r"\b(?:HTTP(?:Basic|Digest)Auth|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
+        ("password", "assword(|assphrase(",
+         r"(?i:\b(?:set|with|change|reset|update|encode|hash|use)_?(?:[a-z]{1,20}_?)?pass(?:word|phrase))\(\s?\\*[\"']"
+         r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})\\*[\"']"),
+        ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(|NetworkCred",
+         r"\b(?:HTTP(?:Basic|Digest)Auth|NetworkCredential|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
          r"\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
     ),
     "=": (
         ("secret", "?key=|&key=|nkey=", r"[?&](?:token)?key=(?P<secret>[\w-]{16,512})"),
+        ("password", "variable",
+         r"\bvariable\s{1,4}\\*\"\w{0,40}(?i:password|passwd|secret|token|api_?key)\w{0,20}\\*\"\s{0,4}\{[^{}]{0,400}?"
+         r"\bdefault\s{0,40}=\s{0,4}\\*\"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"\\]{3,512})"),
         ("password", "psk=", rf"\b(?:wpa[_-])?psk\s?=\s?{_WORD}"),
         ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
          r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
@@ -218,8 +226,9 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("password", "chpasswd",
          r"\bchpasswd\b[^\n|;]{0,40}<<(?:<\s{0,2}|-?\s{0,2}[\"']?\w{1,20}[\"']?\n)[\"']?[\w.-]{1,64}:"
          r"(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"),
-        ("password", "sudo|su -",
-         rf"\b(?:echo|printf)\s+(?:-n\s+)?{_WORD}[\"']?\s*\|\s*(?:sudo\s+(?:-\S+\s+){{0,3}}-\w*S|su\b)"),
+        ("password", "sudo|su -|kinit|password-stdin",
+         rf"\b(?:echo|printf)\s+(?:-n\s+)?{_WORD}[\"']?\s*\|\s*(?:sudo\s+(?:-\S+\s+){{0,3}}-\w*S|su\b|kinit\b"
+         r"|\w{1,20}\s+login\b[^\n|;]{0,80}--password-stdin)"),
         ("password", "entified by '|entified by \"|entified by \\|NTIFIED BY '|NTIFIED BY \"|NTIFIED BY \\",
          r"(?i:\bidentified\s+(?:with\s+\w+\s+)?(?:by|as)\s+(?:password\s+)?)\\*[\"'](?P<secret>"
          r"(?!\[redacted:)[^\"'\n]{3,512})"),
@@ -231,11 +240,13 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"(?!\[redacted:)[^\s\"';]{8,512})"),
         ("password", "sqlcmd|mongo|bcp -|svn ",
          rf"\b(?:sqlcmd|mongo(?:sh|dump|restore|import|export)?|bcp|svn)\b[^\n|;]{{0,200}}?\s-[pP]\s{{0,2}}{_WORD}"),
-        ("password", "-principal|twine|cqlsh|useradd|mosquitto|zip -P",
-         rf"\b(?:(?:az\s+login|twine|cqlsh|useradd){_UP_TO}-p\s{{1,2}}"
+        ("password", "az login|-principal|twine|cqlsh|useradd|mosquitto|zip -P|evil-winrm",
+         rf"\b(?:(?:az\s+login|twine|cqlsh|useradd|evil-winrm){_UP_TO}-p\s{{1,2}}"
          rf"|(?:(?:un)?zip|mosquitto_\w+){_UP_TO}-P\s{{0,2}}){_WORD}"),
         ("password", "ssh-keyg", rf"\bssh-keygen{_UP_TO}-[NP]\s{{1,2}}{_WORD}"),
-        ("password", "storepas|keypas", rf"\s-(?:store|key|dest|src)(?:store)?pass(?:wd)?\s{{1,2}}{_WORD}"),
+        ("password", "storepas|keypas", rf"(?<![\w-])-(?:store|key|dest|src)(?:store)?pass(?:wd)?\s{{1,2}}{_WORD}"),
+        ("password", "net user|setx",
+         rf"(?i:\bnet\s+user\s+[^\s/]\S{{0,64}}|\bsetx\s+\w{{0,40}}(?:password|passwd|secret|token|api_?key)\w{{0,20}})\s+(?!/){_WORD}"),
         ("password", "rabbitmqc|requirep|wpa_passphrase",
          rf"\b(?:rabbitmqctl\s+(?:add_user|change_password)\s+\S{{1,64}}\s+"
          rf"|requirepass\s+|wpa_passphrase\s+\S{{1,64}}\s+){_WORD}"),

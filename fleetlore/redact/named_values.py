@@ -1,4 +1,4 @@
-"""Mask values with a secret's name: `password=`, `"api_key": "..."`, `--token x`, `Bearer x`, and columns of tables.
+"""Mask values with a secret's name: `password=`, `"api_key": "..."`, `--token x`, `Bearer x`.
 
 Failure patterns are mined from texts such as "Unexpected token: <", so only what can be a secret is masked
 (`is_secret`).
@@ -53,11 +53,15 @@ AGAIN_WORDS = (
     "again", "confirm", "repeat", "new", "old", "value", "string", "str", "raw", "text", "b64", "base64", "base",
 )  # fmt: skip
 _AGAIN = rf"(?:[_-]?(?:[0-9]{{1,2}}|confirmation|{'|'.join(AGAIN_WORDS)}))?"
-# "Password" in Russian, Chinese and Polish.
-FOREIGN = ("\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "has\u0142o")
+# "Password" in Russian, Chinese (three words), Polish, Japanese, Korean, Arabic and Turkish.
+FOREIGN = (
+    "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "\u5bc6\u78bc", "\u53e3\u4ee4", "has\u0142o",
+    "\u30d1\u30b9\u30ef\u30fc\u30c9", "\ube44\ubc00\ubc88\ud638",
+    "\u0643\u0644\u0645\u0629 \u0627\u0644\u0645\u0631\u0648\u0631", "\u015fifre",
+)  # fmt: skip
 PASSWORDS = (
-    r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot_?de_?passe|wachtwoord"
-    rf"|{'|'.join(FOREIGN)}"
+    r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot[_ ]?de[_ ]?passe"
+    rf"|wachtwoord|{'|'.join(FOREIGN)}"
     rf"|(?<![a-z])(?:pass|pw)(?![a-z])){_AGAIN}"
 )
 _AUTH = "(?<![a-z])_?auth"
@@ -115,7 +119,9 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         form = match.lastgroup or "bare"
         value = match[form]
         bare = form == "bare"
-        prose = bare and ":" in match["sign"] and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
+        prose = (
+            bare and match["sign"] in ":\uff1a" and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
+        )
         if match["name"].lower() == "pwd" and FOLDER.match(value):
             return match[0]  # the shell's working directory
         if not is_secret(value, password=password, bare=bare, prose=prose):
@@ -128,7 +134,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
-        r"""\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?:[.?+]|\?\?|\|\|)=|[:=])\s{0,4}"""
+        r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])(?:\*\*)?\s{0,4}"""
         # A YAML tag, a YAML block, or a call that converts the value to text.
         r"""(?:!!?\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
@@ -196,6 +202,34 @@ def _said() -> Rule:
     )
 
 
+# `my password is …`, `das Passwort lautet …`, `Password — …`
+TOLD = (
+    r"\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8)(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
+    r"[\"'`*]{0,3}(?=[^\s\"'`]{0,64}\d)"
+)
+
+
+def _told() -> Rule:
+    """A password after a verb: letters with digits among them, because words such as "required" follow as well."""
+    mask = mask_of("password")
+
+    def replace(match: re.Match[str]) -> str:
+        value = match["secret"].rstrip(".:!?*")
+        mixed = any(
+            len(part) >= 6 and not part.isalpha() and not part.isdigit() and not _WORD_AND_NUMBER.fullmatch(part)
+            for part in _PARTS.split(value)
+        )
+        return masked_group(match, "secret", mask, len(value)) if mixed and not _PLACEHOLDER.match(value) else match[0]
+
+    names = (
+        r"(?:passwords?|passwd|passphrase|passwort|passe|kennwort|contrase\u00f1a|senha|wachtwoord"
+        rf"|{'|'.join(FOREIGN)})"
+    )
+    pattern = re.compile(rf"{names}{TOLD}(?P<secret>(?!\[redacted:)[^\s\"'`<>()\[\]{{}},;]{{6,128}})", re.I)
+    words = ("pass", "kennwort", "senha", "contrase", "wachtwoo", *FOREIGN)
+    return Rule("password", words, pattern, replace, re.compile(names + TOLD))
+
+
 # `fastlyKey string = "…"`
 OF_A_KEY = (
     r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*[\"'])?"
@@ -228,19 +262,25 @@ def _own_key() -> Rule:
 
 
 def _element() -> Rule:
-    """`<password>…</password>`, also HTML-escaped, and `<secret>{AQAA …}</secret>` of credential stores."""
+    """`<password>…</password>`, also HTML-escaped, `<secret>{AQAA …}</secret>` of credential stores, and a label's
+    neighbour, as in `<td>Password</td><td>…</td>`."""
     mask = mask_of("password")
 
     def replace(match: re.Match[str]) -> str:
         value = match["secret"].strip()
         if value[:1] in tuple("$%<*") or value[:2] == "{{" or not is_secret(value, password=True):
             return match[0]
+        if match["label"] and value.isalpha():  # the next column's label
+            return match[0]
         if (" " in value or value[0] == "{") and not any(_is_random(part, True) for part in value.strip("{}").split()):
             return match[0]
         return match[0].replace(value, mask)
 
     attribute = r"\s[\w:-]{1,40}=\\*[\"'][^<>\"'\n]{0,80}[\"']"
-    opening = rf"(?:{_WORDS})[\w-]{{0,20}}(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
+    opening = (
+        rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
+        rf"|(?P<label>:?\s{{0,4}}</(?:td|th|dt|key|label)>)\s{{0,40}}<(?:td|dd|string)(?:{attribute}){{0,4}}>)"
+    )
     pattern = (
         rf"{opening}\s{{0,8}}(?P<secret>(?!\[redacted:)"
         r"(?:[^<>\n&]|&(?!lt;)){3,512}?)\s{0,8}(?:</|&lt;/)"
@@ -289,75 +329,20 @@ NAMED: tuple[Rule, ...] = (
         named=r"pass(?:word|wd|phrase)\s",
         folded=True,
     ),
+    form_rule(  # a field of `multipart/form-data`
+        "password",
+        "pass|pwd|secret|token|key",
+        rf"(?:{_WORDS})\w{{0,10}}\\*\"(?:\r\n|\\+r\\+n){{2}}(?P<secret>(?!\[redacted:|--)[^\r\n\\]{{3,512}})",
+        named=rf"(?:{_WORDS})\w{{0,10}}\\*\"[\r\\]",
+        folded=True,
+    ),
+    form_rule(  # `["password", "…"]`
+        "password",
+        "pass|pwd|secret|token|key",
+        rf"(?:{_WORDS})\\*\"\s{{0,4}},\s{{0,4}}\\*\"(?P<secret>(?!\[redacted:)(?=[^\"\\]*\d)[^\"\\]{{6,512}})\\*\"\s{{0,4}}\]",
+        named=rf"(?:{_WORDS})\\*\"\s{{0,4}},",
+        folded=True,
+    ),
+    _told(),
     _said(),
 )
-
-_PASSWORD = re.compile(rf"(?:\w{{0,40}}[_. -])?{PASSWORDS}", re.I)
-_SECRET = re.compile(rf"(?:\w{{0,40}}[_. -])?{KEYS}", re.I)
-_MARKS = " \t\r\"'`*[]"
-_SEPARATORS = "|\t;,"
-_LONGEST_CELL = 512
-_HEAD = re.compile(
-    rf"^[^\n]{{0,300}}?(?:^|[|\t;,])[ \"'`*\[]{{0,3}}\w{{0,20}}?(?:{PASSWORDS}|{KEYS})[ \"'`*\]]{{0,8}}"
-    r"(?=[|\t;,\r\n])[^\n]{0,300}\n(?s:.+)",
-    re.I | re.M,
-)
-_INSERT = re.compile(
-    r"\b(?:insert|replace)\s+into\s+[^\s()]{1,128}\s{0,4}\((?P<names>[^()]{1,1000})\)\s{0,4}values\s{0,4}"
-    r"(?P<rows>\([^;]{1,4000})",
-    re.I,
-)
-_SQL = re.compile(r"(?P<quoted>\\*'(?:[^'\\]|''|\\[^'])*+\\*'|\"[^\"]*+\")|[(),]|[^(),'\"]+|.", re.S)
-
-
-def kind_of_column(name: str) -> str | None:
-    name = name.strip(_MARKS)
-    if _PASSWORD.fullmatch(name):
-        return "password"
-    return "secret" if _SECRET.fullmatch(name) else None
-
-
-def _masked_table(match: re.Match[str]) -> str:
-    head, *rows = match[0].split("\n")
-    separator = next((each for each in _SEPARATORS if each in head), None)
-    if separator is None:
-        return match[0]
-    kinds = [kind_of_column(cell) for cell in head.split(separator)]
-    for place, row in enumerate(rows):
-        cells = row.split(separator)
-        if len(cells) != len(kinds):
-            break
-        rows[place] = separator.join(map(_masked_cell, cells, kinds))
-    return "\n".join([head, *rows])
-
-
-def _masked_cell(cell: str, kind: str | None) -> str:
-    value = cell.strip(_MARKS)
-    if kind is None or len(value) > _LONGEST_CELL or REDACTED in cell or not set(value) - set("-=:"):
-        return cell
-    return cell.replace(value, mask_of(kind)) if is_secret(value, password=kind == "password") else cell
-
-
-def _masked_insert(match: re.Match[str]) -> str:
-    kinds = [kind_of_column(name) for name in match["names"].split(",")]
-    if not any(kinds):
-        return match[0]
-    parts: list[str] = []
-    depth = column = 0
-    for part in _SQL.finditer(match["rows"]):
-        text = part[0]
-        depth += (text == "(") - (text == ")")
-        if depth == 1 and text in "(,":
-            column = column + 1 if text == "," else 0
-        kind = kinds[column] if depth and column < len(kinds) else None
-        parts.append(text if kind is None or part["quoted"] is None else _masked_literal(text, kind))
-    return match[0][: match.start("rows") - match.start()] + "".join(parts)
-
-
-def _masked_literal(text: str, kind: str) -> str:
-    value = text.strip("\\'\"")
-    return text.replace(value, mask_of(kind)) if REDACTED not in value and is_secret(value, password=True) else text
-
-
-_NEEDLES = ("pass", "secret", "token", "key", "pwd", "cred", "auth", "kennwort", "senha", "contrase", "wachtwoo")
-COLUMN_RULES = (Rule("password", _NEEDLES, _HEAD, _masked_table), Rule("password", _NEEDLES, _INSERT, _masked_insert))

@@ -13,15 +13,16 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
 
+from fleetlore.redact.columns import COLUMN_RULES
 from fleetlore.redact.detectors import FORMS
 from fleetlore.redact.named_values import (
     AGAIN_WORDS,
     BETWEEN,
-    COLUMN_RULES,
     FOREIGN,
     NAMED,
     OF_A_KEY,
     REDACTED,
+    TOLD,
     Replace,
     Rule,
     form_rule,
@@ -74,6 +75,8 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
     ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
     ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
+    # A principal's own key of a fleet (`fleetlore.wire.principals`).
+    ("principal_key", r"(?<![\w:])[0-9a-f]{64}(?=:[A-Za-z][\w.-]{0,63}(?![\w:/.-]))", r":(?<=[0-9a-f]{64}:)[A-Za-z]"),
     # Issuers that put a name before the random part.
     ("vendor_key",
      r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key|session|run|task|thread|conv"
@@ -110,10 +113,10 @@ _COLUMN = (
     rf"(?:[_-]?(?:[0-9]{{1,2}}|{'|'.join(AGAIN_WORDS)}))?s?"
     r"(?:[`\"'\]* ]|\\(?=[\"'])){0,8}"
     r"(?:(?:[|;,)\t]|\\t) ?(?:[\w.\"'`*\]-]|\\(?=[\"'])){0,40}+ ?){0,10}?(?:, ?\\*[\"'])?"
-    r"(?:\n|\\[nr]|values|rows|data|records)"
+    r"(?:[\r\n]|\\[nr]|values|rows|data|records)"
 )
-_QUOTED_TOO = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|\s+\\*[\"'])"
-_SIGN = rf"(?:{_BESIDE}(?:[:=<>%]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN})"
+_SIGN = rf"(?:{_BESIDE}(?:[:=<>%\uff1a]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD})"
+_QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*[\"'])"
 # `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital dotted one.)
 _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"
@@ -157,7 +160,7 @@ _MENTIONS: dict[bytes, str] = {
     # Every "class " contains `pass` and a blank.
     **{b"pass" + after: "pass" for after in _AFTER_PASS},
     **{b"pw" + after: "pw" for after in _AFTER_PASS},
-    **dict.fromkeys((b"motdepas", b"mot_de_pas"), "pass"),
+    **dict.fromkeys((b"motdepas", b"mot_de_pas", b"mot de pas"), "pass"),
     **dict.fromkeys((b"credentia", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
 }
 # A case-insensitive pattern matches a long s as s and a Kelvin sign as k.

@@ -9,7 +9,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, kind_of_column, mask_of
+from fleetlore.redact.columns import kind_of_column
+from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, mask_of
 from fleetlore.redact.redact import fold, redact
 
 __all__ = ["cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
