@@ -6,14 +6,12 @@ lists them, each with an example that needs it. A frame is removed only if somet
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from fleetlore.fingerprint.identity import has_phrase
 
@@ -26,8 +24,8 @@ _MAX_LINES = 32
 _MAX_STRIPPED = 4
 # Lines below the failure's in which its name may continue.
 _MAX_BELOW = 5
-# JSON errors are not nested deeper, and their first fields name them.
-_MAX_DEPTH, _MAX_FIELDS = 8, 6
+# Objects in strings of objects are not nested deeper, and the first fields of an object name its error.
+_MAX_DEPTH, _MAX_FIELDS = 3, 6
 
 
 _Kind = Literal["strip", "drop", "sums", "mark", "names", "raises", "cause", "join", "more"]
@@ -64,7 +62,7 @@ FRAMES = tuple(
         ("drop", r"(?:Error: )?Exit [Cc]ode:? -?\d+$", "Exit code 1\nboom"),
         ("drop", r"Chunk ID: \w+$", "Chunk ID: 3f9c21\nboom"),
         ("drop", r"Wall time: [\d.]+ \w+$", "Wall time: 0.05 seconds\nboom"),
-        ("drop", r"(?:\w+:? ){0,3}(?:exit(?:ed)?|failed)(?: with)?(?: exit)?(?: status| code):? -?\d+\W*$",
+        ("drop", r"(?:\w+:? ){0,4}(?:exit(?:ed)?|failed)(?: with)?(?: exit)?(?: status| code):? -?\d+\W*$",
          "Process exited with code 127\nboom"),
         ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|observation|errors?|details?)\W*$", "Output:\nboom"),
         ("drop", r"[$>] \S", "$ jq .\nboom"),
@@ -157,7 +155,7 @@ FRAMES = tuple(
          "boom\nValueError: one"),
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
         # Lines that lead to others.
-        ("cause", r"(?:HTTP )?(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said): ?",
+        ("cause", r"(?:The |Raw |HTTP )*(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said|content|responded with): ?",
          "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),
         ("cause", r"(?:Code: \d+\. Errors"
          r"|(?:\S+: )?\d+ errors? occurred):", "Error of an API\nCode: 403. Errors:\nboom"),
@@ -192,30 +190,35 @@ _EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$
 _MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+(?:$|  )").match
 # A line that is only a name; the next says what is wrong.
 _LISTED = re.compile(r"[-*•] \S|[\"'`]|Because ").match
+# A line that says what was tried and not why it failed.
+_OUTER = re.compile(r"(?:[\w.]+: )*(?:Failed|Could not|Unable) (?:to )?[^:]*$").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
-# Fields of an error in JSON: its code, where it is, and its words.
-_CODES = ("status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error")
-_NAMES = ("loc", "path", "field", "property", "parameter", "pointer", "argument")
-_WORDS = (
-    "message",
-    "msg",
-    "detail",
-    "details",
-    "desc",
-    "errmsg",
-    "error_description",
-    "error_message",
-    "errormessage",
-    "description",
+# Fields of an error that a program printed as an object: its code, where it is, and its words.
+_CODES = frozenset({"status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error"})
+_NAMES = frozenset({"loc", "path", "field", "property", "parameter", "pointer", "argument"})
+_WORDS = frozenset(
+    {"message", "msg", "detail", "details", "desc", "errmsg", "error_description", "error_message", "errormessage"}
+    | {"description", "str"}
 )
-_FIELDS = frozenset((*_CODES, *_NAMES, *_WORDS, "errors"))
+_FIELDS = _CODES | _NAMES | _WORDS | {"errors"}
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
-_DECODER = json.JSONDecoder()
-# Python never writes these escapes, and its parser warns of each.
-_NO_REPR = re.compile(r"(?<!\\)(?:\\\\)*+\\[^\\'\"nrtxuU]")
-# Where JSON begins in a line, and the status before it, which its fields repeat.
-_EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?=\{ ?['\"]|\[\{ ?['\"])")
+# Objects as JSON, Python, JavaScript, Ruby and Go print them, perhaps cut off. A string of a field is no key.
+_OBJECT = re.compile(
+    r"(?:(?P<quote>[\"']?)(?P<name>[A-Za-z_][\w.-]*)(?P=quote)\s*(?:=>|[:=])\s*)?+"
+    r"(?:[bu]?\"(?P<double>(?:[^\"\\]|\\.)*+)(?:\"|$)|[bu]?'(?P<single>(?:[^'\\]|\\.)*+)(?:'|$)"
+    r"|[\[(](?P<list>[^\[\](){}]+)[\])]|(?P<open>[{\[(])|(?P<close>[}\])])"
+    r"|(?P<bare>-?\d+|[A-Z][A-Z_]+)(?![\w.])|[\w.-]++)",
+    re.S,
+)
+_ESCAPED, _ESCAPES = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.S), {"n": "\n", "r": "\r", "t": "\t"}
+_ITEM = re.compile(r"[^\s,'\"][^,'\"]*")
+# Where an object begins in a line, and the status before it, which its fields repeat.
+_EMBEDDED = re.compile(
+    r"(?:[:>-] |\d |\n)(?:b?['\"])?(?=\{ ?['\"]|\[\{ ?['\"])|(?<=\w)(?=[{(]\w+=[^{}()]*\b(?:str|message)=[\"'])"
+)
+# `{ Error: no such table` is an error of JavaScript, with its fields behind its stack.
+_RAISED = re.compile(r"\{ \[?\w*[Ee]rror: [^'\"{\[]").match
 _STATUS_BEFORE = re.compile(
     r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+)?\b[1-5]\d\d(?: [A-Z]\w+)*[\s:-]+$", re.I
 )
@@ -259,7 +262,8 @@ class FrameReader:
         is_traceback = any(map(text.__contains__, _TRACEBACK))
         place = self._place(lines, found, is_traceback=is_traceback)
         line = self._caused(lines, place, cause) if cause >= place else self._joined(lines, place)
-        if is_traceback or (self._speaks(line) and line[-1] != ":" and line.count(" ") > 2) or has_phrase(line):
+        names = self._speaks(line) and line[-1] != ":" and line.count(" ") > 2 and not _OUTER(line)
+        if is_traceback or names or has_phrase(line):
             return line
         return next((each for each in lines if has_phrase(each) and not self._drop(each)), line)
 
@@ -320,58 +324,56 @@ def _unpacked(text: str) -> str:
     text = text.strip()
     if tagged := _TAGGED.fullmatch(text):
         return tagged[2].strip()
+    if _RAISED(text):
+        return text
     start = 0 if text[:1] in ("{", "[") else text.find("{\n")
-    if start < 0 and "{" in text and (embedded := _EMBEDDED.search(text)):
+    if start < 0 and ("{" in text or "=" in text) and (embedded := _EMBEDDED.search(text)):
         start = embedded.end()
     if start < 0:
         return _without_html(text) if "<" in text else text
-    try:
-        value, end = _decoded(text, start)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # no JSON, no value of Python, or cut
-        return " ".join(text.split()) if start == 0 and text[:1] == "{" else text
+    found, end = _said_by(text, start)
+    if not found:
+        return text
+    before, behind = _STATUS_BEFORE.sub("", text[:start]), text[end:]
+    if before[-1:] in ("'", '"'):
+        before, behind = before[:-1].removesuffix("b"), behind[1:]
+    return f"{before}{found}{behind}"
+
+
+def _said_by(text: str, start: int, depth: int = 0) -> tuple[str, int]:
+    """What the object at a place of a text says, and where it ends; "" if it says nothing."""
     codes: list[str] = []
     words: list[str] = []
-    _collect(value, codes, words, 0)
-    if not words and isinstance(value, dict) and (output := _output_of(value)):
-        return f"{text[:start]}{output}{text[end:]}"
-    found = ": ".join((*codes, " ".join(words)) if words else codes)
-    return f"{_STATUS_BEFORE.sub('', text[:start])}{found}{text[end:]}" if found else text
+    outputs: dict[str, str] = {}
+    level, end = 0, len(text)
+    for match in _OBJECT.finditer(text, start):
+        level += (match["open"] is not None) - (match["close"] is not None)
+        if level <= 0:
+            end = match.end()
+            break
+        name = (match["name"] or "").lower()
+        if name not in _FIELDS and name not in _OUTPUTS:
+            continue
+        value = match["double"] or match["single"] or match["bare"] or ""
+        if "\\" in value:
+            value = _ESCAPED.sub(_unescaped, value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if depth < _MAX_DEPTH and value[:1] in ("{", "["):
+            value = _said_by(value, 0, depth + 1)[0] or value
+        if match["list"]:
+            value = ".".join(_ITEM.findall(match["list"]))
+        if name in _OUTPUTS:
+            outputs[name] = value
+        elif value and value not in codes and value not in words and len(codes) + len(words) < _MAX_FIELDS:
+            to = codes if name in _CODES else words
+            to.insert(0 if name in _NAMES else len(to), value)
+    if not words and (output := next((each for key in _OUTPUTS if (each := outputs.get(key, "")).strip()), "")):
+        return output, end
+    return ": ".join((*codes, " ".join(words)) if words else codes), end
 
 
-def _decoded(text: str, start: int) -> tuple[Any, int]:
-    if text[start + 1 : start + 2] != "'":
-        return _DECODER.raw_decode(text, start)
-    end = text.rfind("}") + 1
-    if _NO_REPR.search(text, start, end):
-        raise ValueError("no value that Python wrote")
-    return ast.literal_eval(text[start:end]), end
-
-
-def _collect(value: Any, codes: list[str], words: list[str], depth: int) -> None:
-    if depth > _MAX_DEPTH or len(codes) + len(words) >= _MAX_FIELDS:
-        return
-    if isinstance(value, list):
-        for each in value:
-            _collect(each, codes, words, depth + 1)
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            field = str(key).lower()
-            nested = isinstance(each, dict) or (isinstance(each, list) and (field not in _FIELDS or _has_object(each)))
-            if nested:
-                _collect(each, codes, words, depth + 1)
-            elif field in _FIELDS and each is not None and not isinstance(each, bool):
-                found = codes if field in _CODES else words
-                text = ".".join(map(str, each)) if isinstance(each, list) else str(each)
-                if text and text not in found:
-                    found.insert(0 if field in _NAMES else len(found), text)
-
-
-def _output_of(value: dict[str, Any]) -> str:
-    return next((each for key in _OUTPUTS if isinstance(each := value.get(key), str) and each.strip()), "")
-
-
-def _has_object(values: list[Any]) -> bool:
-    return any(isinstance(each, dict) for each in values)
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
 
 
 def _without_html(text: str) -> str:

@@ -46,7 +46,7 @@ _THINGS = {
     feature feed flow form group header host image index instance interface item job kernel key layer mapping
     message model network node object organization page partition pattern pipeline plugin policy pool port process
     profile project provider query queue record region release remote replica repo repository resource role route
-    row rule schema scope secret section segment sequence service session setting shard site snapshot stage step
+    row rule schema scope script secret section segment sequence service session setting shard site snapshot stage step
     stream subnet tag target task team template tenant thread token tool topic transaction trigger user volume
     workflow workspace zone
     """.split()  # noqa: SIM905
@@ -59,7 +59,7 @@ _EMPTY = frozenset(
     operation request response uncaught unhandled promise rejection open opening read reading write writing start
     stop mkdir unlink scandir stat detail details message msg text reason desc context code after before during over
     under between about per specified requested access given provided exists exist found please sure make get
-    through without against until since still never also just only again ever
+    through without against until since still never also just only again ever exception specific
     """.split()  # noqa: SIM905
 )
 _SAY_NOTHING = _EMPTY | _THINGS.keys() | {MASK}
@@ -77,6 +77,8 @@ _HTTP = (
 )
 # A name behind one of these is the failure's place, not its subject.
 _PLACES = frozenset({"in", "from", "at", "within", "inside"})
+# Things that differ even if they have one name. Other words for a thing vary by program.
+_DISTINCT = frozenset({"column", "table"})
 # Kinds without names, as the codes of systems name them.
 _BARE = {("missing", "file"): "no file", ("denied", ""): "no access"}
 # Kinds that need the word behind a colon, be it a name or not.
@@ -93,11 +95,11 @@ _MAX_WORDS = 4
 # Sentences in quotes behind a sign or in brackets are masked apart: quoted ones look like values. Brackets before a
 # quote may be within it, as in a quoted query.
 _WITHIN = re.compile(
-    r"(?:(?<=[=(\[])|(?<=: )(?<!directory: )(?<!denied: ))([\"'])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
+    r"(?:(?<=[=(\[])|(?<=, )|(?<=: )(?<!directory: )(?<!denied: ))([\"'])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
     r"| \(((?:[^()\s]+ ){3}[^()]*)\)(?=[^'\"]*$)"
 )
-_ACCEPTED = re.compile(r" \([~^<>=!]+ ?v?\d[^()]*\)")  # `Lottie (~> 0.4)`
-_END = re.compile(r"; +|\.(?: +(?=[A-Z])|$)|, +(?!but)| because | while (?=\w+ing (?:it|an?|the)\b)| [-—|] ")
+_ASIDE = re.compile(r" \((?:[~^<>=!]+ ?v?\d[^()]*|[A-Z][A-Z\d]*_[A-Z_\d]+)\)")  # `Lottie (~> 0.4)`, `(VERR_NO_VMX)`
+_END = re.compile(r"; +|[.!?](?: +(?=[A-Z])|$)|, +(?!but)| because | while (?=\w+ing (?:it|an?|the)\b)| [-—|] ")
 # What follows a colon causes or details what is before.
 _COLON = re.compile(
     r"(?<=[\w'\"`)\]>]): +(?<!\btable: )(?<!\bindex: )(?<!\bcolumn: )(?<!\bpassword: )(?<!\bcollection: )|: *$"
@@ -107,7 +109,7 @@ _LABEL = re.compile(r"(?:\W?[\[(](?![Ee]rrno|[Ww]in[Ee]rror)[\w .:@#,/+-]*[\])]:
 _TOKEN = re.compile(
     r"(?<![\w<])'(?P<single>[^\s'<>]{1,80})(?: [^']{0,40})?'(?!\w)"
     r"|(?<!\w)\"(?P<double>[^\s\"<>]{1,80})(?: [^\"]{0,40})?\"|`(?P<tick>[^\s`'<>]{1,80})(?: [^`']{0,40})?[`']"
-    r"|(?<=\[)(?P<bracket>[A-Za-z][\w.-]*)(?=\])"
+    r"|(?<=\[)(?P<bracket>\.?[A-Za-z][\w.-]*)(?=\])"
     r"|(?<![\w<'\"`.-])(?P<code>@?\$?(?:[A-Za-z_][\w$-]*(?:\.|::|/|#))+[\w$-]+(?:\(\))?|[A-Za-z]*_\w+|[a-z]+[A-Z]\w*"
     r"|[A-Z][a-z]+[A-Z]\w+|--?[a-z][\w-]+|@[\w/-]+|\$\w+)(?![\w>])"
     r"|(?P<mask><\*>)|(?P<word>(?<![\w<])[^\W\d_](?:[\w+-]|\.(?=\w)|['’](?=t\b))*(?:/\d+)?)"
@@ -127,6 +129,7 @@ _TYPE = re.compile(
     r"|[a-z_]+_error"
 )
 _ERRORS = ("Error", "Exception")
+_QUOTES = ("'", '"')
 _RELEASE = re.compile(r"(?<=\w)@.*|[~^<>=]=?\s?v?\d.*$|/v?\d[\d.]*$")  # `fmt/10.1`
 
 
@@ -214,7 +217,9 @@ class _Clause(NamedTuple):
 
 def sentences_of(line: str) -> list[str]:
     """Return the sentences within a line, in order."""
-    return [part for part in _WITHIN.sub("\n\\2\\3\n", _ACCEPTED.sub("", line)).split("\n") if part.strip()]
+    if "'" in line or '"' in line or "(" in line:
+        line = _WITHIN.sub("\n\\2\\3\n", _ASIDE.sub("", line))
+    return [part for part in line.split("\n") if part.strip()]
 
 
 def has_phrase(line: str) -> bool:
@@ -238,8 +243,8 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
     clauses = [clause for sentence in sentences for clause in sentence]
     if code := next((each.code for each in reversed(clauses) if each.code), ""):
         return code
-    if clauses and _LONE_CODE.fullmatch(clauses[-1].text):
-        return clauses[-1].text
+    if clauses and _LONE_CODE.fullmatch(last := clauses[-1].text.strip("'")):
+        return last
     behind_program = clauses[1:] if clauses and clauses[0].length == 1 else clauses
     if status and not any(each.says_more for each in behind_program):
         return f"http {status}"
@@ -251,17 +256,18 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
     best, behind = clauses[place], [each for each in clauses[place + 1 : place + 2] if ends[place + 1] == ends[place]]
     if best.rank < 0 or (best.rank == 0 and any(each.length > _MAX_BEHIND for each in clauses)):
         return _by_words(sentences)
-    names = best.names or _beside(clauses, place)
+    names = best.names or _beside(clauses, place, ends.index(ends[place]))
     if best.names and behind and behind[0].names and not (behind[0].words or behind[0].kind):
         names |= behind[0].names  # `not unique table/alias: 'a'`
     if best.thing == "file":
         names = frozenset(name for name in names if "/" not in name)
     if not names and (bare := _BARE.get((best.kind, best.thing))):
         return bare
-    return "\x1e".join((best.kind, best.thing, *sorted(names)))
+    thing = "" if names and best.thing not in _DISTINCT else best.thing
+    return "\x1e".join((best.kind, thing, *sorted(names)))
 
 
-def _beside(clauses: list[_Clause], place: int) -> frozenset[str]:
+def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
     """The names beside a clause that has none, or else its own words."""
     best, near = clauses[place], list(_near(clauses, place))
     names = best.words
@@ -271,11 +277,13 @@ def _beside(clauses: list[_Clause], place: int) -> frozenset[str]:
         if best.kind in _NEED_NAMES:
             names |= next((each.words for each in behind if each.length == 1), names)
         names = next((each.names for each in behind if each.names), names | files)
-        if len(names) + bool(best.thing) < 2:  # the program in front: `awk: syntax error`
+        if not names or best.kind == "syntax":  # the program in front: `awk: syntax error`
             before = _near(clauses[: place + 1], place)
             names |= next((each.words for each in before if len(each.words) == each.length), frozenset())
-    others = (*near, *clauses[place + 1 : place + 2], *clauses[max(0, place - 1) : place])
+    others = (*near, *clauses[place + 1 : place + 2], *clauses[max(start, place - 1) : place])
     others = tuple(each for each in others if not each.is_type)
+    if best.thing:  # what is before says what was tried, not what is missing
+        others = tuple(each for each in others if each.names or each not in clauses[:place])
     return names or next((found for each in others if not each.kind and (found := each.names or each.words)), names)
 
 
@@ -309,6 +317,8 @@ def _near(clauses: list[_Clause], place: int) -> Iterator[_Clause]:
 def _clause(text: str) -> _Clause:
     if label := _LABEL.match(text):
         text = text[label.end() :]
+    if text[-1:] in _QUOTES and text[:1] == text[-1] and text.count(text[0]) == 2 and " " in text:
+        text = text[1:-1]
     spoken, names = (_parts(text) if _CODE.fullmatch(text) else []), dict[int, str]()
     found = _phrases(spoken)
     is_code = bool(found)

@@ -25,8 +25,8 @@ from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE,
 __all__ = ["head_line", "is_sentence", "template"]
 
 _Instead = str | Callable[[re.Match[str]], str]
-# Lower-case texts, one of which every match holds, and the patterns' `sub` with its replacement.
-_Masks = tuple[tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
+# A lower-case text and others, one of which every match holds, and the patterns' `sub` with its replacement.
+_Masks = tuple[str, tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
 
 MAX_TEMPLATE = 240
 # Characters read of the head line. Later ones matter little, and every mask scans them.
@@ -83,10 +83,10 @@ _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
     r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}(?:::|\\)){1,8}[A-Z]\w*)"
-    r"(?: \[\w+\])?(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|(?<=\w)\) +)"
+    r"(?: \[\w+\])?(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|\[(?=.*\]$)|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
-_QUOTED_LINE = re.compile(r"(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
+_QUOTED_LINE = re.compile(r"(?:[a-z]\w*: )?(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
 _ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
 # The sign in `doesn't` begins no quoted name.
 _CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
@@ -138,7 +138,7 @@ _PASSING_CODES = frozenset({"reset", "requests", "connect time", "no resolver"})
 
 def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
     return tuple(
-        (marks, tuple((_sub(pattern), _function(instead)) for _, pattern, instead in group))
+        (marks[0], marks[1:], tuple((_sub(pattern), _function(instead)) for _, pattern, instead in group))
         for marks, group in groupby(rules, key=itemgetter(0))
     )
 
@@ -197,12 +197,11 @@ def _template(line: str) -> str:
 
 
 def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
-    for marks, masks in rules:
-        for mark in marks:
-            if mark in marked:
-                for mask, instead in masks:
-                    line = mask(instead, line)
-                break
+    holds = marked.__contains__
+    for mark, others, masks in rules:
+        if mark in marked or (others and any(map(holds, others))):
+            for mask, instead in masks:
+                line = mask(instead, line)
     return line
 
 
@@ -269,7 +268,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
     in_frame = _GIVEN.sub(" ", head.removesuffix(line)) + line
-    line = _unquoted(line)
+    line = _unquoted(line, error_class)
     codes = CODES_BEFORE.match(line)
     text = template(line[codes.end() :] if codes else line)
     # A sentence behind a status names the failure. The status still says whether it passes.
@@ -352,10 +351,10 @@ def is_sentence(text: str) -> bool:
     return len(text.split(None, 3)) > 3
 
 
-def _unquoted(line: str) -> str:
-    """Remove the quotes of a wholly quoted line, such as a `KeyError`'s `repr`; a name keeps them."""
+def _unquoted(line: str, error_class: str) -> str:
+    """Remove the quotes of a wholly quoted line, such as a `KeyError`'s `repr`; a name or key keeps them."""
     quoted = _QUOTED_LINE.fullmatch(line)
-    if quoted is None or not is_sentence(text := quoted[2]):
+    if quoted is None or not (is_sentence(text := quoted[2]) or (" " in text and error_class != "KeyError")):
         return line
     return head_line(_ESCAPED.sub(lambda each: _ESCAPES.get(each[1], each[1]), text))
 

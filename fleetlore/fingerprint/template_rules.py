@@ -91,7 +91,6 @@ LOOKS: tuple[Rule, ...] = (
         re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos|orgs)/[\w.@-]+"),
         MASK,
     ),
-    (("file:/",), re.compile(r"\bfile:/[^\s'\"<>)\]`]+"), MASK),
     (("[",), re.compile(r"\[(?:'[^']*'|\"[^\"]*\")(?:, ?(?:'[^']*'|\"[^\"]*\")){2,}\]"), MASK),
     (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
     (("@",), re.compile(r"'[^'\s]*'@'[^'\s]*'|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
@@ -193,10 +192,7 @@ PLACES: tuple[Rule, ...] = (
         rf"\1{MASK}",
     ),
     (
-        tuple(
-            f"in {each} "
-            for each in ("pod", "namespace", "container", "cluster", "project", "region", "zone", "location", "bucket")
-        ),
+        ("in ",),
         re.compile(
             r"(\bin (?:pod|namespace|container|cluster|project|region|zone|location|bucket) )[\w./-]+(?:\([^()]*\))?",
             re.I,
@@ -206,16 +202,7 @@ PLACES: tuple[Rule, ...] = (
     ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in (?!this registry)|an? ))"), MASK),
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
     (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
-    (
-        ("find ", "no such ", "unknown "),
-        re.compile(
-            r"(\b(?:find|no such|unknown) [\w ]*(?:environment|project|profile|host|user|branch|session): )\S+$", re.I
-        ),
-        rf"\1{MASK}",
-    ),
-    (("name: ",), re.compile(rf"(\bname: ){QUOTED}(?= namespace: )"), rf"\1{MASK}"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
-    (("to host ",), re.compile(r"(to host )[\w.-]+", re.I), rf"\1{MASK}"),
     # Expected, actual and unconvertible values, positions of a parser, and searched texts.
     (
         ("expected",),
@@ -247,10 +234,7 @@ PLACES: tuple[Rule, ...] = (
         re.compile(rf"\b((?:{'|'.join(_NUMBERED)}) )#?[A-Z0-9]{{5,}}\b"),
         rf"\1{MASK}",
     ),
-    (("#",), re.compile(r"(?<= )#\w*\d\w*"), MASK),
     (("sudoers",), re.compile(r"^\S+(?= is not in the sudoers)"), MASK),
-    (("needed by",), re.compile(rf"(needed by ){QUOTED}"), rf"\1{MASK}"),
     (("process ",), re.compile(r"(?<=process )\d+ \([^()]*\)", re.I), MASK),
     (("manifest for", "denied for"), re.compile(r"((?:manifest|access denied) for )[^\s,]+", re.I), rf"\1{MASK}"),
-    (("endpoint ",), re.compile(r"(\bendpoint )[^\s(]+"), rf"\1{MASK}"),
 )

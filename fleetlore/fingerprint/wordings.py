@@ -225,23 +225,8 @@ SENTENCE = re.compile(
 
 # Each rule removes empty words, or unifies synonyms for later rules.
 NOISE: tuple[Rule, ...] = (
-    # A database's code before its words, which say the same, as shells and drivers write it.
-    (("(",), re.compile(r"^\((\d+), ?([\"'])(.*)\2\)$"), r"code \1: \3"),
-    (
-        ("error ", " (", "pq:", "er_", "sqlstate["),
-        re.compile(
-            r"^(?:ERROR \d{4}(?: \(\w{5}\))?(?: at line \d+)?|\d{4,6} \(\w{5}\)|pq|ER_[A-Z_]+"
-            r"|SQLSTATE\[\w+\](?: \[\d+\])?(?:: [A-Z][\w ]+)?): (?:\d{4} |[0-9a-f-]{36}: |\d+ ERROR: +)?",
-            re.I,
-        ),
-        "",
-    ),
     (("",), re.compile(r"^[A-Z]{5,} (?=[A-Z][a-z])"), ""),
-    ((", ",), re.compile(r"\.?, (?:[a-z]+[A-Z]\w*|forbidden)$"), ""),
-    (("b'", 'b"'), re.compile(r"(?<!\w)b(?=['\"])"), ""),
     (("[type=",), re.compile(r" ?\[type=.*"), ""),
-    # A database's details about the one row or statement.
-    (("detail:", "[sql:", "(sql:"), re.compile(r"[ .]+(?:DETAIL: |[\[(]SQL: ).*"), ""),
     (
         ("error", "prepare, ", "sqlite", "near line"),
         re.compile(
@@ -253,11 +238,6 @@ NOISE: tuple[Rule, ...] = (
     ),
     (("sql server :",), re.compile(r"^(?:Sqlcmd: Error: )?Microsoft ODBC Driver [\d.]+ for SQL Server ?: "), ""),
     (("cannot find -l",), re.compile(r"(cannot find -l[\w.+-]+).*"), r"\1"),
-    (
-        ("dup key: ", "with args", "get lock ", "(version "),
-        re.compile(r"(?<=dup key:).*|, with args beginning with.*|(?<=get lock) .*| \(version .*", re.I),
-        "",
-    ),
     # Hedges: what else may be the reason.
     (
         (" or the ", "or resource", "or it "),
@@ -265,11 +245,6 @@ NOISE: tuple[Rule, ...] = (
         "",
     ),
     (("out of memory. ", "allocating tensor"), re.compile(r"(out of memory|allocating tensor)\W.*", re.I), r"\1"),
-    (
-        ("(caused by ",),
-        re.compile(r"^HTTPS?ConnectionPool\(.*\(Caused by (?:\w+\(['\"]?(?:\d+, ?['\"])?)+(?:<[^>]*>: )?(.*?)['\")]*$"),
-        r"\1",
-    ),
     (("unresolved reference",), re.compile(r"(unresolved reference):? '?([\w.]+)'?", re.I), r"\1 '\2'"),
     (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
     (
@@ -319,7 +294,6 @@ NOISE: tuple[Rule, ...] = (
         re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "),
         "sh: ",
     ),
-    (("bash: ",), re.compile(r"^bash: "), "sh: "),
     # Each shell words a missing command differently.
     (
         ("not found", "unknown command", "not recognized as"),
@@ -332,24 +306,9 @@ NOISE: tuple[Rule, ...] = (
         ),
         lambda match: f"sh: {next(filter(None, match.groups()))}: command not found",
     ),
-    (
-        ("_id", "requestid", "traceid"),
-        re.compile(r",? ?['\"]?(?:(?<!\w)\w+_id|requestId|traceId)['\"]?: ?['\"][^'\"]*['\"]", re.I),
-        "",
-    ),
     # Words of an XML or HTML answer, without tags and the request's own names.
     (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
     (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
-    (
-        (")", "]", "error", "fatal", "warning", "e: ", "message: "),
-        re.compile(
-            r"^(?:[\[(](?:error|err|fatal|critical|warn(?:ing)?)[\])]:?\s+)"
-            r"|^(?!fatal error: \S+: no such file)(?:(?:fatal )?error|fatal|warning|E)\s?:\s+(?=\S+ )"
-            r"|^error (?=(?-i:[A-Z]))|^message: (?=\S+ )",
-            re.I,
-        ),
-        "",
-    ),
     ((" :",), re.compile(r" +:(?= )"), ":"),
     # The fields of a log line.
     (
@@ -382,8 +341,6 @@ NOISE: tuple[Rule, ...] = (
         ),
         "",
     ),
-    # Programs name themselves with or without their folder.
-    (("error '",), re.compile(r"(?<=error )'([1-5]\d\d)\b[^']*'", re.I), r"\1"),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
     (
         ("1", "2", "3", "4", "5"),

@@ -114,6 +114,16 @@ SAME = {
         ("", "Parse error: no such column: guild\n  SELECT guild FROM t;\n         ^--- error here"),
         ("", "SqliteError: no such column: guild\n    at Database.prepare (/w/better-sqlite3/lib/wrappers.js:5:21)"),
     ),
+    "an object as JavaScript prints it, as bytes, in a string of another and cut off": (
+        ("", "{\n  status: {\n    error: 'missing field `vectors` at line 1 column 60'\n  },\n  time: 0\n}"),
+        ("", 'q.Unexpected: 400 (Bad Request)\nRaw response content:\nb\'{"error":"missing field `vectors`"}\''),
+        ("", '{"error": {"message": "{\\"error\\": \\"missing field `vectors`\\"}"}}'),
+        ("", '{"ok": false, "error": "missing field `vectors`'),
+    ),
+    "what was tried, and on the next line why it failed": (
+        ("", "Error: Failed to launch the browser!\n/a/chrome: error: libnss3.so: cannot open shared object file"),
+        ("", "/a/chrome: error: libnss3.so: cannot open shared object file"),
+    ),
     "a status in front of JSON, as JSON and as Python writes it": (
         ("", 'API Error: 400 {"error":{"type":"invalid_request_error","message":"messages may not be empty here"}}'),
         ("", "openai.BadRequestError: Error code: 400 - {'error': {'message': 'messages may not be empty here', "

@@ -75,6 +75,8 @@ SAME = {
         "Response code 404 (Not Found)",
     ),
     "a lone code": ("Error: An API error occurred: not_in_channel", '{"ok":false,"error":"not_in_channel"}'),
+    "another word for the thing": ("module `total` not found", "`total` not found", "variable `total` not found"),
+    "what was tried before it": ("mc: Failed to remove `a`. The bucket does not exist", "The bucket does not exist"),
     "the place of it": ("`total` not defined", "`total` not defined in `Main`"),
 }
 

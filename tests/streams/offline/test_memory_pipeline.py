@@ -166,7 +166,7 @@ def session(agent: str, task: str, *calls: tuple[str, str | None]) -> LoggedSess
 
 
 PAST = [session(agent, "t", ("select 1 from cars", GONE), ("select 1 from car_makers", None)) for agent in "abcd"]
-NEW = [session(agent, "t", ("select 2 from cars", GONE), ("select 3 from car_makers", None)) for agent in "wxy"]
+NEW = [session(agent, "t", ("select 2 from cars", GONE), ("select 3 from car_makers", None)) for agent in "nop"]
 
 
 def learned() -> OfflineRun:
