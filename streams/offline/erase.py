@@ -34,7 +34,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
+from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows, spellings
 from streams.offline.memory_pipeline import Chain
 from streams.offline.operator_word import BEHIND, Deliver, States, ask_owners, beside_workers, states_that, wait_drained
 from streams.stage.base import Outgoing, Store, split
@@ -88,7 +88,8 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
             erasures = [Erasure(time=now, sessions=hashes) for hashes in found.by_session]
             if wanted.agent and not wanted.session:
                 # Also drop events not read yet.
-                erasures.append(Erasure(time=now, agent=stable_hash(wanted.agent), before=now))
+                names = sorted(spellings(wanted.agent))
+                erasures += [Erasure(time=now, agent=stable_hash(name), before=now) for name in names]
             await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
             await asyncio.sleep(_HEARD_SECONDS)
             # Later versions have not learned of it.
@@ -106,7 +107,7 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
         tenant=tenant,
         done=not dry_run,
         time=now,
-        sessions=len(found.parts) or len(found.ids),
+        sessions=len(found.parts) or int(bool(found.ids)),
         records={name: on.records for name, on in found.topics.items()},
         until={name: on.until for name, on in found.topics.items()},
         rows=rows,

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from math import inf
+from typing import Any
+from unicodedata import normalize
 
+import msgspec
 import orjson
 from aiokafka import ConsumerRecord
 
@@ -26,11 +30,7 @@ from streams.stages.s1_sessions.parse import read_events
 __all__ = ["Wanted"]
 
 # Topics whose records name sessions, and the days that each record is kept.
-_BY_TIME = {
-    spec.name: spec.retention_days
-    for spec in TOPICS
-    if spec.retention_days is not None and not spec.name.startswith("adapters.")
-}
+_BY_TIME = {spec.name: spec.retention_days for spec in TOPICS if spec.retention_days is not None}
 # The suffix of a session's further parts (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
 # Label of rows of earlier releases, which hold hashes of sessions and are deleted.
@@ -39,6 +39,15 @@ _OF_JUDGES = "judge"
 # Tells by id, agent, user and end whether an erasure means a session.
 Means = Callable[[str, str, str, float], bool]
 _Session = tuple[str, str]  # principal and id
+
+
+@lru_cache
+def spellings(name: str) -> frozenset[str]:
+    """Return a name as given and in the normal forms of Unicode: a terminal may compose letters that a client did not.
+
+    Users' names need this no more: `user_hash` composes them.
+    """
+    return frozenset({name, normalize("NFC", name), normalize("NFD", name)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +74,18 @@ class Wanted:
 
     def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
         if self.session:
-            if self.agent and principal_of(agent) != principal_of(self.agent):
+            if self.agent and principal_of(agent) not in spellings(principal_of(self.agent)):
                 return False
-            first = self.session
-            return session == first or (session.startswith(first) and bool(_PART.fullmatch(session, len(first))))
+            return any(
+                session == first or (session.startswith(first) and _PART.fullmatch(session, len(first)))
+                for first in spellings(self.session)
+            )
         if self.user:
             return bool(user) and user == user_hash(self.user)
-        return self.everything or agent == self.agent
+        return self.everything or agent in spellings(self.agent)
 
     def means_person(self, name: str) -> bool:
-        return self.everything or name == self.agent
+        return self.everything or name in spellings(self.agent)
 
     @property
     def scope(self) -> str:
@@ -129,7 +140,7 @@ class Found:
 async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
     found = Found()
     if wanted.session and not wanted.agent:
-        found.ids.add(wanted.session)
+        found.ids |= spellings(wanted.session)
     await look_at_rows(store, wanted.tenant, wanted.means, found)
     users: dict[_Session, str] = {}
     async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
@@ -146,6 +157,8 @@ async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
             if name == "dead-letters":  # their bytes may be anything
                 value = record.value or b""
                 named = {0} if any(each in value or each.strip(b'"') == record.key for each in names) else set()
+            elif name == "adapters.acks":  # names an agent and no session
+                named = {0} if not wanted.session and _names_person(wanted, record.value or b"") else set()
             else:
                 pairs = list(_sessions_of(name, record))
                 named = hashes.intersection(chain.from_iterable(pairs))
@@ -204,6 +217,14 @@ def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[tuple[int, int]]
             session, agent = (inner.get(each) if isinstance(inner, dict) else None for each in ("session", "agent"))
             if isinstance(session, str):
                 yield _hashes_of(session, agent if isinstance(agent, str) else "")
+
+
+def _names_person(wanted: Wanted, ack: bytes) -> bool:
+    try:
+        agent = msgspec.json.decode(ack, type=dict[str, Any]).get("agent")
+    except msgspec.DecodeError:
+        return False
+    return isinstance(agent, str) and not wanted.user and wanted.means_person(agent)
 
 
 def _hashes_of(session: str, agent: str) -> tuple[int, int]:

@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
+import orjson
 import pytest
 
 from benchmarks.cloudevents import encode_record
@@ -41,7 +43,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> LogPipeline:
     return pipeline
 
 
-async def found(pipeline: LogPipeline, **scope: str) -> Found:
+async def found(pipeline: LogPipeline, **scope: Any) -> Found:
     return await find(Settings(), pipeline.store, Wanted(tenant=pipeline.tenant, **scope))
 
 
@@ -88,6 +90,23 @@ async def test_a_claim_belongs_to_the_agent_that_made_it(pipeline: LogPipeline, 
     await pipeline.take(pipeline.story.session("same", WORKED, agent="good"))
     erased = await found(pipeline, agent=agent)
     assert set(erased.rows) == rows(pipeline, session_key(agent, "same"))
+
+
+@pytest.mark.parametrize("stored", ["NFC", "NFD"])
+@pytest.mark.parametrize("asked", ["NFC", "NFD"])
+async def test_a_name_is_found_in_each_normal_form_and_acks_name_agents(
+    pipeline: LogPipeline, stored: Any, asked: Any
+) -> None:
+    kept, given = normalize(stored, "Jos\u00e9"), normalize(asked, "Jos\u00e9")
+    await pipeline.send(pipeline.story.session(f"{kept} 1", FAILED, agent=kept))
+    await pipeline.drain()
+    for value in (orjson.dumps({"adapter": "calls", "agent": kept}), b'{"agent": "ann"}', b"junk", b"[]"):
+        pipeline.log.append(topic(pipeline.tenant, "adapters.acks"), value)
+    row = rows(pipeline, session_key(kept, f"{kept} 1"))
+    for scope, acks in (({"agent": given}, 1), ({"session": f"{given} 1"}, 0), ({"everything": True}, 2)):
+        erased = await found(pipeline, **scope)
+        assert set(erased.rows) == row
+        assert erased.topics.get("adapters.acks", OnTopic()).records == acks
 
 
 async def test_a_correction_wakes_no_session_that_is_being_erased(pipeline: LogPipeline) -> None:
