@@ -20,7 +20,7 @@ from msgspec import structs
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
 from fleetlore.adapters.signatures import SigningKey, load_signing_key, public_keys
 from fleetlore.adapters.view import AdapterView, Release, release_of
-from fleetlore.clock import Clock, SystemClock
+from fleetlore.clock import SystemClock
 from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
@@ -52,7 +52,6 @@ class AdapterPublisher(Generic[Manifest]):
         *,
         trusted: str = "",
         blob_store: BlobStore | None = None,
-        clock: Clock | None = None,
         timeout_seconds: float = 20.0,
         kept_versions: int = _KEPT_VERSIONS,
         make_producer: Callable[..., AIOKafkaProducer] = make_producer,
@@ -65,21 +64,21 @@ class AdapterPublisher(Generic[Manifest]):
         self._outranked_by = set(stated[: stated.index(key.key_id)] if key.key_id in stated else ())
         self._store = store
         self._blob_store = blob_store or BlobStore("")
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._timeout_seconds = timeout_seconds
         self._kept_versions = kept_versions
         self._make_producer = make_producer
         self._producer: AIOKafkaProducer | None = None
 
     @classmethod
-    def from_settings(cls, kind: type[Manifest], settings: Settings, clock: Clock | None = None) -> Self:
+    def from_settings(cls, kind: type[Manifest], settings: Settings) -> Self:
         """Use the settings' key and store. Raises ConfigError without a key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None
         blob_store = BlobStore(settings.weights_storage)
         key = load_signing_key(settings.signing_key)
-        return cls(kind, settings.cluster, key, store, trusted=settings.public_key, blob_store=blob_store, clock=clock)
+        return cls(kind, settings.cluster, key, store, trusted=settings.public_key, blob_store=blob_store)
 
     async def __aenter__(self) -> Self:
         producer = self._make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))

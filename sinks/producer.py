@@ -46,12 +46,8 @@ _REFUSALS = (InvalidTimestampError, MessageSizeTooLargeError, PolicyViolationErr
 
 # Errors of a broker that lost its log, or of a batch behind a refused one. Later batches fail too.
 _LOST_SEQUENCE = (
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    OutOfOrderSequenceNumber,
-    ProducerFenced,
-    UnknownProducerId,
-)
+    InvalidProducerEpoch, InvalidProducerIdMapping, OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId,
+)  # fmt: skip
 
 # Topic, partition, key, value, headers.
 _Place = tuple[str, int]  # tenant, partition
