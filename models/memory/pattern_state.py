@@ -24,7 +24,7 @@ PATTERN_SESSIONS = 256
 # A call's health is a rate over all calls, so it is exact for longer.
 _CALL_SESSIONS = 512
 
-_HOUR_SECONDS = 3_600.0
+HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
 HOURS, HOURS_SESSIONS = 24, 384
 DAYS, DAYS_SESSIONS = 14, 448
@@ -125,7 +125,7 @@ class PatternState:
         level = self.subject.level
         self.sample = CountSample(_CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
         if level in ("tool", "family"):
-            self.timelines["hours"] = Timeline(_HOUR_SECONDS, HOURS, HOURS_SESSIONS)
+            self.timelines["hours"] = Timeline(HOUR_SECONDS, HOURS, HOURS_SESSIONS)
             self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
         if self.subject.transient:
             self._time_outages()

@@ -15,7 +15,7 @@ from fleetlore.wire.lore import PATTERN_LEVELS
 from fleetlore.wire.stats import worsened
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Period
-from models.memory.pattern_state import Observation, PatternState
+from models.memory.pattern_state import HOUR_SECONDS, Observation, PatternState
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Record, Store, Values
 from streams.stage.merging_stage import Key, MergingStage
@@ -23,8 +23,8 @@ from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
 # Upper bounds in bytes of a state, and of one session in each sample.
 STATE_BYTES, SESSION_BYTES = 4_000, 320
-# The most-called tools have their own time series.
-_MOST_TOOLS, _OTHERS = 100, "other"
+# Agents choose tool names. Only this many are remembered in a tenant, and as many have a time series of their own.
+_REMEMBERED, _MOST_TOOLS, _OTHERS = 1_000, 100, "other"
 
 
 class PatternsStage(MergingStage[PatternState, Observation]):
@@ -38,8 +38,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
 
         super().__init__(store, clock, "patterns", Values(Observation, Forget | Reconsider | Adopt), restore, operators)
         self._metrics = metrics
-        # By tenant and id: a tool and its hours, the newest first.
-        self._hours: defaultdict[str, dict[str, tuple[str, tuple[Period, ...]]]] = defaultdict(dict)
+        # By tenant and id: a tool, its agents and its hours, the newest first.
+        self._hours: defaultdict[str, dict[str, tuple[str, int, tuple[Period, ...]]]] = defaultdict(dict)
         self._shown: defaultdict[str, set[str]] = defaultdict(set)  # tools that have series, by tenant
         self._changed_tenants: set[str] = set()
 
@@ -85,7 +85,8 @@ class PatternsStage(MergingStage[PatternState, Observation]):
             kept = state.hidden_json() if state.sample.kept else ""
             return {"id": row_id(*key), "tenant": tenant, "body": "", "state": kept, "text": ""}
         if subject.level == "tool":
-            self._hours[tenant][subject.id] = subject.tool, state.timelines["hours"].periods
+            agents, hours = state.sample.totals.agents, state.timelines["hours"].periods
+            self._hours[tenant][subject.id] = subject.tool, agents, hours
             self._changed_tenants.add(tenant)
         return {
             "id": row_id(*key),
@@ -108,14 +109,21 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return effects
 
     def _show_health(self) -> None:
-        """Update the metrics of the newest hour. Agents choose tool names, so only some get series."""
+        """Update the metrics of the newest hour. The tools of most agents get series: one agent invents many names."""
         tenants, self._changed_tenants = self._changed_tenants, set()
+        # Senders may date events some minutes ahead, into an hour that has not come.
+        latest = self._clock.now() // HOUR_SECONDS
         for tenant in tenants:
-            hours = self._hours[tenant].values()
-            newest = max((periods[0][0] for _, periods in hours), default=0)
-            now = [(periods[0][1], tool, periods) for tool, periods in hours if periods[0][0] == newest]
+            ranked = []
+            for id, (tool, agents, all_periods) in self._hours[tenant].items():
+                if periods := [period for period in all_periods if period[0] <= latest]:
+                    ranked.append((periods[0][0], agents, periods[0][1], tool, id, periods))
+            ranked = sorted(ranked, reverse=True)[:_REMEMBERED]
+            self._hours[tenant] = {id: self._hours[tenant][id] for *_, id, _ in ranked}
             found: defaultdict[str, list[tuple[int, int, int]]] = defaultdict(list)
-            for rank, (calls, tool, periods) in enumerate(sorted(now, reverse=True)):
+            for rank, (hour, _, calls, tool, _, periods) in enumerate(ranked):
+                if hour != ranked[0][0]:
+                    break
                 failures = periods[0][2]
                 before = sum(past for _, past, _ in periods[1:]), sum(failed for _, _, failed in periods[1:])
                 counted = calls, failures, worsened((calls, failures), before)

@@ -5,8 +5,10 @@ from itertools import permutations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fleetlore.clock import SystemClock
+from fleetlore.testing import FakeClock
 from fleetlore.wire.decode import ENDED, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, encode
@@ -117,6 +119,19 @@ async def test_series_are_for_the_tools_that_are_called_most() -> None:
     assert len(calls) == 100 and "t22" in calls and "t21" not in calls
     assert calls["other"] == 500 + sum(range(1, 22)) and failures["other"] == sum(range(1, 22))
     assert shown(metrics, "degraded_tools")["other"] > 1
+
+
+async def test_no_agent_alone_displaces_the_series_of_other_agents_nor_fills_the_memory() -> None:
+    metrics = Metrics("worker")
+    stage = PatternsStage(Rows(), FakeClock(), metrics)  # type: ignore[arg-type]
+    hour = int(FakeClock().now() // 3600)
+    pay = [replace(seen("pay", session, hour), agent=session) for session in (1, 2)]
+    await show(stage, *pay, *(seen(f"t{n}", 10 + n, hour, 90) for n in range(2_000)))
+    calls = shown(metrics, "tool_calls")
+    assert len(calls) == 101 and calls["pay"] == 80.0, "one agent invented the others"
+    assert calls["other"] == 90.0 * (1_000 - 100)
+    await show(stage, seen("t", 9_999, hour + 1))
+    assert shown(metrics, "tool_calls") == calls, "a sender dates events some minutes ahead"
 
 
 NOW = 1_767_225_600.0
