@@ -256,9 +256,17 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float,
 
 
 def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Situation) -> bool:
-    """Whether a quorum or all callers met the fault: one agent stops no tool that others use."""
-    agents = max(each.agents for each in passing)
+    """Whether a quorum or all callers met the fault lately: one agent stops no tool that others use."""
+    agents = max(_agents_lately(each, moment.known.now) for each in passing)
     return agents >= moment.known.quorum or health is None or health.agents <= agents
+
+
+def _agents_lately(fault: Pattern, now: float) -> int:
+    """Return how many agents met the newest outage, or 1 if only one of them met it in the last minutes."""
+    if not fault.outages:  # a row of an earlier release
+        return fault.agents
+    began, seconds, agents = fault.outages[0]
+    return agents if now - began - seconds <= _TRANSIENT_SECONDS else 1
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:

@@ -126,6 +126,12 @@ def test_who_met_a_fault_is_told_that_it_has_passed() -> None:
     assert not told(outages(200, *LASTED), moment(failed=False), passed=NOW - 5), "it has passed"
 
 
+@given(st.integers(0, 7_200))
+def test_one_agent_alone_begins_no_outage_after_that_of_others(ago: int) -> None:
+    """`ago`: seconds since the failures of the others. One agent failed 10 s ago."""
+    assert bool(told(((int(NOW) - ago - 60, 60, 3),), moment(failed=False))) is (ago <= _TRANSIENT_SECONDS)
+
+
 def test_a_later_call_that_failed_in_another_way_got_past_nothing() -> None:
     lasting = met("pay", CALL, "", "unknown field order", last_seen=NOW - 5)
     (text,) = told(outages(200, *LASTED), None, lasting, passed=NOW - 5)
