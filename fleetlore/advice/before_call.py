@@ -191,14 +191,14 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         id = (now[0].parent or now[0].id) if call is not None else now[0].id
         about, error = f"{id}\x1f{host[1]}" if host else id, _error_parts(now[0])
         last = max(each.last_seen for each in (*now, *(index.failures_of_call(call.id) if call is not None else ())))
-        passed, has_passed = _passed(health, last, own), f"{about}\x1fpassed"
+        passed, has_passed = _passed(health, last, own, moment), f"{about}\x1fpassed"
         is_own = any(each.id in moment.met.own_failures for each in now)
         parts: tuple[Part, ...]
         if passed and has_passed not in moment.met.shown:
             ago = f"{max(time - passed, 1):.0f} s ago"
             parts = (f"{what[0].upper()}{what[1:]}: {ago} a later call got past ", *error, ".")
             yield Tip(id, "passing", parts, key=has_passed, pattern=id, tried=False)
-        elif (is_own or _is_shared(health, now, moment)) and (passed or _are_most(health, now, last, time)):
+        elif (is_own or _is_shared(health, now, moment)) and (passed or _are_most(health, now, last, moment)):
             wait, figures = _wait(now[0], index.patterns.get(id), moment)
             # One attempt costs less than a wait in vain.
             is_met = call is None or own is not None
@@ -209,11 +209,18 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             yield Tip(id, "passing", parts, key=f"{about}\x1f{_FIGURES.sub('', lead)}", pattern=id, tried=False)
 
 
-def _passed(health: Pattern | None, last: float, own: FailedCall | None) -> float:
+def _passed(health: Pattern | None, last: float, own: FailedCall | None, moment: Situation) -> float:
     """Return when a later call of this kind worked, or 0. `last`: when such a call last failed in any way."""
     if health is None or own is None:
         return 0.0
-    return health.last_seen if health.last_seen > max(own.moment, last) else 0.0
+    worked = _last_call(health, moment)
+    return worked if worked > max(own.moment, last) else 0.0
+
+
+def _last_call(health: Pattern, moment: Situation) -> float:
+    """Return when such calls were last made, by two agents where several make them: one alone ends no outage."""
+    alone = moment.known.quorum <= 1 or health.agents <= 1
+    return health.last_seen if alone or health.level != "call" else health.last_but_one
 
 
 def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str, str]:
@@ -237,7 +244,7 @@ def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str
     return f"Wait {ends - age} s", f" for {age} s. {ended} of {len(earlier)} earlier faults ended within {ends} s"
 
 
-def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float, time: float) -> bool:
+def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float, moment: Situation) -> bool:
     """Whether most calls fail so: one endpoint's fault is no reason to wait for another.
 
     A kind of call has no hours, so all its calls count while it is new.
@@ -248,9 +255,9 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float,
     calls, failures = health.calls, health.failures
     if health.hours:
         _, calls, failures = health.hours[0]
-    elif health.last_seen > last:
+    elif _last_call(health, moment) > last:
         return False
-    elif time - health.first_seen > _TRANSIENT_SECONDS:
+    elif moment.known.now - health.first_seen > _TRANSIENT_SECONDS:
         return True
     return 2 * min(failures, met) >= calls
 

@@ -46,6 +46,7 @@ class Pattern:
             median one.
         first_seen: when the broker got it from a second agent (or the only one), in Unix seconds.
         last_seen: event time of the newest, in Unix seconds.
+        last_but_one: of a kind of call: when the last agent but one made its newest, or 0.
         other_words: agents that met the same error code in other words.
         agents_lately: agents that met a transient pattern in the two minutes before `last_seen`.
         outages: of a transient pattern: (began in Unix seconds, seconds, agents) of each run of failures at most four
@@ -76,6 +77,7 @@ class Pattern:
     sessions_failed: Count = 0
     first_seen: Moment = 0.0
     last_seen: Moment = 0.0
+    last_but_one: Moment = 0.0
     other_words: Count = 0
     agents_lately: Count = 0
     outages: tuple[tuple[Count, Count, Count], ...] = ()

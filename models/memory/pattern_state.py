@@ -120,6 +120,8 @@ class PatternState:
     last: float = field(default=0.0, init=False)
     timelines: dict[str, Timeline] = field(default_factory=dict, init=False)
     wordings: Wordings = field(default_factory=Wordings, init=False)
+    # The two agents that made a kind of call last, and when: one alone may claim that it works again.
+    callers: dict[int, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         level = self.subject.level
@@ -152,12 +154,22 @@ class PatternState:
                 changed |= timeline.add(session, seen, first)
             if name == "quarters" and subject.transient:
                 changed |= timeline.add(session, seen, last)
+        changed |= self._note_caller(seen.agent, last)
         if last > self.last:
             self.last, changed = last, True
         changed |= self.first_seen.note(seen.agent, arrived or first)
         return changed
 
+    def _note_caller(self, agent: int, last: float) -> bool:
+        before = self.callers
+        if self.subject.level == "call" and last > before.get(agent, 0.0):
+            found = sorted({**before, agent: last}.items(), key=lambda each: (-each[1], each[0]))
+            self.callers = dict(found[:2])
+        return self.callers != before
+
     def join(self, other: PatternState) -> None:
+        for agent, last in other.callers.items():
+            self._note_caller(agent, last)
         if "quarters" in other.timelines:
             self._time_outages()
         self.sample.merge(other.sample)
@@ -216,6 +228,7 @@ class PatternState:
             return False
         agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
         self.first_seen = FirstSeen(each for each in self.first_seen.items() if each[0] in agents)
+        self.callers = {agent: last for agent, last in self.callers.items() if agent in agents}
         if not self.sample.kept:
             self.last = 0.0
         return True
@@ -245,6 +258,7 @@ class PatternState:
             **figures._asdict(),
             first_seen=self.first_seen.moment,
             last_seen=self.last,
+            last_but_one=min(self.callers.values()) if len(self.callers) > 1 else 0.0,
             other_words=self.wordings.others(self.subject.words),
             again=tuple(self.sample.resends or ()),
             agents_lately=len({seen.agent for seen in lately}),
@@ -282,6 +296,7 @@ class PatternState:
         restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
         restored.first_seen, restored.last = FirstSeen(kept["first"]), pattern.last_seen
         restored.wordings = Wordings.from_rows(kept.get("words", ()))
+        restored.callers = dict(kept.get("callers", ()))
         if "quarters" in kept:
             restored._time_outages()
         for name, timeline in restored.timelines.items():
@@ -300,4 +315,6 @@ class PatternState:
             kept["k"] = {name: timeline.k for name, timeline in self.timelines.items()}
         if self.wordings:
             kept["words"] = self.wordings.to_rows()
+        if self.callers:
+            kept["callers"] = sorted(self.callers.items())
         return orjson.dumps(kept).decode()

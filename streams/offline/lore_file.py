@@ -124,6 +124,7 @@ class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: list[tuple[bool, str, str, str, list[tuple[AgentHash, list[Hash]]]]] = []
     names: list[tuple[AgentHash, str]] = []
     hidden: str = ""
+    callers: list[tuple[AgentHash, Moment]] = []
 
 
 async def written(

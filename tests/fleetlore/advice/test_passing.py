@@ -80,12 +80,17 @@ def moment(*, failed: bool = True, **fields: Any) -> Situation:
 
 
 def told(
-    outages: tuple[tuple[int, int, int], ...], asks: Situation | None = None, *more: Pattern, passed: float = 0.0
+    outages: tuple[tuple[int, int, int], ...],
+    asks: Situation | None = None,
+    *more: Pattern,
+    passed: float = 0.0,
+    alone: bool = False,
 ) -> list[str]:
     index = LoreIndex()
     fault = met("pay", CALL, "", ERROR, transient=True, last_seen=NOW - 10, agents=3, outages=outages)
     index.put_pattern(fault)
     seen = {"calls": 50, "failures": 50, "agents": 3, "first_seen": NOW - 900, "last_seen": passed or NOW - 10}
+    seen["last_but_one"] = NOW - 10 if alone else seen["last_seen"]
     index.put_pattern(Pattern(id=fault.call or "", level="call", tenant="default", tool="pay", **seen))
     for each in more:
         index.put_pattern(each)
@@ -124,6 +129,14 @@ def test_who_met_a_fault_is_told_that_it_has_passed() -> None:
     (text,) = told(outages(200, *LASTED), passed=NOW - 5)
     assert text.startswith("Send this pay call again: 5 s ago a later call got past http_503:")
     assert not told(outages(200, *LASTED), moment(failed=False), passed=NOW - 5), "it has passed"
+
+
+def test_one_agent_alone_ends_no_outage_of_others() -> None:
+    (text,) = told(outages(200, *LASTED), passed=NOW - 5, alone=True)
+    assert text.startswith("Wait 130 s")
+    assert told(outages(200, *LASTED), moment(failed=False), passed=NOW - 5, alone=True)
+    (text,) = told(outages(200, *LASTED), moment(quorum=1), passed=NOW - 5, alone=True)
+    assert text.startswith("Send this pay call again"), "the operator believes one agent"
 
 
 @given(st.integers(0, 7_200))

@@ -154,6 +154,13 @@ def test_no_agent_alone_begins_or_ends_an_outage() -> None:
     assert made.to_pattern("t").outages == ((start + 900, 375, 3),)
 
 
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 99)), max_size=12))
+def test_the_last_agent_but_one_is_known_of_a_kind_of_call(calls: list[tuple[int, int]]) -> None:
+    made = state("call", [(n, SessionCounts(agent, 1, 0), TIME, TIME + t) for n, (agent, t) in enumerate(calls)])
+    newest = sorted({agent: max(t for each, t in calls if each == agent) for agent, _ in calls}.values())
+    assert made.to_pattern("t").last_but_one == (TIME + newest[-2] if len(newest) > 1 else 0.0)
+
+
 def test_outages_are_runs_of_failures_with_no_long_gap_in_any_order() -> None:
     start = int(TIME - TIME % 15)
     times = [(1, 0, 100), (2, 60, 290), (1, 900, 900), (3, 1000, 1140), (4, 1210, 1210)]
