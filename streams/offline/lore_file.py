@@ -62,9 +62,7 @@ _OWNERS = {"patterns": "observations", "items": "candidates"}
 _COLLECTION_OF = {contributions: name for name, contributions in _OWNERS.items()}
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
 
-_Number = Annotated[int, Meta(ge=0, lt=2**31)]
-_CHUNK = 1_000
-_READ_SECONDS = 30.0
+_CHUNK, _READ_SECONDS = 1_000, 30.0
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -102,7 +100,7 @@ class _Counts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class _Period(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    number: _Number
+    number: Annotated[int, Meta(ge=0, lt=2**31)]
     session: Hash
     agent: AgentHash
     calls: Count
@@ -260,9 +258,8 @@ def _item(line: _Line, tenant: str) -> tuple[Adopt, float]:
     if not {each.item_id for each in state.candidates} <= {line.id} or not line.id.isalnum():
         raise ValueError("the id is not that of its contributions")
     state.to_item()
-    return _adopt(line.id, b"", state.to_json().decode()), max(
-        [state.last_seen, *(each.seen for each in state.contributors.kept.values())]
-    )
+    newest = max([state.last_seen, *(each.seen for each in state.contributors.kept.values())])
+    return _adopt(line.id, b"", state.to_json().decode()), newest
 
 
 def _adopt(id: str, body: bytes, state: str) -> Adopt:
@@ -363,11 +360,9 @@ async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision 
     return [(kind, record) for (kind, _), record in newest.items()]
 
 
-_FILE = "SKILL.md"
 # A skill's name has at most 64 characters. The hash takes nine.
 _MAX_NAME = 48
-_MAX_HINTS = 50
-_MAX_TITLE = 200
+_MAX_HINTS, _MAX_TITLE = 50, 200
 _MADE = "Written by `fleetlore export lore`. Another export replaces this file."
 
 
@@ -399,7 +394,7 @@ def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]
         hints = "\n".join(f"- {line}" for line in lines)
         try:
             (folder / name).mkdir(parents=True, exist_ok=True)
-            write_whole(folder / name / _FILE, f"{front}{_MADE}\n\n{hints}\n".encode())
+            write_whole(folder / name / "SKILL.md", f"{front}{_MADE}\n\n{hints}\n".encode())
         except OSError as error:
             raise ConfigError(f"{folder / name} cannot be written: {error.strerror}") from None
         names.append(name)
