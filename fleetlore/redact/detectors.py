@@ -384,7 +384,7 @@ FORMS: tuple[_Group, ...] = (
          r"://(?:[^\s/@:\"'\\<>\[]{0,128}:|(?=[\w-]*\d)(?=[\w-]{20,}@))"
          r"(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])"),
     )),
-    ("=", None, (("sas_signature", "sig=", r"[?&;]sig=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
+    ("=", None, (("sas_signature", "sig=|ignature=", r"[?&;](?:sig|Signature)=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
     ("-", None, (
         ("basic_auth", "curl",
          r"\bcurl\b(?:(?!\bcurl\b)(?:\\\n|[^\n|;])){0,500}?\s(?:-u|--user)[ =]{0,4}(?![\"']?\[redacted:)"

@@ -130,7 +130,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
     # `/etc/passwd: Permission denied` is a very common error.
     sign = (
-        r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}value"""
+        r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}(?:value|for\s[\w.@-]{1,40}(?=:))"""
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
@@ -282,8 +282,8 @@ def _element() -> Rule:
         rf"|(?P<label>:?\s{{0,4}}</(?:td|th|dt|key|label)>)\s{{0,40}}<(?:td|dd|string)(?:{attribute}){{0,4}}>)"
     )
     pattern = (
-        rf"{opening}\s{{0,8}}(?P<secret>(?!\[redacted:)"
-        r"(?:[^<>\n&]|&(?!lt;)){3,512}?)\s{0,8}(?:</|&lt;/)"
+        rf"{opening}\s{{0,8}}(?:<!\[CDATA\[)?(?P<secret>(?!\[redacted:)"
+        r"(?:[^<>\n&]|&(?!lt;)){3,512}?)\s{0,8}(?:\]\]>\s{0,8})?(?:</|&lt;/)"
     )
     named = re.compile(opening)
     needles = ("pass", "pwd", "secret", "token", "key")
@@ -316,7 +316,7 @@ NAMED: tuple[Rule, ...] = (
     form_rule(  # encoded for a URL
         "password",
         "pass|pwd|secret|token|key",
-        rf"(?:{_WORDS})(?:%22|%27|%20|\+){{0,4}}%3[ad](?:%22|%27|%20|\+){{0,4}}"
+        rf"(?:{_WORDS})(?:%22|%27|%20|\+){{0,4}}%(?:25){{0,2}}3[ad](?:%22|%27|%20|\+){{0,4}}"
         r"(?P<secret>(?!%|\[redacted:)(?:[\w.~!*-]|%(?!22|26|27|2C|7D|0A|0D)[0-9a-f]{2}){3,512})",
         named=rf"(?:{_WORDS})(?:%2|\+|%3)",
         folded=True,
