@@ -161,9 +161,8 @@ class LoreFile:
                 yield self._parsed(number, line)
 
     def _check(self, trusted: str | None) -> tuple[_Header, str, Counter[str]]:
-        counts, digest, lines = Counter[str](), sha256(), self._lines()
-        header = self._header(next(lines, b""))
-        before, number = b"", 1
+        counts, digest, before, number = Counter[str](), sha256(), b"", 1
+        header = self._header(next(self._lines(), b""))
         for number, line in enumerate(self._lines(), 1):
             digest.update(before)
             if number > 2:
