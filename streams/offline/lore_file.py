@@ -122,7 +122,7 @@ class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: list[tuple[bool, str, str, str, list[tuple[AgentHash, list[Hash]]]]] = []
     names: list[tuple[AgentHash, str]] = []
     hidden: str = ""
-    callers: list[tuple[AgentHash, Moment]] = []
+    callers: Annotated[list[tuple[AgentHash, Moment]], Meta(max_length=2)] = []
 
 
 async def written(
@@ -247,7 +247,7 @@ def _pattern(line: _Line) -> tuple[Adopt, float]:
         raise ValueError("more failures than calls")
     newest = max([0.0, *(line.width_seconds * number for line in state.timelines.values() for number in line.samples)])
     adopt = _adopt(line.id, made.to_json() if body else b"", state.state_json() if body else state.hidden_json())
-    return adopt, max(made.last_seen, newest)
+    return adopt, max(made.last_seen, newest, *state.callers.values())
 
 
 def _item(line: _Line, tenant: str) -> tuple[Adopt, float]:

@@ -235,6 +235,8 @@ HOSTILE = {
         for kind, field in (("decisions", "time"), ("erasures", "time"), ("erasures", "before"), ("items", "last_seen"))
         for time in (1e10, 1e300)
     },
+    "a coming call": forged("patterns", lambda row: row["state"].update(callers=[[7, 1e10]])),
+    "too many callers": forged("patterns", lambda row: row["state"].update(callers=[[n, 1.0] for n in range(3)])),
     "a coming hour": forged("patterns", lambda row: row["state"].get("hours", [[0]])[0].__setitem__(0, 2**31 - 1)),
 }
 
