@@ -195,8 +195,8 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
         is_same = not failed.is_cut and distance(failed.arguments, after.arguments) == 0
         if not is_same and (changed := _change(calls, failed, after, works, between)) is not None:
             way, made = changed
-            each = found.setdefault(way, made)
-            each.past, each.again = each.past + (made.past or 0), each.again + (made.again or 0)
+            if (each := found.setdefault(way, made)) is not made:
+                each.past, each.again = each.past + made.past, each.again + made.again
             made.delayed = works[0] > first[failed.pattern] + 1 if works else True
     return found
 

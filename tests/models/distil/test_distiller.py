@@ -62,6 +62,15 @@ def test_what_is_no_recovery(name: str, steps: list[Step]) -> None:
     assert items(judgment(*steps)) == [], name
 
 
+def test_a_change_that_helped_as_often_as_not_is_no_recovery() -> None:
+    wrong = call("get", '{"id": "a", "kind": "car"}', error="no kind 'car'")
+    right = call("get", '{"id": "a", "kind": "cars"}', "[1]")
+    again = call("get", right.arguments, error="no kind 'car'")
+    (item,) = items(judgment(wrong, right))
+    assert item.now == ("kind=cars",)
+    assert items(judgment(wrong, right, wrong, again, call("get", '{"id": "b"}', "[]"))) == []
+
+
 def test_silence_as_the_last_step_counts_where_the_session_succeeded() -> None:
     (item,) = items(judgment(NO_TABLE, call("sql", GOOD.arguments, result=""), label="success"))
     assert item.kind == "recovery"
