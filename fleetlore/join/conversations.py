@@ -18,7 +18,7 @@ from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.join.dialects import Body, Dialect, Made, Result, Turn, call_of_item, response_of
+from fleetlore.join.dialects import Body, Dialect, Made, Result, Turn, call_of_item, readable, response_of
 from fleetlore.limits import Shares, refused
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire.events import Outcome
@@ -97,7 +97,7 @@ class Conversation:
             refused("call_never_made", f"a call of {call.tool} was refused or cancelled before it was made")
             return ""
         seconds = max(0.0, now - self.answered_at) if self.answered_at is not None else 0.0
-        ended: dict[str, Any] = {"result": result.text} if error is None else {"error_text": error}
+        ended: dict[str, Any] = {"result": result.value} if error is None else {"error_text": error}
         self.session.record(call.tool, call.arguments, call_id=call.id, duration_seconds=seconds, **ended)
         return after_call(self.session, failed=error is not None)
 
@@ -151,7 +151,7 @@ class Conversations:
         if response is None or conversation not in self._open:
             return
         before = conversation.size
-        calls = [call for item in response.get("output") or () if (call := call_of_item(item))]
+        calls = list(filter(None, readable(response.get("output") or (), call_of_item)))
         conversation.keep(calls)
         starts = [key for key in conversation.keys if key[len(owner)] == "start"]
         ids: list[Key] = [(*owner, "response", str(response["id"]))]
@@ -235,8 +235,10 @@ def _key_of(call: Made) -> str:
 
 
 def _tools_of(body: Body) -> list[str]:
-    of = (each.get("function") or each.get("custom") or each for each in body.get("tools") or ())
-    return list(islice(dict.fromkeys(each["name"] for each in of if "name" in each), _MAX_TOOLS))
+    given = (each for each in (*(body.get("tools") or ()), *(body.get("functions") or ())) if isinstance(each, dict))
+    of = (each.get("function") or each.get("custom") or each for each in given)
+    found = (each["name"] for each in of if isinstance(each, dict) and isinstance(each.get("name"), str))
+    return list(islice(dict.fromkeys(found), _MAX_TOOLS))
 
 
 class SessionCalls:

@@ -5,14 +5,25 @@ Added text is constant and last, so a provider's cached prefix stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from fleetlore.agent.doors import joined
+from fleetlore.limits import refused
 from fleetlore.transcripts.calls import Verdict, json_or_text, text_of_content, verdict_of
+from fleetlore.transcripts.session import MALFORMED
 from fleetlore.wire.decode import read_json
 
+T = TypeVar("T")
 Body = dict[str, Any]
+
+
+# Items of OpenAI's responses that call a tool of the client. Those of a tool that OpenAI defines have no name.
+_NAMED, _UNNAMED = ("function_call", "custom_tool_call"), ("local_shell_call", "shell_call", "apply_patch_call")
+# A conversation with more unreadable messages, or a message with more unreadable calls, passes unread.
+_MAX_UNREAD = 64
+# Fields that hold a call's arguments.
+_GIVEN = ("arguments", "input", "action", "operation")
 
 
 class Made(NamedTuple):
@@ -31,15 +42,24 @@ class Result(NamedTuple):
     tool: str = ""
 
     @property
-    def text(self) -> str:
-        return text_of_content(self.holder.get(self.key))
+    def value(self) -> Any:
+        """Return the text, or a value without one. Images are left out."""
+        content = self.holder.get(self.key)
+        if isinstance(content, list):
+            untyped = [each for each in content if isinstance(each, dict) and "type" not in each]
+            return text_of_content(content) or untyped or ""
+        return "" if content is None else content
 
     @property
     def verdict(self) -> Verdict:
-        return verdict_of(self.text, self.marked)
+        return verdict_of(self.value, self.marked)
 
     def add(self, text: str, part: str) -> None:
-        self.holder[self.key] = longer(self.holder.get(self.key), text, part)
+        holder, key, content = self.holder, self.key, self.holder.get(self.key)
+        if isinstance(content, list) and content and isinstance(content[-1], dict) and "stdout" in content[-1]:
+            holder, key = content[-1], "stdout"  # the shell of OpenAI's responses has no other parts
+        if isinstance(holder.get(key), str | list | None):
+            holder[key] = longer(holder.get(key), text, part)
 
 
 class Turn(NamedTuple):
@@ -55,16 +75,44 @@ class Dialect(NamedTuple):
     part: str
 
 
+def readable(parts: Iterable[Body], read: Callable[[Body], T]) -> Iterator[T]:
+    """Read each part of a conversation. One that cannot be read costs itself alone.
+
+    Raises one of MALFORMED after too many of them.
+    """
+    left = _MAX_UNREAD
+    for part in parts:
+        try:
+            yield read(part)
+        except MALFORMED as error:
+            if (left := left - 1) < 0:
+                raise
+            refused("unread_part", f"a part of a conversation passes unread: {error!r}")
+
+
 def _of_chat(body: Body) -> Iterator[Turn]:
-    for message in body["messages"]:
-        role = message["role"]
-        if role == "tool":
-            id, name = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
-            yield Turn(role, results=(Result(id, message, "content", tool=name),))
-            continue
-        made = ((_id(each), each.get("function") or each["custom"]) for each in message.get("tool_calls") or ())
-        calls = [Made(id, each["name"], json_or_text(each.get("arguments", each.get("input")))) for id, each in made]
-        yield Turn(role, text_of_content(message.get("content")), tuple(calls))
+    return readable(body["messages"], _chat_turn)
+
+
+def _chat_turn(message: Body) -> Turn:
+    role = message["role"]
+    if role in ("tool", "function"):
+        id, name = str(message.get("tool_call_id") or ""), str(message.get("name") or "")
+        return Turn(role, results=(Result(id, message, "content", tool=name),))
+    calls = [*(message.get("tool_calls") or ())]
+    if message.get("function_call"):
+        calls.append({"function": message["function_call"]})
+    return Turn(role, text_of_content(message.get("content")), tuple(readable(calls, _chat_call)))
+
+
+def _chat_call(call: Body) -> Made:
+    return _made(call, call.get("function") or call["custom"])
+
+
+def _made(call: Body, named: Body) -> Made:
+    if not isinstance(named["name"], str):
+        raise TypeError(f"the name of a called tool is {named['name']!r}")
+    return Made(_id(call), named["name"], json_or_text(next((named[each] for each in _GIVEN if each in named), None)))
 
 
 def _id(call: Body) -> str:
@@ -74,7 +122,7 @@ def _id(call: Body) -> str:
 
 def _tell_chat(body: Body, text: str) -> None:
     first = body["messages"][0] if body["messages"] else {}
-    if first.get("role") in ("system", "developer"):
+    if isinstance(first, dict) and first.get("role") in ("system", "developer"):
         first["content"] = longer(first.get("content"), text)
     else:
         body["messages"].insert(0, {"role": "system", "content": text})
@@ -82,16 +130,19 @@ def _tell_chat(body: Body, text: str) -> None:
 
 def _of_messages(body: Body) -> Iterator[Turn]:
     yield Turn("system", text_of_content(body.get("system")))
-    for message in body["messages"]:
-        content = message["content"]
-        blocks = content if isinstance(content, list) else []
-        calls = [Made(_id(each), each["name"], each.get("input")) for each in blocks if each["type"] == "tool_use"]
-        results = [
-            Result(str(each.get("tool_use_id") or ""), each, "content", each.get("is_error"))
-            for each in blocks
-            if each["type"] == "tool_result"
-        ]
-        yield Turn(message["role"], text_of_content(content), tuple(calls), tuple(results))
+    yield from readable(body["messages"], _message_turn)
+
+
+def _message_turn(message: Body) -> Turn:
+    content = message["content"]
+    blocks = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
+    calls = readable((each for each in blocks if each.get("type") == "tool_use"), lambda each: _made(each, each))
+    results = [
+        Result(str(each.get("tool_use_id") or ""), each, "content", each.get("is_error"))
+        for each in blocks
+        if each.get("type") == "tool_result"
+    ]
+    return Turn(message["role"], text_of_content(content), tuple(calls), tuple(results))
 
 
 def _tell_messages(body: Body, text: str) -> None:
@@ -101,21 +152,23 @@ def _tell_messages(body: Body, text: str) -> None:
 def _of_responses(body: Body) -> Iterator[Turn]:
     given = body.get("input") or ()
     yield Turn("system", text_of_content(body.get("instructions")))
-    for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
-        kind = item.get("type", "message")
-        if kind in ("function_call_output", "custom_tool_call_output"):
-            yield Turn("tool", results=(Result(str(item.get("call_id") or ""), item, "output"),))
-        elif call := call_of_item(item):
-            yield Turn("assistant", calls=(call,))
-        else:
-            yield Turn(item.get("role", "assistant"), text_of_content(item.get("content")))
+    yield from readable([{"role": "user", "content": given}] if isinstance(given, str) else given, _item_turn)
+
+
+def _item_turn(item: Body) -> Turn:
+    kind = item.get("type", "message")
+    if kind.endswith("_output") and kind.removesuffix("_output") in (*_NAMED, *_UNNAMED):
+        failed = item.get("status") == "failed" or None
+        return Turn("tool", results=(Result(str(item.get("call_id") or ""), item, "output", failed),))
+    if call := call_of_item(item):
+        return Turn("assistant", calls=(call,))
+    return Turn(item.get("role", "assistant"), text_of_content(item.get("content")))
 
 
 def call_of_item(item: Body) -> Made | None:
     """Return None for items that the client does not answer."""
-    if item.get("type") not in ("function_call", "custom_tool_call"):
-        return None
-    return Made(_id(item), item["name"], json_or_text(item.get("arguments", item.get("input"))))
+    kind = item.get("type")
+    return _made(item, {**item, "name": kind} if kind in _UNNAMED else item) if kind in (*_NAMED, *_UNNAMED) else None
 
 
 def response_of(answer: bytes) -> dict[str, Any] | None:

@@ -110,6 +110,75 @@ def test_failed_and_worked_calls_are_told_apart(content: object, marked: bool | 
     assert Result("c1", {"content": content}, "content", marked).verdict == Verdict(ANY if failed else None)
 
 
+USER = {"role": "user", "content": "find a chair"}
+CALL: dict[str, Any] = {"id": "c1", "function": {"name": "search", "arguments": "{}"}}
+ASKED = {"role": "assistant", "tool_calls": [CALL]}
+UNREADABLE = {
+    "messages": [
+        {"content": "no role"}, 3,
+        {**ASKED, "tool_calls": [{"id": "x", "type": "other"}, {"id": "y", "function": {"name": None}}, CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": ERROR},
+    ],
+    "input": [
+        3, {"type": "function_call", "call_id": "x"}, {"type": "function_call", "call_id": "c1", "name": "search"},
+        {"type": "function_call_output", "call_id": "c1", "output": ERROR},
+    ],
+    "content": [
+        "a message", {"content": "no role"},
+        {"role": "assistant", "content": [
+            "a text", {"text": "no type"}, {"type": "tool_use", "id": "x"},
+            {"type": "tool_use", "id": "c1", "name": "search", "input": {}}]},
+        {"role": "user", "content": ["a text", {"type": "tool_result", "tool_use_id": "c1", "content": ERROR}]},
+    ],
+}  # fmt: skip
+DIALECTS = {"messages": CHAT_COMPLETIONS, "input": RESPONSES, "content": ANTHROPIC_MESSAGES}
+
+
+@pytest.mark.parametrize(("form", "count"), [("messages", 4), ("input", 2), ("content", 3)])
+def test_a_part_that_cannot_be_read_costs_itself_alone(told: Any, recorder: Recorder, form: str, count: int) -> None:
+    before = refusals().get("unread_part", 0)
+    parts = {form.replace("content", "messages"): [USER, *UNREADABLE[form]]}
+    told({**parts, "tools": [3, {"function": 3}, *TOOLS]}, dialect=DIALECTS[form])
+    assert results_of(recorder) == [("s0", True)] and refusals()["unread_part"] - before == count
+
+
+@pytest.mark.parametrize(
+    ("form", "call", "result"),
+    [
+        ("messages", {"role": "assistant", "function_call": CALL["function"]},
+         {"role": "function", "name": "search", "content": ERROR}),
+        ("messages", ASKED, {"role": "tool", "tool_call_id": "c1", "content": {"error": ERROR}}),
+        ("input", {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+         {"type": "shell_call_output", "call_id": "c1",
+          "output": [{"stdout": "", "stderr": ERROR, "outcome": {"type": "exit", "exit_code": 2}}]}),
+        ("input", {"type": "apply_patch_call", "call_id": "c1", "operation": {"type": "delete_file"}},
+         {"type": "apply_patch_call_output", "call_id": "c1", "status": "failed", "output": ERROR}),
+    ],
+)  # fmt: skip
+def test_calls_in_every_form_of_openai_are_read(
+    told: Any, recorder: Recorder, form: str, call: dict[str, Any], result: dict[str, Any]
+) -> None:
+    told({form: [USER, call, result], "functions": [{"name": "search"}]}, dialect=DIALECTS[form])
+    [outcome] = recorder.outcomes
+    assert ERROR in outcome[names.ERROR_MESSAGE]
+
+
+@for_each(
+    "content, longer",
+    [
+        (None, "x"),
+        ("a", "a\n\nx"),
+        ([{"type": "text", "text": "a"}], [{"type": "text", "text": "a"}, {"type": "text", "text": "x"}]),
+        ([{"stdout": "a", "stderr": ""}], [{"stdout": "a\n\nx", "stderr": ""}]),
+        ({"rows": 3}, {"rows": 3}),
+    ],
+)
+def test_advice_stands_where_the_provider_takes_a_text(content: object, longer: object) -> None:
+    result = Result("c1", {"content": content}, "content")
+    result.add("x", "text")
+    assert result.holder["content"] == longer
+
+
 CITIES = ("Oslo", "Atlantis", "Rome")
 
 
@@ -321,7 +390,8 @@ async def gateway(fleet: Fleet) -> AsyncIterator[tuple[httpx2.AsyncClient, Provi
 @pytest.mark.parametrize(
     "body",
     [
-        b"no json", b'{"messages":3,"input":3}', b'{"messages":[{"role":"tool"},3],"input":[3]}', b'{"n":1e999}', b"",
+        b"no json", b'{"messages":3,"input":3}', b'{"messages":[3],"input":[3]}', b'{"n":1e999}', b"",
+        orjson.dumps({"messages": [{"role": "user"}, *[3] * 99], "input": [3] * 99, "tools": [{"name": "search"}]}),
         b'[1, "\xff"]',
     ],
 )  # fmt: skip
