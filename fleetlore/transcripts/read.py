@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import re
 import struct
@@ -16,7 +15,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from fleetlore.errors import ConfigError
+from fleetlore.files import lines_of
 from fleetlore.transcripts.calls import text_of_content
 from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, is_message, seconds_of, take_message
 from fleetlore.wire import events as ev
@@ -43,17 +43,6 @@ _HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
-
-
-def lines_of(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            with path.open(encoding="utf-16", errors="replace", newline="\n") as text:
-                yield from (line.encode("utf-8", "replace") for line in text)
-            return
-        file.seek(0)
-        yield file.readline().removeprefix(codecs.BOM_UTF8)
-        yield from file
 
 
 def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
@@ -103,10 +92,8 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
         goal=str(about.get("goal") or ""),
     )
     for message in messages:
-        try:
+        with _counted(talk, "message"):
             take_message(talk, message, seconds_of(message.get("timestamp", message.get("created_at"))))
-        except MALFORMED:
-            talk.pass_over("message that cannot be read")
     reward, succeeded = about.get("reward"), about.get("success", about.get("resolved"))
     if about.get("outcome") in ("success", "failure"):
         succeeded = about["outcome"] == "success"
@@ -145,17 +132,29 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
 
 def _atif(path: Path) -> LoggedSession:
     """Agent Trajectory Interchange Format, 1.4 to 1.7"""
-    found = read_json(path.read_bytes())
-    talk = Conversation("atif", str(found["session_id"]), agent=str(found["agent"]["name"]))
+    raw = path.read_bytes()
+    found = read_json(raw)
+    id = found.get("session_id") or found.get("trajectory_id")
+    talk = Conversation("atif", raw if id is None else str(id), agent=str(found["agent"]["name"]))
     for step in found["steps"]:
-        time = seconds_of(step.get("timestamp"))
-        if step["source"] in _ATIF_ROLES:
-            talk.say(_ATIF_ROLES[step["source"]], text_of_content(step.get("message")), time)
-        for call in step.get("tool_calls") or ():
-            talk.call(str(call["tool_call_id"]), str(call["function_name"]), call.get("arguments"))
-        for result in (step.get("observation") or {}).get("results") or ():
-            talk.result(str(result.get("source_call_id")), text_of_content(result.get("content")), time=time)
+        with _counted(talk, "step"):
+            time = seconds_of(step.get("timestamp"))
+            if step["source"] in _ATIF_ROLES:
+                talk.say(_ATIF_ROLES[step["source"]], text_of_content(step.get("message")), time)
+            for call in step.get("tool_calls") or ():
+                talk.call(str(call.get("tool_call_id") or ""), str(call["function_name"]), call.get("arguments"))
+            for result in (step.get("observation") or {}).get("results") or ():
+                talk.result(str(result.get("source_call_id") or ""), text_of_content(result.get("content")), time=time)
     return talk.done()
+
+
+@contextmanager
+def _counted(talk: Conversation, part: str) -> Iterator[None]:
+    """Count a part of another shape, and go on."""
+    try:
+        yield
+    except MALFORMED:
+        talk.pass_over(f"{part} that cannot be read")
 
 
 def _swe_agent(path: Path) -> LoggedSession:
@@ -163,13 +162,15 @@ def _swe_agent(path: Path) -> LoggedSession:
     found = read_json(raw)
     talk = Conversation("swe-agent", raw, task=path.stem)
     for message in found.get("history") or ():
-        if message.get("role") == "user" and not talk.session.goal:
-            talk.say("user", str(message.get("content")))
+        with _counted(talk, "message"):
+            if message.get("role") == "user" and not talk.session.goal:
+                talk.say("user", text_of_content(message.get("content")))
     for number, step in enumerate(found["trajectory"]):
-        talk.say("assistant", str(step.get("thought") or ""))
-        if step.get("action"):
-            talk.call(str(number), "bash", {"command": step["action"]})
-            talk.result(str(number), str(step.get("observation") or ""))
+        with _counted(talk, "step"):
+            talk.say("assistant", str(step.get("thought") or ""))
+            if step.get("action"):
+                talk.call(str(number), "bash", {"command": step["action"]})
+                talk.result(str(number), str(step.get("observation") or ""))
     resolved = (found.get("info") or {}).get("resolved")
     talk.session.end(None, resolved if isinstance(resolved, bool) else None)
     return talk.done()

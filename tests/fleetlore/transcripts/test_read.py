@@ -111,6 +111,39 @@ def in_swe_agent(folder: Path) -> None:
     (folder / "task-1.traj").write_bytes(orjson.dumps(document))
 
 
+@for_each("form", ["atif", "swe-agent"])
+def test_a_step_that_cannot_be_read_costs_itself_alone(form: str, tmp_path: Path) -> None:
+    WRITERS[form](tmp_path)
+    [path] = [each for each in tmp_path.iterdir() if each.suffix == FORMS[form][1][0] and each.name != "other.json"]
+    document = orjson.loads(path.read_bytes())
+    document["steps" if form == "atif" else "trajectory"][1:1] = [None, {"tool_calls": [{}], "thought": {}}, 5]
+    document["history"] = [None, {"role": "user", "content": [{"type": "text", "text": "look"}]}]
+    path.write_bytes(orjson.dumps(document))
+    [session] = [each for each in read_files(form, [path]) if each is not None]
+    assert [kind for kind, _ in session.events].count("outcome") == 2 and session.goal == "look"
+    assert session.left_out.total() == 3
+
+
+def test_results_of_atif_without_ids_answer_their_calls_in_order(tmp_path: Path) -> None:
+    in_atif(tmp_path)
+    path = tmp_path / "trajectory.json"
+    document = orjson.loads(path.read_bytes())
+    del document["session_id"]
+    step = document["steps"][1]
+    step["observation"]["results"] = [{"content": text} for _, _, text, _ in CALLS]
+    path.write_bytes(orjson.dumps(document))
+    for trajectory, id in (("t1", "x"), ("t2", None)):
+        document["trajectory_id"] = trajectory
+        step["tool_calls"][0]["tool_call_id"] = id
+        (tmp_path / f"{trajectory}.json").write_bytes(orjson.dumps(document))
+    files = [path, tmp_path / "t1.json", tmp_path / "t2.json"]
+    sessions = [each for each in read_files("atif", files) if each is not None]
+    assert len({each.session for each in sessions}) == 3
+    for session in sessions:
+        found = [data.get(ev.RESULT) or data[ev.ERROR_MESSAGE] for kind, data in session.events if kind == "outcome"]
+        assert found == [text for _, _, text, _ in CALLS] and not session.left_out
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "messages": in_messages,
     "claude-code": in_claude_code,
