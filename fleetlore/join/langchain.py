@@ -19,7 +19,7 @@ from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from fleetlore.agent.action import Action, current_session
-from fleetlore.agent.doors import after_call, prompt_prefix
+from fleetlore.agent.doors import after_call, prompt_prefix, returned
 from fleetlore.agent.session import Session
 from fleetlore.calls.call import mcp_name
 from fleetlore.join.dialects import longer
@@ -91,15 +91,17 @@ class FleetMiddleware(AgentMiddleware):
                 self._advice.setdefault(session, {})[id] = text
 
 
-def _ended(action: Action | None, message: Any) -> Any:
-    """A `Command` has no text."""
-    if action is None:
-        return message
-    if getattr(message, "status", "") == "error":
-        action.fail("", message.text)
-    else:
-        action.result = getattr(message, "content", None)
-    return message
+def _ended(action: Action | None, answer: Any) -> Any:
+    """A `Command` holds the call's message, or none."""
+    if action is not None:
+        update = getattr(answer, "update", None)
+        messages = update.get("messages", ()) if isinstance(update, dict) else ()
+        found = (each for each in messages if getattr(each, "tool_call_id", None) == action.call_id)
+        message = next(found, answer)
+        # LangChain marks every result without a known failure as a success.
+        failed = getattr(message, "status", "") == "error" or None
+        returned(action, message.text if failed else getattr(message, "content", None), failed=failed)
+    return answer
 
 
 def _name(name: str, tool: Any) -> str:

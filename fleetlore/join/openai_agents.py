@@ -20,7 +20,7 @@ from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from fleetlore.agent.action import OPEN_ACTION, current_session
-from fleetlore.agent.doors import after_call, joined, prompt_prefix
+from fleetlore.agent.doors import after_call, joined, prompt_prefix, returned
 from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["function_tool", "tell"]
@@ -49,7 +49,7 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
         if (held := session.hold(made.name, given)) is not None:
             return held.text
         with session.action(made.name, given, call_id=id) as action:
-            action.result = result = await invoke(context, arguments)
+            returned(action, result := await invoke(context, arguments))
         if not isinstance(result, str):
             return result
         return joined(result, after_call(session, failed=action.error is not None))

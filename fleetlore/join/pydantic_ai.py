@@ -16,7 +16,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, ToolRetryError
 
 from fleetlore.agent.action import current_session
-from fleetlore.agent.doors import after_call, joined, prompt_prefix
+from fleetlore.agent.doors import after_call, joined, prompt_prefix, returned
 from fleetlore.agent.session import Session
 from fleetlore.calls.call import mcp_name
 from fleetlore.transcripts.calls import json_or_text
@@ -54,7 +54,7 @@ class FleetLore(AbstractCapability[Any]):
             raise _FAILED(held.text)  # a `ModelRetry` would use up a retry
         with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
-                action.result = result = await handler(args)
+                returned(action, result := await handler(args))
             except (ApprovalRequired, CallDeferred, SkipToolExecution):
                 action.abandon()  # deferred
                 raise
@@ -68,7 +68,7 @@ class FleetLore(AbstractCapability[Any]):
                 raise
         if not isinstance(result, str):
             return result
-        return joined(result, after_call(session, failed=False))
+        return joined(result, after_call(session, failed=action.error is not None))
 
 
 def _prefix(ctx: Any) -> str | None:

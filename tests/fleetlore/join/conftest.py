@@ -13,6 +13,9 @@ from tests.fleetlore.join.world import World
 
 # That the strategy solved.
 GOAL = "look around"
+# What a tool returns if it failed, in a text, in JSON and in an object, and for a call that a person refused.
+SAID_FAILED = ("Error: no such table", '{"isError": true, "content": "no such table"}', {"error": "no such table"})
+REFUSED = "User rejected the tool call"
 DENIED = "PermissionError", "[Errno 13] Permission denied: '/etc/shadow'"
 
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, SystemMessage
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
@@ -14,7 +14,7 @@ from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, know_look_up, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, REFUSED, SAID_FAILED, know_look_up, read_file
 from tests.fleetlore.join.langchain_errors import ToolErrorMiddleware
 
 HEARD: list[str] = []
@@ -68,7 +68,12 @@ async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder
     async with fleet.session("g"):
         await agent(calls("cars"), tools=[handled]).ainvoke(GO)
         agent(AIMessage("", tool_calls=[{"name": "read_file", "args": {"file": 1}, "id": "1"}])).invoke(GO)
-    said, invalid = (recorder.error(each) for each in recorder.outcomes)
+        message = ToolMessage("no such table", tool_call_id="call-0", status="error")
+        for said in (*SAID_FAILED, REFUSED, Command(update={"messages": [message]})):
+            answering = StructuredTool.from_function(lambda path, said=said: said, name="read_file", description="d")
+            agent(calls("cars"), tools=[answering]).invoke(GO)
+    said, invalid, *others = (recorder.error(each) for each in recorder.outcomes)
+    assert len(others) == len(SAID_FAILED) + 1 and all("no such table" in str(each) for each in others)
     assert said == ("_OTHER", "no such table: cars")
     assert invalid is not None and invalid[0] == "_OTHER" and "path" in invalid[1]
 
