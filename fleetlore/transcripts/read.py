@@ -25,7 +25,7 @@ import msgspec
 from fleetlore.errors import ConfigError
 from fleetlore.files import lines_of
 from fleetlore.transcripts.calls import text_of_content
-from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, is_message, seconds_of, take_message
+from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of, take_message
 from fleetlore.wire import events as ev
 from fleetlore.wire.decode import read_json, unpacked_zstd
 from fleetlore.wire.events import Kind
@@ -36,6 +36,8 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
 # Limit of an unpacked part or line: a few kB may expand to gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
+# Fields that hold a session's messages: of most makers, of tau-bench, and of Gemini.
+_CHATS = ("messages", "traj", "contents")
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
 _ZSTANDARD = 93  # some versions of zipfile lack it
 # Of finished runs, and of stopped ones.
@@ -48,7 +50,7 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError
 def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     """Read sessions of chat messages: a session a line, or an array of sessions (tau-bench, LangSmith).
 
-    A session is a list of messages, or an object with one under `messages` or `traj`, and perhaps `id`, `task` or
+    A session is a list of messages, or an object with one under a name of `_CHATS`, and perhaps `id`, `task` or
     `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or `outcome`.
     """
     lines = lines_of(path)
@@ -56,7 +58,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
         try:
             found = read_json(line)
         except msgspec.DecodeError:
-            if line.strip() not in (b"[", b"{"):  # the beginning of a document
+            if line.strip() not in (b"[", b"{", b"[{"):  # the beginning of a document
                 if line.strip():
                     yield None
                 continue
@@ -65,10 +67,14 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
             except msgspec.DecodeError:  # it was cut
                 yield None
                 continue
-        if isinstance(found, list) and not (found and isinstance(found[0], dict) and is_message(found[0])):
+        if isinstance(found, list) and not (found and isinstance(found[0], dict) and _is_message(found[0])):
             yield from map(_readable, found)  # an array of sessions
         else:
             yield _readable(found, line)
+
+
+def _is_message(found: dict[str, Any]) -> bool:
+    return not found.keys().isdisjoint(("role", "type", "parts", "kind")) and found.keys().isdisjoint(_CHATS)
 
 
 def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
@@ -80,7 +86,7 @@ def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
 
 def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
     about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
-    messages = about.get("messages") or about.get("traj")
+    messages = next((about[name] for name in _CHATS if about.get(name)), None)
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
         return None
     agent, task = about.get("agent") or about.get("model"), about.get("task", about.get("task_id", ""))
@@ -339,7 +345,7 @@ def _form_of(path: Path) -> Form | None:
         return "atif"
     if {"sessionId", "leafUuid", "snapshot"} & first.keys():
         return "claude-code"
-    return "messages" if {"messages", "traj"} & first.keys() else None
+    return "messages" if first.keys() & _CHATS else None
 
 
 def _read_own(trajectories: Path) -> Iterator[LoggedSession | None]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -248,11 +248,9 @@ _RESULT = ("output", "content", "response", "result", "errorText")
 _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
 # Statuses of a result, and pydantic-ai's outcomes of a call.
 _FAILED, _NOT_MADE = ("error", "failed", "retried"), ("denied", "interrupted")
+# AutoGen's events, whose parts have no type.
+_EVENTS = {"ToolCallRequestEvent": "tool_call", "ToolCallExecutionEvent": "tool_result"}
 _MAX_KEYS = 8
-
-
-def is_message(found: Mapping[str, Any]) -> bool:
-    return bool({"role", "type", "parts", "kind"} & found.keys()) and not {"messages", "traj"} & found.keys()
 
 
 def take_message(talk: Conversation, message: dict[str, Any], time: float) -> None:
@@ -269,6 +267,11 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
         return
     content = message.get("content", message.get("parts"))
     content = [content] if isinstance(content, dict) else content
+    if kind in _EVENTS and isinstance(content, list):
+        content = [{**part, "type": _EVENTS[kind]} for part in content]
+    elif role not in _ANSWERS and _LIKE_CALLS.search(role):  # such as smolagents' `tool-call`, in Python's notation
+        _pass_over(talk, "message", message)
+        return
     if role in _ANSWERS and not _holds_results(content):
         _take_result(talk, {**message, "output": content}, time)
         return

@@ -115,6 +115,12 @@ CHATS: dict[str, list[dict[str, Any]]] = {
         {"kind": "request", "parts": [{"part_kind": "retry-prompt", "tool_name": "search", "content": ERROR,
                                        "tool_call_id": "c1"}]},
     ],
+    "AutoGen": [
+        {"role": "user", "content": "go"},
+        {"source": "a", "type": "ToolCallRequestEvent", "content": [{**OPENAI["function"], "id": "c1"}]},
+        {"source": "a", "type": "ToolCallExecutionEvent",
+         "content": [{"call_id": "c1", "name": "search", "content": ERROR, "is_error": True}]},
+    ],
     "OpenTelemetry": [
         {"role": "user", "parts": [{"type": "text", "content": "go"}]},
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "search", "arguments": Q}]},
@@ -192,6 +198,29 @@ def test_names_of_keys_are_bounded_and_printable(tmp_path: Path) -> None:
     [session] = read(tmp_path, {"messages": odd})
     assert session is not None and session.left_out.total() == 100 and len(session.left_out) <= 33
     assert all(reason.isprintable() and len(reason) < 500 for reason in session.left_out)
+
+
+def test_a_call_in_an_unknown_notation_is_counted(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "Calling tools:\n[{'id': 'c1'}]"}]
+    chat = [
+        {"role": "user", "content": "go"},
+        *({"role": role, "content": parts} for role in ("tool-call", "tool-response")),
+    ]
+    [session] = read(tmp_path, {"messages": chat})
+    assert session is not None and len(session.events) == 1
+    assert [reason.partition(" with")[0] for reason in session.left_out] == [
+        "message of type tool-call", "message of type tool-response",
+    ]  # fmt: skip
+
+
+def test_an_array_whose_first_line_begins_a_session_and_gemini_s_contents_are_read(tmp_path: Path) -> None:
+    for chat in ({"messages": CHATS["Anthropic"]}, {"contents": CHATS["Gemini"]}):
+        text = msgspec.json.format(msgspec.json.encode([chat, chat])).decode().replace("[\n  {", "[{", 1)
+        (tmp_path / "x.json").write_text(text)
+        found = list(read_files("messages", [tmp_path / "x.json"]))
+        assert [each is not None and [kind for kind, _ in each.events] for each in found] == [
+            ["message", "outcome"]
+        ] * 2
 
 
 def test_arguments_that_could_not_be_read_are_a_failed_call(tmp_path: Path) -> None:
