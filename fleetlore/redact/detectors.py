@@ -29,6 +29,9 @@ _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
 # A command-line word, quoted or not.
 _WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
+# A value in quotes, and a name of one.
+_QUOTED = r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"
+_NAME = "(?i:password|passwd|secret|token|api[._-]?key)"
 # From a command's name to one of its options.
 _UP_TO = r"\b[^\n|;]{0,200}?\s"
 # Words before a key's name, which the shape test omits.
@@ -149,21 +152,18 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
     ),
     "(": (
         ("password", "roperty(|.put(|.set(|etItem(|define(",
-         r"\b(?:put|set|setItem|define|\w{0,20}Property)\(\s?\\*[\"'][\w.-]{0,40}"
-         r"(?i:password|passwd|secret|token|api[._-]?key)"
-         r"\\*[\"'],\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"),
+         rf"\b(?:put|set|setItem|define|\w{{0,20}}Property)\(\s?\\*[\"'][\w.-]{{0,40}}{_NAME}\\*[\"'],\s?{_QUOTED}"),
         ("password", "assword(|assphrase(",
-         r"(?i:\b(?:set|with|change|reset|update|encode|hash|use)_?(?:[a-z]{1,20}_?)?pass(?:word|phrase))\(\s?\\*[\"']"
-         r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})\\*[\"']"),
+         r"(?i:\b(?:set|with|change|reset|update|encode|hash|use)_?(?:[a-z]{1,20}_?)?pass(?:word|phrase))\(\s?"
+         rf"{_QUOTED}\\*[\"']"),
         ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(|NetworkCred",
-         r"\b(?:HTTP(?:Basic|Digest)Auth|NetworkCredential|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']"
-         r"\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
+         r"\b(?:HTTP(?:Basic|Digest)Auth|NetworkCredential|auth\s?=\s?|login|basic_auth)\(\s{0,4}"
+         r"\\*[\"'][^\"'\n]{1,64}[\"']\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
     ),
     "=": (
         ("secret", "?key=|&key=|nkey=", r"[?&](?:token)?key=(?P<secret>[\w-]{16,512})"),
         ("password", "variable",
-         r"\bvariable\s{1,4}\\*\"\w{0,40}(?i:password|passwd|secret|token|api_?key)\w{0,20}\\*\"\s{0,4}\{[^{}]{0,400}?"
-         r"\bdefault\s{0,40}=\s{0,4}\\*\"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"\\]{3,512})"),
+         rf"\bvariable\s+\\*\"\w{{0,40}}{_NAME}\w{{0,20}}\\*\"\s*\{{[^{{}}]{{0,400}}?\bdefault\s*=\s*{_QUOTED}"),
         ("password", "psk=", rf"\b(?:wpa[_-])?psk\s?=\s?{_WORD}"),
         ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
          r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
@@ -246,7 +246,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("password", "ssh-keyg", rf"\bssh-keygen{_UP_TO}-[NP]\s{{1,2}}{_WORD}"),
         ("password", "storepas|keypas", rf"(?<![\w-])-(?:store|key|dest|src)(?:store)?pass(?:wd)?\s{{1,2}}{_WORD}"),
         ("password", "net user|setx",
-         rf"(?i:\bnet\s+user\s+[^\s/]\S{{0,64}}|\bsetx\s+\w{{0,40}}(?:password|passwd|secret|token|api_?key)\w{{0,20}})\s+(?!/){_WORD}"),
+         rf"\b(?:net\s+user\s+[^\s/]\S{{0,64}}|setx\s+\w{{0,40}}{_NAME}\w{{0,20}})\s+(?!/){_WORD}"),
         ("password", "rabbitmqc|requirep|wpa_passphrase",
          rf"\b(?:rabbitmqctl\s+(?:add_user|change_password)\s+\S{{1,64}}\s+"
          rf"|requirepass\s+|wpa_passphrase\s+\S{{1,64}}\s+){_WORD}"),

@@ -339,7 +339,8 @@ NAMED: tuple[Rule, ...] = (
     form_rule(  # `["password", "…"]`
         "password",
         "pass|pwd|secret|token|key",
-        rf"(?:{_WORDS})\\*\"\s{{0,4}},\s{{0,4}}\\*\"(?P<secret>(?!\[redacted:)(?=[^\"\\]*\d)[^\"\\]{{6,512}})\\*\"\s{{0,4}}\]",
+        rf"(?:{_WORDS})\\*\"\s{{0,4}},\s{{0,4}}"
+        r"\\*\"(?P<secret>(?!\[redacted:)(?=[^\"\\]*\d)[^\"\\]{6,512})\\*\"\s{0,4}\]",
         named=rf"(?:{_WORDS})\\*\"\s{{0,4}},",
         folded=True,
     ),

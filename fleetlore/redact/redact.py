@@ -79,9 +79,9 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("principal_key", r"(?<![\w:])[0-9a-f]{64}(?=:[A-Za-z][\w.-]{0,63}(?![\w:/.-]))", r":(?<=[0-9a-f]{64}:)[A-Za-z]"),
     # Issuers that put a name before the random part.
     ("vendor_key",
-     r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key|session|run|task|thread|conv"
-     r"|conversation|agent|worker|job|trace|span|req|request|msg|message|event|step|call|chat|batch|user|customer"
-     r"|order|doc|item)\d{0,3}_)"
+     r"(?<![\w-])(?!(?:sha|md|hash|commit|blob|digest|etag|file|img|image|rev|node|obj|tx|id|ref|key|session|run|task"
+     r"|thread|conv|conversation|agent|worker|job|trace|span|req|request|msg|message|event|step|call|chat|batch"
+     r"|user|customer|order|doc|item)\d{0,3}_)"
      r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])", _BEHIND_A_WORD),
     ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )  # fmt: skip

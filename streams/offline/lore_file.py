@@ -151,8 +151,6 @@ class LoreFile:
 
     def __init__(self, path: Path, tenant: str, trusted: str | None) -> None:
         self._path, self._tenant = path, tenant
-        # The newest decision counts, and an erasure drops all before its time: no later one could undo a future one.
-        self._latest = latest_from(time.time()).timestamp()
         self.header, self.signer, self.counts = self._check(trusted)
 
     def values(self) -> Iterator[Outgoing]:
@@ -207,17 +205,16 @@ class LoreFile:
             line = json_reader(_Line)(text)
             if line.kind in KINDS:
                 record = json_reader(KINDS[line.kind])(bytes(line.body))
-                self._check_time(record.time, record.before if isinstance(record, Erasure) else 0.0)
-                return Outgoing(self._tenant, line.kind, record.key, record.to_json())
-            adopt, newest = _pattern(line) if line.kind == "patterns" else _item(line, self._tenant)
-            self._check_time(newest)
+                sent = Outgoing(self._tenant, line.kind, record.key, record.to_json())
+                newest = max(record.time, record.before) if isinstance(record, Erasure) else record.time
+            else:
+                adopt, newest = _pattern(line) if line.kind == "patterns" else _item(line, self._tenant)
+                sent = Outgoing(self._tenant, _OWNERS[line.kind], adopt.id, adopt.to_json())
+            if newest > latest_from(time.time()).timestamp():  # no later decision could undo it
+                raise ValueError("it has a time in the future; check the clock of the machine that wrote it")
         except Exception as error:  # any fault of a state shows here, before anything is sent
             raise self._refused(f"line {number} cannot be read: {error or repr(error)}") from None
-        return Outgoing(self._tenant, _OWNERS[line.kind], adopt.id, adopt.to_json())
-
-    def _check_time(self, *moments: float) -> None:
-        if max(moments) > self._latest:
-            raise ValueError("it has a time in the future; check the clock of the machine that wrote it")
+        return sent
 
     def _lines(self) -> Iterator[bytes]:
         try:
@@ -234,7 +231,6 @@ class LoreFile:
 
 
 def _pattern(line: _Line) -> tuple[Adopt, float]:
-    """Return the request for a line's state, and the newest time in it."""
     kept = json_reader(_PatternState)(bytes(line.state))
     body = "" if bytes(line.body) == b"null" else bytes(line.body).decode()
     pattern = Pattern.from_json(body or kept.hidden)
@@ -245,9 +241,9 @@ def _pattern(line: _Line) -> tuple[Adopt, float]:
     counts: list[_Counts | _Period] = [*kept.sessions, *kept.hours, *kept.days, *kept.quarters]
     if any(each.failures > each.calls for each in counts):
         raise ValueError("more failures than calls")
-    newest = max([0.0, *(line.width_seconds * number for line in state.timelines.values() for number in line.samples)])
+    times = [each.width_seconds * number for each in state.timelines.values() for number in each.samples]
     adopt = _adopt(line.id, made.to_json() if body else b"", state.state_json() if body else state.hidden_json())
-    return adopt, max(made.last_seen, newest, *state.callers.values())
+    return adopt, max([made.last_seen, *times, *state.callers.values()])
 
 
 def _item(line: _Line, tenant: str) -> tuple[Adopt, float]:
