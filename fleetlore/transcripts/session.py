@@ -222,7 +222,8 @@ def _repeatable_id(form: str, *parts: str | bytes) -> str:
 
 _ROLES = {
     "human": "user", "request": "user", "user-prompt": "user", "ai": "assistant", "AIMessageChunk": "assistant",
-    "model": "assistant", "response": "assistant", "developer": "system", "system-prompt": "system",
+    "model": "assistant", "response": "assistant", "TextMessage": "assistant", "developer": "system",
+    "system-prompt": "system",
 }  # fmt: skip
 _ANSWERS = ("tool", "function")
 _CALLS = ("tool_use", "tool-call", "tool_call", "function_call", "functionCall", "toolUse")
@@ -260,7 +261,7 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     elif isinstance(message.get("data"), dict) and "type" in message:  # LangChain's `messages_to_dict`
         message = {**message["data"], "type": message["type"]}
     kind = str(message.get("type") or message.get("kind") or "")
-    role = str(message.get("role") or kind)
+    role = str(message.get("role") or ("user" if message.get("source") == "user" else kind))
     role = _ROLES.get(role, role)
     if "role" not in message and (_is_call(kind) or _is_result(kind)):  # an item of OpenAI's responses
         _take_part(talk, message, role, time)

@@ -116,7 +116,7 @@ CHATS: dict[str, list[dict[str, Any]]] = {
                                        "tool_call_id": "c1"}]},
     ],
     "AutoGen": [
-        {"role": "user", "content": "go"},
+        {"source": "user", "type": "TextMessage", "content": "go"},
         {"source": "a", "type": "ToolCallRequestEvent", "content": [{**OPENAI["function"], "id": "c1"}]},
         {"source": "a", "type": "ToolCallExecutionEvent",
          "content": [{"call_id": "c1", "name": "search", "content": ERROR, "is_error": True}]},
