@@ -12,8 +12,8 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from fleetlore.advice.before_call import lasting
 from fleetlore.advice.changes import holds
+from fleetlore.advice.counts import lasting
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation

@@ -1,22 +1,20 @@
 """Say before a call why it will fail, and what works instead: at most one line.
 
 The call model judges tools that it knows, because it has also seen working calls. Counts judge newer failures and other
-tools. In free text the failure must name something that the call holds.
+tools (`counts`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from fleetlore.advice.changes import (
-    SURE_ONCE,
     change_tip,
-    holds,
     is_own,
     is_rename,
     is_sure,
+    is_unmended,
     names_beside,
     parts_of,
     substituted,
@@ -28,14 +26,12 @@ from fleetlore.calls.context import warning_id
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
-from fleetlore.fingerprint.fingerprint import is_free_text, pattern_id, tool_id
-from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, folded, mentioned_names, names_in, spelled
-from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.fingerprint.fingerprint import pattern_id, tool_id
+from fleetlore.fingerprint.names import UNMASKED_WORD, spelled
+from fleetlore.recall.index import LoreIndex
+from fleetlore.wire.lore import Pattern
 from fleetlore.wire.stats import wilson
 
-# Lower bound of the rate: one failure of one call is enough (0.21).
-_WARN_RATE = 0.2
 # P(the call fails), and failed share of sessions with its names, from which a call may be held.
 _SURE = 0.8
 _LIKELIER = 0.5
@@ -77,7 +73,7 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             if not is_open and is_argument and outlook is not None and model is not None:
                 old = model.old_value(call.tool, item.was)
                 is_open = outlook.fails >= _LIKELIER or (old is not None and old.works < moment.known.quorum)
-            fits = is_sure(item) and _is_unmended(item, call) and is_open and (is_argument or is_rename(item))
+            fits = is_sure(item) and is_unmended(item, call.arguments) and is_open and (is_argument or is_rename(item))
             if fits and names_beside(item) is None and not is_own(item, moment.met.key):
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
                 yield change_tip(item, "changed", call.arguments, fails)
@@ -138,34 +134,6 @@ def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         yield Tip(id, "foreseen", parts, key, expected.kind, chance=outlook.fails, sure=is_sure)
 
 
-def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the most frequent failure of this kind of call that the model cannot know yet."""
-    call, model = moment.asked.call, moment.known.model
-    if call is None:
-        return
-    since = model.until if moment.asked.outlook is not None and model is not None else None
-    text = folded(call.text)
-    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, call.id):
-        if since is not None and pattern.first_seen <= since:
-            continue
-        names = names_in(text, mentioned)
-        if not of_any_call and not names:
-            continue
-        if pattern.sessions <= 1 and pattern.id in moment.met.own_failures:
-            continue
-        changes = [item for item in index.recoveries(pattern.parent or "") if item.was and item.now and is_sure(item)]
-        if changes and not any(_is_unmended(item, call) for item in changes):
-            continue  # it is the other half of these calls that fails
-        quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
-        parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *_error_parts(pattern), ".")
-        kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
-        yield Tip(
-            pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
-            sure=bool(names) and fails >= SURE_ONCE, pattern=pattern.parent, tried=False,
-        )  # fmt: skip
-        return
-
-
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield transient faults: of this kind of call or of its host, or at the start of a whole tool."""
     call, time, own = moment.asked.call, moment.known.now, moment.met.failed
@@ -189,7 +157,7 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         if not now:
             continue
         id = (now[0].parent or now[0].id) if call is not None else now[0].id
-        about, error = f"{id}\x1f{host[1]}" if host else id, _error_parts(now[0])
+        about, error = f"{id}\x1f{host[1]}" if host else id, error_parts(now[0])
         last = max(each.last_seen for each in (*now, *(index.failures_of_call(call.id) if call is not None else ())))
         passed, has_passed = _passed(health, last, own, moment), f"{about}\x1fpassed"
         is_own = any(each.id in moment.met.own_failures for each in now)
@@ -285,7 +253,7 @@ def _transient_weight(pattern: Pattern, now: float) -> float:
     return weight if weight >= _TRANSIENT_PASSED else 0.0
 
 
-def _error_parts(pattern: Pattern) -> tuple[Part, ...]:
+def error_parts(pattern: Pattern) -> tuple[Part, ...]:
     text = pattern.template if any(map(str.isalpha, pattern.template)) else ""
     agents = pattern.agents - pattern.other_words
     class_ = Quote(pattern.error_class, agents, "class")
@@ -353,47 +321,6 @@ def name_quote(text: str) -> Quote:
 def _kind_quote(*kinds: Expected) -> Quote:
     text = re.sub(rf"{_NAME_MASK}|<\*>", _ELSE, " or ".join(each.kind for each in kinds))
     return Quote(text, min(each.agents for each in kinds), "error")
-
-
-def _is_unmended(item: MemoryItem, call: MadeCall) -> bool:
-    """Whether a call holds the failing part alone: the name of a field may also be a word of a path."""
-    return holds(call.arguments, item.was) and not holds(call.arguments, item.now)
-
-
-class _Counted(NamedTuple):
-    pattern: Pattern
-    mentioned: tuple[str, ...]
-    of_any_call: bool
-    fails: float
-
-
-def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
-    of_tool, health, transient = index.patterns.get(tool_id(tool)), index.patterns.get(id), index.transient_of_call(id)
-    found = []
-    before = 0  # calls that failed for another reason do not count towards this failure's rate
-    for pattern in index.failures_of_call(id):
-        if worth_showing(pattern, of_tool):
-            failures, calls = lasting(health, (pattern,), transient)
-            calls = max(calls - before, pattern.failures)
-            failures = min(max(failures - before, pattern.failures), calls)
-            of_any_call = not is_free_text(pattern.shape) and wilson(failures, calls)[0] >= _WARN_RATE
-            mentioned = mentioned_names(pattern.template)
-            found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
-        before += pattern.failures
-    return tuple(found)
-
-
-def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
-    """Return lasting failures of a kind of call, and calls, without transient errors.
-
-    A new pattern comes at once, the call's health row seconds later, or not at all. Until then only the pattern counts.
-    """
-    met = sum(pattern.failures for pattern in patterns)
-    if health is None or health.calls < met:
-        return met, met
-    passing = min(sum(pattern.failures for pattern in transient), health.failures)
-    failures = max(health.failures - passing, met) if patterns else 0
-    return failures, max(health.calls - passing, failures)
 
 
 def _is_own_check(call: MadeCall, kind: str) -> bool:

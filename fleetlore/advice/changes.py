@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
-from fleetlore.calls.call import CALL_CHARACTERS
+from fleetlore.calls.call import CALL_CHARACTERS, text_of
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
@@ -131,13 +131,19 @@ def holds(arguments: object, was: Sequence[str]) -> bool:
     return bool(was) and all(_holds(arguments, part) for part in was)
 
 
+def is_unmended(item: MemoryItem, arguments: object) -> bool:
+    """Whether a call holds the failing part alone: the name of a field may also be a word of a path."""
+    return (not item.was or holds(arguments, item.was)) and not holds(arguments, item.now)
+
+
 def _holds(arguments: object, part: str) -> bool:
     name, is_value, value = part.partition("=")
     if isinstance(arguments, Mapping) and is_value:
         known = [each for field, each in _fields(arguments) if field == name]
         if known:
             return any(arguments_text(each) == value for each in known)
-    return _whole(part).search(arguments_text(arguments)) is not None
+    text = arguments_text(arguments)
+    return any(_whole(part).search(each) for each in (text, text_of(text)))
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
-from fleetlore.advice import before_call
+from fleetlore.advice import before_call, counts
 from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, replacements
 from fleetlore.advice.changes import (
     change_tip,
@@ -293,7 +293,7 @@ _ASKED = (
     Source("changed", "before", before_call.changed),
     Source("sent again", "before", before_call.sent_again),
     Source("foreseen", "before", before_call.foreseen),
-    Source("counted", "before", before_call.counted),
+    Source("counted", "before", counts.counted),
     Source("worked instead", "after", worked_instead, repeats=True),
     Source("renamed", "after", renamed, repeats=True),
     Source("got past", "after", got_past),

@@ -52,10 +52,45 @@ async def test_no_run_reads_two_lines_that_contradict(
     assert sum(told_to_use) >= 0.8 * len(told_to_use), "a twentieth is held out"
 
 
+@for_each("agents", [("me",), ("a", "b", "c", "d")])
+@for_each(
+    "wrong, right, message",
+    [
+        ({"name": "data"}, {"name": "data-3f2a9c"}, "NoSuchBucket: data"),
+        ({"name": "data"}, {"name": "data-3f2a9c"}, "no bucket 'data'"),
+        ({"topic": "orders"}, {"topic": "prod.orders.v12345"}, "unknown topic 'orders'"),
+        ({"spec": '{"image": "a"}'}, {"spec": '{"image": "a", "replicas": 3}'}, "missing field replicas"),
+        ({"n": 5000}, {"n": 1000}, "batch too large"),
+        ({"path": "/a/conf.yaml"}, {"path": "/a/config/app.yaml"}, "no such file"),
+    ],
+)
+async def test_the_call_that_works_is_never_warned_of(
+    agents: tuple[str, ...], wrong: dict[str, object], right: dict[str, object], message: str
+) -> None:
+    """Its value begins with the one that failed, holds it, or replaces it."""
+    assert [text for _, text, _ in await told(agents, wrong, right, message) if text] == []
+
+
+@for_each("wrong", [{"name": "data"}, {"path": "shop.data"}, {"path": "docs/data.csv"}])
+async def test_the_value_that_failed_is_warned_of_until_it_works(wrong: dict[str, object]) -> None:
+    memory, error = MemoryPipeline(), "unknown name 'data'"
+    for agent in "abcd":
+        await work(memory, agent, "read", (wrong, error), ({**wrong, "n": 1}, None))
+    with memory.session("new", "another job", "shop api", "new", []) as session:
+        assert "may fail with `data" in session.advise("read", wrong).text
+    with memory.session("new", "another job", "shop api", "newer", []) as session:
+        session.record("read", wrong, error_text=error)
+        assert "may fail with `data" in session.advise("read", wrong).text
+    with memory.session("new", "another job", "shop api", "newest", []) as session:
+        session.record("read", wrong, error_text=error)
+        session.record("read", wrong, result="ok")
+        assert session.advise("read", wrong).text == ""
+
+
 ENDPOINTS = "/v2/accounts", "/v2/orders", "/v2/report", "/v2/stock", "/v2/prices"
 
 
-async def work(memory: MemoryPipeline, agent: str, tool: str, *calls: tuple[dict[str, str], str | None]) -> None:
+async def work(memory: MemoryPipeline, agent: str, tool: str, *calls: tuple[dict[str, object], str | None]) -> None:
     """Run a session of calls, each with its fault."""
     made: list[Event] = []
     with memory.session(agent, f"job of {agent}", "shop api", f"s{memory.clock.tick()}", made) as session:

@@ -1,0 +1,103 @@
+"""Warn before a call by counts: of failures that are newer than the call model, and of tools that it does not know.
+
+In free text the failure must name something that the call holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from fleetlore.advice.before_call import error_parts
+from fleetlore.advice.changes import SURE_ONCE, is_sure, is_unmended
+from fleetlore.advice.gate import Tip
+from fleetlore.advice.situation import Situation
+from fleetlore.calls.context import normal
+from fleetlore.fingerprint.fingerprint import is_free_text, tool_id
+from fleetlore.fingerprint.literals import FILE
+from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in, spelled
+from fleetlore.recall.index import LoreIndex, worth_showing
+from fleetlore.wire.lore import Pattern
+from fleetlore.wire.stats import wilson
+
+# Lower bound of the rate: one failure of one call is enough (0.21).
+_WARN_RATE = 0.2
+_MAX_NAMES = 3
+# A call that holds what such an error names is the cure.
+_LACKED = re.compile(
+    r"\bmissing\b.{0,40}\b(?:argument|field|header|key|option|parameter|property)|\brequire[sd]\b", re.I
+)
+
+
+def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
+    """Yield the most frequent failure of this kind of call that the model cannot know yet."""
+    call, model, met = moment.asked.call, moment.known.model, moment.met
+    if call is None or (met.context is not None and met.context.tried.get(normal(call.tool, call.json)) == 0):
+        return  # it has worked since
+    since = model.until if moment.asked.outlook is not None and model is not None else None
+    text = folded(call.text)
+    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, call.id):
+        if since is not None and pattern.first_seen <= since:
+            continue
+        names = [name for name in names_in(text, mentioned) if _whole_name(name).search(text)]
+        is_own_failure = pattern.id in met.own_failures
+        # Counts do not tell the value that failed from the one that the session sends now.
+        if not names and (not of_any_call or (is_own_failure and met.unchanged is None)):
+            continue
+        if pattern.sessions <= 1 and is_own_failure:
+            continue
+        changes = [item for item in index.recoveries(pattern.parent or "") if is_sure(item)]
+        if changes and not any(is_unmended(item, call.arguments) for item in changes):
+            continue  # it is the other half of these calls that fails
+        quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
+        parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *error_parts(pattern), ".")
+        kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
+        yield Tip(
+            pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
+            sure=bool(names) and fails >= SURE_ONCE, pattern=pattern.parent, tried=False,
+        )  # fmt: skip
+        return
+
+
+class _Counted(NamedTuple):
+    pattern: Pattern
+    mentioned: tuple[str, ...]
+    of_any_call: bool
+    fails: float
+
+
+def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
+    of_tool, health, transient = index.patterns.get(tool_id(tool)), index.patterns.get(id), index.transient_of_call(id)
+    found = []
+    before = 0  # calls that failed for another reason do not count towards this failure's rate
+    for pattern in index.failures_of_call(id):
+        if worth_showing(pattern, of_tool):
+            failures, calls = lasting(health, (pattern,), transient)
+            calls = max(calls - before, pattern.failures)
+            failures = min(max(failures - before, pattern.failures), calls)
+            # A warning of all calls of a kind is wrong of those that work.
+            is_likely = 2 * failures > calls and wilson(failures, calls)[0] >= _WARN_RATE
+            of_any_call = is_likely and not is_free_text(pattern.shape)
+            mentioned = () if _LACKED.search(pattern.template) else mentioned_names(pattern.template)
+            found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
+        before += pattern.failures
+    return tuple(found)
+
+
+def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
+    """Return lasting failures of a kind of call, and calls, without transient errors.
+
+    A new pattern comes at once, the call's health row seconds later, or not at all. Until then only the pattern counts.
+    """
+    met = sum(pattern.failures for pattern in patterns)
+    if health is None or health.calls < met:
+        return met, met
+    passing = min(sum(pattern.failures for pattern in transient), health.failures)
+    failures = max(health.failures - passing, met) if patterns else 0
+    return failures, max(health.calls - passing, failures)
+
+
+def _whole_name(name: str) -> re.Pattern[str]:
+    """Match a name that is no part of a longer one: in `shop.orders`, but not in `orders-eu` or `orders.v2`."""
+    return re.compile(rf"(?<!\w)(?<!\w-){re.escape(name)}(?:\.{FILE})?(?!\w|-\w|\.[\w.-]+$)", re.MULTILINE)
