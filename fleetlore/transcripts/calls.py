@@ -105,9 +105,11 @@ _EXITED = re.compile(
 )
 # Texts in place of the result of a refused, cancelled or interrupted call, perhaps as the error of a JSON object.
 _NEVER_MADE = re.compile(
+    # Blanks are never given back: a megabyte of them would take a second.
+    r"\s*+(?:"
     # Codex's text for a result that it lacks.
-    r"\s*aborted\s*\Z"
-    r"|\s*(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
+    r"aborted\s*+\Z"
+    r"|(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
     r"(?:<tool_use_error>\s*)?(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
     r"The user doesn't want to |\[Request interrupted by user|Interrupted by user|Sibling tool call errored"
@@ -133,7 +135,7 @@ _NEVER_MADE = re.compile(
     r"|User rejected the tool call|Tool execution (?:aborted|denied|was not approved|cancell?ed)"
     r"|Tool call \S+ with id \S+ was cancelled - another message|The tool call was denied"
     r"|(?:Tool not executed|Output tool not used) - a final result was already processed"
-    r"|This tool call (?:is rejected\.|requires confirmation, please approve or reject))",
+    r"|This tool call (?:is rejected\.|requires confirmation, please approve or reject)))",
     re.DOTALL,
 )
 _MAY_SAY = re.compile(
@@ -141,7 +143,7 @@ _MAY_SAY = re.compile(
     r'|"exit(?:Code|_code)"\s*:\s*-?[1-9]'
 )
 # MCP's content.
-_TEXT_PARTS = re.compile(r'\s*\[\s*\{\s*"type"\s*:\s*"text"')
+_TEXT_PARTS = re.compile(r'\s*+\[\s*+\{\s*"type"\s*:\s*"text"')
 # Python's notation of a message of LangChain or a result of MCP.
 _PYTHON = re.compile(r"(?:\w+\()?(?:_?meta|content)=")
 _PYTHON_ERRORS = ("isError=True", "is_error=True", "status='error'", 'status="error"')
