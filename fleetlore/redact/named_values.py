@@ -42,7 +42,8 @@ def masked_group(match: re.Match[str], group: str | int, mask: str, length: int 
 
 def form_rule(kind: str, needles: str, pattern: str, named: str = "", *, folded: bool = False) -> Rule:
     """Make a rule that masks the group `secret`, or the whole match."""
-    compiled = re.compile(pattern, re.IGNORECASE if folded else 0)
+    # A key may stand right behind a letter of another script.
+    compiled = re.compile(pattern, re.IGNORECASE if folded else re.ASCII)
     group = "secret" if "secret" in compiled.groupindex else 0
     replace = partial(masked_group, group=group, mask=mask_of(kind))
     return Rule(kind, tuple(needles.split("|")), compiled, replace, re.compile(named) if named else None)

@@ -32,9 +32,9 @@ __all__ = ["PersonalData", "personal_data"]
 # International phone numbers only.
 ANYWHERE = "anywhere"
 
-_EMAIL = re.compile(r"(?<![\w@.+-])(?!git@)[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?!\w)")
+_EMAIL = re.compile(r"(?<![A-Za-z0-9_@.+-])(?!git@)[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![A-Za-z0-9_])")
 _BLANKS = "[ \u00a0\u2007\u2009\u202f\t-]"
-_CARD = re.compile(rf"(?<![\w.-])\d(?:{_BLANKS}{{0,3}}\d){{12,18}}(?![\w-])")
+_CARD = re.compile(rf"(?<![A-Za-z0-9_.-])\d(?:{_BLANKS}{{0,3}}\d){{12,18}}(?![A-Za-z0-9_-])")
 _NO_CARD = re.compile(
     r"(?:order|invoice|ticket|tracking|shipment|parcel|reference|ref|case|sku|item|article|product|serial|batch|build|"
     r"bestellung|auftrag|rechnung)(?:[\s_-]{0,2}(?:no|nr|num|number|id|code|nummer))?[\s\"'#:=.]{0,4}\Z",
@@ -47,13 +47,13 @@ _ISSUED = re.compile(
 )
 # In lower case, a trailing group of letters is a following word.
 _IBAN = re.compile(
-    r"(?<!\w)(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
+    r"(?<![A-Za-z0-9_])(?:[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?"
     r"|[a-z]{2}\d{2}(?:[a-z0-9]{11,30}|(?: [a-z0-9]{4})?(?: (?=[a-z]{0,3}\d)[a-z0-9]{4}){2,7}"
-    r"(?: \d[a-z0-9]{0,2})?))(?!\w)"
+    r"(?: \d[a-z0-9]{0,2})?))(?![A-Za-z0-9_])"
 )
 _IP = re.compile(
-    r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}(?=:\d{1,5}(?![\w:]|\.\w))"
-    r"|(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:]|\.\w))",
+    r"(?<![A-Za-z0-9_.:-])(?:\d{1,3}(?:\.\d{1,3}){3}(?=:\d{1,5}(?![A-Za-z0-9_:]|\.\w))"
+    r"|(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7})(?![A-Za-z0-9_:]|\.\w))",
     re.I,
 )
 _NO_IP = re.compile(
@@ -63,31 +63,31 @@ _NO_IP = re.compile(
 )
 _UNICAST = ip_network("2000::/3")
 # E.164 has 7 to 15 digits. A local number must have separators.
-_PHONE = re.compile(r"(?<![\w+])\+\d(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
+_PHONE = re.compile(r"(?<![A-Za-z0-9_+])\+\d(?:[ ()./-]{0,3}\d){6,14}(?![A-Za-z0-9_])")
 _LOCAL = re.compile(
-    r"(?<![\w.+/-])(?=\(?\d{2,6}[) ./-])(?!\d{4}-\d\d-\d\d|\d\d[./-]\d\d[./-]\d{4})"
-    r"\(?\d(?:[ ()./-]{0,3}\d){6,12}(?![\w-]|[./]\d)"
+    r"(?<![A-Za-z0-9_.+/-])(?=\(?\d{2,6}[) ./-])(?!\d{4}-\d\d-\d\d|\d\d[./-]\d\d[./-]\d{4})"
+    r"\(?\d(?:[ ()./-]{0,3}\d){6,12}(?![A-Za-z0-9_-]|[./]\d)"
 )
 # `0049 30 901820`, and digits after a word for phone.
-_ZEROS = re.compile(r"(?<![\w+.-])00[1-9](?=\d{0,12}[ ()/-])(?:[ ()./-]{0,3}\d){6,14}(?!\w)")
+_ZEROS = re.compile(r"(?<![A-Za-z0-9_+.-])00[1-9](?=\d{0,12}[ ()/-])(?:[ ()./-]{0,3}\d){6,14}(?![A-Za-z0-9_])")
 _PHONE_KEY = re.compile(
     r"(?:phone|telephone|telefon|tel|mobile|cell|handy|fax|whatsapp|sms|msisdn)(?:[_ ]?(?:no|nr|number|nummer))?"
 )
 _BARE_PHONE = re.compile(r"\+?\d{7,15}")
 _CALLED_PHONE = re.compile(
-    rf"(?<![A-Za-z])(?:{_PHONE_KEY.pattern}|call|dial|ring)\W{{1,4}}(?P<number>\d{{7,15}})(?![\w-]|\.\w)", re.I
+    rf"(?<![A-Za-z])(?:{_PHONE_KEY.pattern}|call|dial|ring)\W{{1,4}}(?P<number>\d{{7,15}})(?![A-Za-z0-9_-]|\.\w)", re.I
 )
 # Checks are slow: beyond so many numbers of a text the form is enough.
 _CHECKED = 20
 _PARTS_TRIED = 2
 _DIGITS_IN_A_ROW = re.compile(r"\d+")
 _NATIONAL: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
-    (re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), ssn.is_valid),
-    (re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])"), cpf.is_valid),
-    (re.compile(r"(?<!\w)[12]\d{2}(?:0[1-9]|1[0-2])\d[0-9AB]\d{8}(?!\w)"), nir.is_valid),
-    (re.compile(r"(?<!\w)\d{8}-?[A-Z](?!\w)"), dni.is_valid),
+    (re.compile(r"(?<![A-Za-z0-9_-])\d{3}-\d{2}-\d{4}(?![A-Za-z0-9_-])"), ssn.is_valid),
+    (re.compile(r"(?<![A-Za-z0-9_.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![A-Za-z0-9_-])"), cpf.is_valid),
+    (re.compile(r"(?<![A-Za-z0-9_])[12]\d{2}(?:0[1-9]|1[0-2])\d[0-9AB]\d{8}(?![A-Za-z0-9_])"), nir.is_valid),
+    (re.compile(r"(?<![A-Za-z0-9_])\d{8}-?[A-Z](?![A-Za-z0-9_])"), dni.is_valid),
 )
-_FISCAL = re.compile(r"(?<!\w)[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?!\w)")
+_FISCAL = re.compile(r"(?<![A-Za-z0-9_])[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z](?![A-Za-z0-9_])")
 # A fast first test of texts or JSON: seven digits, two capitals and two digits, or the middle of an IP address. All
 # begin with a digit, so a search can skip.
 _NUMBER = r"[0-9](?:(?:BLANK{0,3}+[0-9]){6}|(?<=[A-Z]{2}[0-9])[0-9]|(?<=\.[0-9])[0-9]{0,2}\.[0-9])"

@@ -43,6 +43,12 @@ def test_versions_and_numbers_of_orders_stay_whole() -> None:
     assert len(HARMLESS) == 48 and len(changed) <= 2, changed
 
 
+@pytest.mark.parametrize("around", ["电话{}号", "тел{}да", "번호{}입니다", "邮箱：{}，请"])
+def test_letters_of_another_script_may_stand_around_it(around: str) -> None:
+    data = "anna.berg@example.com", "+49 151 23456789", "4111 1111 1111 1111", "DE89370400440532013000", "123-45-6789"
+    assert [each for each in data if each in MASKS.masked_text(around.format(each))] == []
+
+
 def test_a_number_under_the_key_of_a_phone_is_one() -> None:
     assert _masked({ARGUMENTS: {"phone": "4155552671", "home_phone": 4155552671, "order": "4155552671"}}) == {
         ARGUMENTS: {"phone": "[redacted:phone]", "home_phone": "[redacted:phone]", "order": "4155552671"}

@@ -280,6 +280,15 @@ def test_planted_secrets_are_masked(kind: str) -> None:
             assert may_hold_secret([orjson.dumps(planted.text)]) == [0]
 
 
+def test_a_key_behind_a_letter_of_another_script_is_masked() -> None:
+    forms = [pattern for rows in VENDOR_FORMS.values() for *_, pattern in rows if pattern.startswith(r"\b")]
+    made = [key for each in forms if (key := matching(each, Random(1))) and not re.search(r"\s", key)]
+    keys = [key for key in made if key not in redact(f"a {key} b")]
+    assert len(keys) > 0.9 * len(made) > 40
+    keys += ["AKIAQ3EGRJ7PLMXW2ZTB", "sk_live_" + A[:24], f"xoxb-123456789012-123456789012-{A[:24]}", f"hf_{A[:34]}"]
+    assert [key for key in keys for text in (f"密钥{key} 末", f"ключ{key} да") if key in redact(text)] == []
+
+
 def test_every_kind_has_an_example() -> None:
     rng = Random(1)
     vendors = [form for rows in VENDOR_FORMS.values() for form in rows]
