@@ -18,6 +18,9 @@ __all__ = ["change_tip", "holds", "is_own", "item_tip", "parts_of", "says_where"
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
 _MARKS = "'\"-."
+# Stands for a literal, which no agent can send.
+_KIND = re.compile(r"(?<!\w)<(date|email|id|number|path|text|url|value)>|(?<=[=\"])<([a-z][\w -]{0,23})>")
+_ANY = "…"
 _QUOTED = re.compile(r"`([^`]+)`")
 # Errors about names of a language, a library or a program, which are the same at every place.
 _OF_LANGUAGE = re.compile(
@@ -34,14 +37,17 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
         return Quote(text, item.agents, "call", item.danger, item.now)
 
     tool = Quote(item.tool, item.agents, "name")
-    was, now = (", ".join(f"`{part}`" for part in some) for some in (item.was, item.now))
+    was, now = (", ".join(f"`{_KIND.sub(_ANY, part)}`" for part in some) for some in (item.was, item.now))
+    names = dict.fromkeys(found[1] or found[2] for found in _KIND.finditer(" ".join(item.now)))
+    kinds = [f"{'an' if name[0] in 'aeio' else 'a'} {name}" for name in names]
+    end: tuple[Part, ...] = (", with ", quote(" and ".join(kinds)), f" for `{_ANY}`.") if kinds else (".",)
     parts: tuple[Part, ...]
     call: object = None
     if item.was and item.now:
-        parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, ".")
-        call = substituted(arguments, dict(zip(item.was, item.now, strict=False)))
+        parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, *end)
+        call = None if kinds else substituted(arguments, dict(zip(item.was, item.now, strict=False)))
     elif item.now:
-        parts = ("Add ", quote(now), " in ", tool, ".")
+        parts = ("Add ", quote(now), " in ", tool, *end)
     else:
         parts = ("Leave out ", quote(was), " in ", tool, ".")
     return Tip(
@@ -141,7 +147,7 @@ def _holds(arguments: object, part: str) -> bool:
     if isinstance(arguments, Mapping) and is_value:
         known = [each for field, each in _fields(arguments) if field == name]
         if known:
-            return any(arguments_text(each) == value for each in known)
+            return any(_whole(value).fullmatch(arguments_text(each)) for each in known)
     text = arguments_text(arguments)
     return any(_whole(part).search(each) for each in (text, text_of(text)))
 
@@ -181,4 +187,5 @@ def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
 
 
 def _whole(part: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w){re.escape(part)}(?!\w)")
+    words = [re.escape(word) for word in _KIND.split(part)[::3]]
+    return re.compile(rf"(?<!\w){'.{1,80}?'.join(words)}(?!\w)")

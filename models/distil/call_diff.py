@@ -49,8 +49,13 @@ _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 _FIELD_WITHIN = re.compile(r"(?<![\w./-])([A-Za-z_][\w-]*)(?=\\?[\"']?\s?[:=](?![=/]))")
 # A masked literal, alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
+_LITERAL = re.compile(r"<[a-z][\w -]{0,23}>")
 # A masked literal within a longer name, such as `shop.<id>`. A program's quoted texts and slices are none.
 _PARTLY_MASKED = re.compile(r"\w[.:/@-]?<(?:date|email|id|number|path|url)>|<(?:date|id|number|path)>[.:/@-]?\w")
+# Names with the signs that join them, such as `eu-central-1` and `a::numeric`.
+_JOINED = re.compile(r"\w+(?:(?:::|[-./:@])\w+)+")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
+_STRUCTURE = re.compile(r"[\s,;:(){}\[\]'\"`]+")
 _MAX_DEPTH = 8
 _IDENTITY = re.compile(r"(?:^|_|[a-z])(?:id|Id|ID|uuid|number|index|offset|page)s?$")
 
@@ -181,6 +186,8 @@ def _difference(edits: Sequence[_Edit], value: tuple[str, Any, Any] | None = Non
         return None
     if any(was == now or _names_nothing(was, now) or _names_nothing(now, was) for was, now in edits):
         return None
+    if any(_is_torn(was, now) for was, now in edits):
+        return None
     was, now = (tuple([each for each in side if each]) for side in zip(*edits, strict=True))
     return Difference(text, was, now, value)
 
@@ -189,8 +196,15 @@ def _names_nothing(part: str, other: str) -> bool:
     """Whether a part is a placeholder or holds one. An added or dropped argument has a name, whatever its value."""
     masked = _MASKED.fullmatch(part)
     if masked is None:
-        return _PARTLY_MASKED.search(part) is not None
+        named = _LITERAL.sub("", part)
+        return _PARTLY_MASKED.search(part) is not None or (named != part and not any(map(str.isalpha, named)))
     return masked["argument"] is None or other != ""
+
+
+def _is_torn(was: str, now: str) -> bool:
+    """Whether a change opens or closes brackets alone, or has only punctuation on one side."""
+    opened = [[part.count(begin) - part.count(end) for begin, end in _BRACKETS] for part in (was, now)]
+    return opened[0] != opened[1] or any(_STRUCTURE.fullmatch(part) for part in (was, now))
 
 
 def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:
@@ -267,8 +281,14 @@ def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozense
     for tag, start, end, since, until in _opcodes(old.words, new.words):
         if tag == "equal":
             continue
-        if start == end and new.touches(until):  # `pi` → `math.pi`
-            end, until = end + 1, until + 1
+        before, after = new.cut_words(since, until) if start == end else (0, 0)
+        if before <= start and old.words[start - before : start] == new.words[since - before : since]:
+            start, since = start - before, since - before
+        if old.words[end : end + after] == new.words[until : until + after]:  # `pi` → `math.pi`
+            end, until = end + after, until + after
+        if start == end and new.touches(until):  # `x` → `-x`, but `)` stays
+            inner = not _STRUCTURE.fullmatch(new.words[until]) and not _STRUCTURE.fullmatch(new.words[until - 1])
+            end, until = end + inner, until + inner
         elif start == end and min(start, since) and not new.is_lines(since, until):  # `n` → `n + 1`
             start, since = start - 1, since - 1
         of_error = any(word.casefold() in named for word in old.words[start:end])
@@ -296,6 +316,15 @@ class _Shown:
 
     def touches(self, end: int) -> bool:
         return 0 < end < len(self._tokens) and self._tokens[end - 1][1] == self._tokens[end][0]
+
+    def cut_words(self, start: int, end: int) -> tuple[int, int]:
+        """Count the tokens before and after some that belong to the same joined words."""
+        first, last = self._tokens[start][0], self._tokens[end - 1][1]
+        words = [word.span() for word in _JOINED.finditer(self._text, max(0, first - _MAX_SAID), last + _MAX_SAID)]
+        begin = next((begin for begin, stop in words if begin < first < stop), first)
+        close = next((stop for begin, stop in words if begin < last < stop), last)
+        before = sum(place >= begin for place, _, _ in self._tokens[max(0, start - _MAX_SAID) : start])
+        return before, sum(place < close for place, _, _ in self._tokens[end : end + _MAX_SAID])
 
     def is_lines(self, start: int, end: int) -> bool:
         before = self._text[self._tokens[start - 1][1] if start else 0 : self._tokens[start][0]]

@@ -81,9 +81,27 @@ def test_a_placeholder_within_a_longer_name_is_no_name_that_works(longer: str) -
 
 
 def test_a_placeholder_beside_a_name_is_shown() -> None:
-    assert said("f(x)", "f(x, 'a b c')") == "`)` → `'<text>')`"
     assert said("select a from b", "select a from b limit 100") == "`b` → `b limit <number>`"
-    assert said("a = v[1]", "a = v[1:100]") == "`]` → `:<number>]`"
+
+
+@pytest.mark.parametrize(
+    ("failed", "worked", "change"),
+    [
+        ("aws s3 ls --region eu-1", "aws s3 ls --region eu-central-1", "`eu-1` → `eu-central-1`"),
+        ("select round(a, 2) from t", "select round(a::numeric, 2) from t", "`a` → `a::numeric`"),
+        ('deploy {"n": 1}', 'deploy {"n": 1, "replicas": 3}', 'add `"replicas": 3`'),
+        ("df.max(x)", "df.max(x, axis=1)", "add `axis=1`"),
+        ("area = 2 * pi", "area = 2 * math.pi", "`pi` → `math.pi`"),
+        ("make -j", "make -j -k=1", "`-j` → `-j -k=1`"),
+        ("type C:\\a\\b.txt", "type C:\\a\\c\\b.txt", None),
+        ("print(x)", "print(len(x))", None),
+        ("a = v[1]", "a = v[1:100]", None),
+        ("jq .", "& 'C:\\tools\\jq.exe' .", None),
+        ("f(x, 2)", "f(x, 2, 'a b c')", None),
+    ],
+)
+def test_a_change_is_cut_at_whole_words_and_values(failed: str, worked: str, change: str | None) -> None:
+    assert said(failed, worked, known="missing field replicas") == change
 
 
 @pytest.mark.parametrize(

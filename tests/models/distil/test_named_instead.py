@@ -258,3 +258,24 @@ async def test_a_setting_that_holds_digits_is_told(error: str, name: str, was: s
 async def test_what_names_one_thing_is_not_told(name: str, was: str, now: str) -> None:
     told = await after("404 Not Found", {name: was, "retries": 2}, {name: now, "retries": 2})
     assert not any(now in text for text, _ in told), told
+
+
+@pytest.mark.parametrize(
+    ("error", "failed", "worked", "told"),
+    [
+        (
+            "error: JAVA_HOME is not set",
+            "mvn test",
+            "JAVA_HOME=/usr/lib/jvm/17 mvn test",
+            "Add `JAVA_HOME=…` in shell, with a path for `…`.",
+        ),
+        (
+            "psql: could not connect to server",
+            "psql db",
+            "psql -p 5433 db",
+            "Use `psql -p …` instead of `psql` in shell, with a number for `…`.",
+        ),
+    ],
+)
+async def test_a_literal_is_told_by_its_kind(error: str, failed: str, worked: str, told: str) -> None:
+    assert told in await shown("shell", error, [(failed, worked)] * 4, failed)
