@@ -66,6 +66,8 @@ FRAMES = tuple(
          "Process exited with code 127\nboom"),
         ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|observation|errors?|details?)\W*$", "Output:\nboom"),
         ("drop", r"[$>] \S", "$ jq .\nboom"),
+        ("strip", r"(?:MCP error -\d+: )?(?:Input validation error: )?Invalid arguments for tool \S+: (?=\S)",
+         "MCP error -32602: Invalid arguments for tool f: boom"),
         ("strip", r"\W*(?:(?i:stderr|observation)|remote|Output)\W*:\s+", "stderr: boom"),
         ("drop", r"(?:Command|Directory): |[A-Z][\w ]+: (?:\((?:none|empty|root)\)|\d+)$",
          "Error: (none)\nboom"),
@@ -119,7 +121,7 @@ FRAMES = tuple(
         ("drop", r"\d+: ", "5: port = x\nboom"),
         ("drop", r"make(?:\[\d+\])?: (?:\*\*\* \[|[EL]\w+ing |Nothing )", "make: Entering folder 'a'\nboom"),
         ("strip", r"make(?:\[\d+\])?: (?:\*\*\* )?(?!\*|[EL]\w+ing |Nothing )", "make: cc: Command not found"),
-        ("drop", r"# [\w./-]+$", "# example.com/app\nboom"),
+        ("drop", r"(?:Error: )?#{1,4} [\w./-]+$", "# example.com/app\nboom"),
         ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
         ("drop", r"-- |==> |== Comp", "-- Detecting a compiler\nboom"),
         ("drop", r"(?:Using|Resolved|Prepared|Audited|Solving|Installing|Retrying|Found|Examining|Channels:?) ?",
@@ -219,6 +221,7 @@ _EMBEDDED = re.compile(
 )
 # `{ Error: no such table` is an error of JavaScript, with its fields behind its stack.
 _RAISED = re.compile(r"\{ \[?\w*[Ee]rror: [^'\"{\[]").match
+_LIST_BEFORE = re.compile(r"\[\s*$")
 _STATUS_BEFORE = re.compile(
     r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+)?\b[1-5]\d\d(?: [A-Z]\w+)*[\s:-]+$", re.I
 )
@@ -334,7 +337,7 @@ def _unpacked(text: str) -> str:
     found, end = _said_by(text, start)
     if not found:
         return text
-    before, behind = _STATUS_BEFORE.sub("", text[:start]), text[end:]
+    before, behind = _STATUS_BEFORE.sub("", _LIST_BEFORE.sub("", text[:start])), text[end:]
     if before[-1:] in ("'", '"'):
         before, behind = before[:-1].removesuffix("b"), behind[1:]
     return f"{before}{found}{behind}"
@@ -360,7 +363,7 @@ def _said_by(text: str, start: int, depth: int = 0) -> tuple[str, int]:
         if depth < _MAX_DEPTH and value[:1] in ("{", "["):
             value = _said_by(value, 0, depth + 1)[0] or value
         if match["list"]:
-            value = ".".join(_ITEM.findall(match["list"]))
+            value = f"'{'.'.join(_ITEM.findall(match['list']))}'"
         if name in _OUTPUTS:
             outputs[name] = value
         elif value and value not in codes and value not in words and len(codes) + len(words) < _MAX_FIELDS:

@@ -212,7 +212,9 @@ PLACES: tuple[Rule, ...] = (
     (
         ("literal", "convert", "parse", "input", "invalid "),
         re.compile(
-            r"(\b(?:literal|convert|parse|input|invalid (?:value|date|number|format))\b[^'\"]*: ?)['\"].*", re.I
+            r"(\b(?:literal|convert|parse|input(?! validation)|invalid (?:value|date|number|format))\b[^'\"]*: ?)"
+            r"['\"].*",
+            re.I,
         ),
         rf"\1{MASK}",
     ),

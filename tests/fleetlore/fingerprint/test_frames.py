@@ -354,3 +354,17 @@ def test_validation_errors_of_other_fields_are_other_failures_through_mcp() -> N
     [one, other] = [failure_of("order", {}, None, form.format(field)).class_ for field in ("address", "size")]
     assert one != other
     assert failure_of("order", {}, None, form.format("address") + "\n    For more: https://e.example/2.1").class_ == one
+
+
+def test_arguments_that_an_sdk_of_mcp_refuses_are_other_failures_field_by_field() -> None:
+    issue = (
+        '[\n  {{\n    "code": "invalid_type",\n    "path": [\n      "{}"\n    ],\n    "message": "Required"\n  }}\n]'
+    )
+    forms = (
+        f"MCP error -32602: Input validation error: Invalid arguments for tool order: {issue}",
+        "Input validation error: '{}' is a required property",
+    )
+    for form in forms:
+        assert len({failure_of("order", {}, None, form.format(field)).class_ for field in ("address", "size")}) == 2, (
+            form
+        )
