@@ -53,9 +53,8 @@ _OPEN = re.compile(
 _NAME = r"[A-Z][\w'’-]+(?: [A-Z][\w.'’-]*){1,3}"
 _NAMED, _ANY = re.compile(_NAME), re.compile(r".+", re.DOTALL)
 _SOMEBODY = re.compile(rf"{_NAME}|[A-Za-z#_][\w#.-]*\d{{4}}")
-_FIELD = re.compile(
-    r'"(\w{2,48})"\s*:\s*(?:"((?:[^"\\]|\\.){1,160})"|(\d{3,20})\b|\[([^\[\]{}]{1,400})\])', re.IGNORECASE
-)
+# The value is not consumed: in text that is quoted twice, its closing mark may open the next name.
+_FIELD = re.compile(r'"(\w{2,48})"\s*:\s*(?=(?:"((?:[^"\\]|\\.){1,160})"|(\d{3,20})\b|\[([^\[\]{}]{1,400})\]))')
 _NAMES = re.compile(r'"first_?name"\s*:\s*"([^"\\]{1,60})"\s*,\s*"last_?name"\s*:\s*"([^"\\]{1,60})"', re.I)
 _QUOTED = re.compile(r'"([^"\\]{3,160})"')
 # Letters or marks with at least four digits, or a code of capitals and digits.

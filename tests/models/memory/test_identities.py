@@ -65,6 +65,7 @@ def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None
         ('{"primaryPhysician": "jane_doe"}', "jane_doe", "<primaryphysician>"),
         ('{"to": "jane_doe_1984"}', "jane_doe_1984", "<to>"),
         ('{"owner": "Jane Doe"}', "Jane Doe", "<owner>"),
+        ('"arguments": "{"reservation_id": "HATHAT"}"', "HATHAT", "<reservation id>"),
         ('{"salary": 85000}', "85000", "<salary>"),
         ('{"email": "a@b.example", "methods": {"credit_card_4421486": {}}}', "credit_card_4421486", "<id>"),
     ],
