@@ -188,4 +188,6 @@ def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
 
 def _whole(part: str) -> re.Pattern[str]:
     words = [re.escape(word) for word in _KIND.split(part)[::3]]
-    return re.compile(rf"(?<!\w){'.{1,80}?'.join(words)}(?!\w)")
+    words[-1] += r"(?!\w)"
+    # A group that gives nothing back keeps many literals from taking exponential time.
+    return re.compile(r"(?<!\w)" + words[0] + "".join(f"(?>.{{1,80}}?{word})" for word in words[1:]))

@@ -40,10 +40,11 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, call.id):
         if since is not None and pattern.first_seen <= since:
             continue
-        names = [name for name in names_in(text, mentioned) if _whole_name(name).search(text)]
+        parts_of_names = names_in(text, mentioned)
+        names = [name for name in parts_of_names if _whole_name(name).search(text)]
         is_own_failure = pattern.id in met.own_failures
-        # Counts do not tell the value that failed from the one that the session sends now.
-        if not names and (not of_any_call or (is_own_failure and met.unchanged is None)):
+        # Counts do not tell the value that failed from the one that the session sends now, or from a longer one.
+        if not names and (parts_of_names or not of_any_call or (is_own_failure and met.unchanged is None)):
             continue
         if pattern.sessions <= 1 and is_own_failure:
             continue
@@ -100,4 +101,4 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
 
 def _whole_name(name: str) -> re.Pattern[str]:
     """Match a name that is no part of a longer one: in `shop.orders`, but not in `orders-eu` or `orders.v2`."""
-    return re.compile(rf"(?<!\w)(?<!\w-){re.escape(name)}(?:\.{FILE})?(?!\w|-\w|\.[\w.-]+$)", re.MULTILINE)
+    return re.compile(rf"(?<!\w)(?<!\w-){re.escape(name)}(?:\.{FILE})?(?!\w|-\w|\.[\w.-]{{1,99}}$)", re.MULTILINE)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
+from fleetlore.advice.changes import holds
 from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
@@ -351,3 +352,17 @@ def test_advice_is_quick_with_ten_thousand_patterns() -> None:
         times.append(time.thread_time() - started)
     # The aim is 60 microseconds. A look at all patterns would take each call milliseconds, a busy machine only some.
     assert sorted(times)[len(times) // 2] < 1e-3
+
+
+@for_each(
+    "text, part, is_held",
+    [
+        ("TMPDIR=/w/x tac a", "TMPDIR=<path>", True),
+        ("psql -p 5433 db", "psql -p <number>", True),
+        ("psql db", "psql -p <number>", False),
+        ("f('a b', 2)", "f('<text>', <number>", True),
+        ("a, " * 800, "<text>, " * 20 + "b", False),  # in linear time
+    ],
+)
+def test_a_literal_of_a_kind_is_held(text: str, part: str, *, is_held: bool) -> None:
+    assert holds({"command": text}, (part,)) == is_held

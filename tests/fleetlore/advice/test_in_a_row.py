@@ -73,13 +73,17 @@ async def test_the_call_that_works_is_never_warned_of(
     assert [text for _, text, _ in await told(agents, wrong, right, message, runs=10) if text] == []
 
 
-@for_each("wrong", [{"name": "data"}, {"path": "shop.data"}, {"path": "docs/data.csv"}])
-async def test_the_value_that_failed_is_warned_of_until_it_works(wrong: dict[str, object]) -> None:
+@for_each("value, longer", [("data", "data-3f2a9c"), ("shop.data", "shop.data.v12345"), ("a/data.csv", "a/data-2.csv")])
+async def test_the_value_that_failed_is_warned_of_until_it_works(value: str, longer: str) -> None:
+    wrong: dict[str, object] = {"name": value}
     memory, error = MemoryPipeline(), "unknown name 'data'"
     for agent in "abcd":
         await work(memory, agent, "read", (wrong, error), ({**wrong, "n": 1}, None))
     with memory.session("new", "another job", "shop api", "new", []) as session:
         assert "may fail with `data" in session.advise("read", wrong).text
+        assert session.advise("read", {"name": longer}).text == ""
+    with memory.session("new", "another job", "shop api", "other", []) as session:
+        assert session.advise("read", {"name": longer}).text == "", "and not because it was shown once"
     with memory.session("new", "another job", "shop api", "newer", []) as session:
         session.record("read", wrong, error_text=error)
         assert "may fail with `data" in session.advise("read", wrong).text
