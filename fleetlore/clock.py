@@ -1,7 +1,5 @@
 """Read the time through a dependency, which tests replace (`fleetlore.testing.FakeClock`)."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

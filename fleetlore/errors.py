@@ -20,8 +20,6 @@
 Any other exception is a bug.
 """
 
-from __future__ import annotations
-
 
 class FleetloreError(Exception):
     """Base of all errors below."""

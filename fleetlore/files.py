@@ -1,7 +1,5 @@
 """Read lines of a text file, and write files whole or not at all: other processes read the old file or the new one."""
 
-from __future__ import annotations
-
 import codecs
 import os
 import threading

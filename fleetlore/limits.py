@@ -1,7 +1,5 @@
 """Bound what callers make a process hold, and count what it refuses."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter, OrderedDict

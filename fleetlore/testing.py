@@ -1,7 +1,5 @@
 """Offer a clock that only moves when a test says so."""
 
-from __future__ import annotations
-
 
 class FakeClock:
     """A `fleetlore.clock.Clock` that starts at 2026-01-01T00:00:00Z."""

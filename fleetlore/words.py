@@ -1,7 +1,5 @@
 """Split texts into words."""
 
-from __future__ import annotations
-
 import re
 
 __all__ = ["NAME", "PART", "PLAIN_WORD", "TOKEN", "WORD", "count", "names_of", "parts_of", "words"]

@@ -4,8 +4,6 @@ The draw is made once a session and hint, and the first such call counts, becaus
 session are alike, so the counts are divided by the design effect of clusters (Kish 1965).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence

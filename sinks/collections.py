@@ -4,8 +4,6 @@ A version is one set of all collections, named `patterns_NAME` and so on. The pl
 backfill fills another version and then moves the aliases.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Send dead letters back to their source topics after the cause is fixed. Sending one twice does no harm."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -4,8 +4,6 @@ The signed record names them by URI, hash and size. A key's thief could name oth
 only URIs under its own root, and reads at most an adapter's size limit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Hold the running version of an adapter, and check the next one."""
 
-from __future__ import annotations
-
 import threading
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar

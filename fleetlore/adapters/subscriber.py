@@ -4,8 +4,6 @@ Versions are verified and loaded in the background and applied between actions. 
 version in use stays.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

@@ -4,8 +4,6 @@ Each record is whole, so it is judged alone: a signed document, a line feed, and
 hash.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Advice is mostly silent: more recalled memory measured worse than less (Reasonin
 once in a session, except for the names with which a call fails. A random share is withheld, and its place stays empty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice

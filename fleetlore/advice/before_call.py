@@ -4,8 +4,6 @@ The call model judges tools that it knows, because it has also seen working call
 tools (`counts`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator
 

@@ -3,8 +3,6 @@
 In free text the failure must name something that the call holds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple

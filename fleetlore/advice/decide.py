@@ -1,7 +1,5 @@
 """Make a person's decisions about what agents are shown."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping

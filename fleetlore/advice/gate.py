@@ -14,8 +14,6 @@ A person may also approve an item. A proposed item waits for that (`FLEETLORE_RE
 mark or link (`clean`). Only the quorum stops instructions in plain words.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache

@@ -5,8 +5,6 @@ Recalled text must never become evidence: the fleet would learn its own words. S
 parts of lines, encoded text, and text after the first 32 Ki characters are not recognised.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache

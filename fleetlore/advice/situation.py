@@ -1,7 +1,5 @@
 """Hold the inputs of advice besides the lore."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property

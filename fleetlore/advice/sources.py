@@ -1,7 +1,5 @@
 """List the sources of tips, in the order in which they are asked. Each has its row in `docs/results/helps.md`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches

@@ -3,8 +3,6 @@
 The prefix of a prompt is the same in every turn, because providers cache it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection
 from weakref import WeakKeyDictionary

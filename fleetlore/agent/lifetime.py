@@ -1,7 +1,5 @@
 """Check whether a fleet or a session may be used."""
 
-from __future__ import annotations
-
 import os
 
 from fleetlore.errors import NotOpen

@@ -5,8 +5,6 @@ A call goes to the closed world (systems of the operator, whose texts may teach)
 authors. A server's `openWorldHint: false` is its own claim.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

@@ -4,8 +4,6 @@ Each object of a JSON result keeps its one-word fields under its id (`"status": 
 then about a pending order. Other agents see such values, so fields that name a person or a place are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import lru_cache

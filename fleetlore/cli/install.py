@@ -1,7 +1,5 @@
 """Run `install`: write hooks into a coding agent's settings, through which a relay records and advises its calls."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import math

@@ -6,8 +6,6 @@ function `register(app: typer.Typer) -> None`. Every start calls it, so heavy im
 Exit codes: 0 done, 1 an error explained in one line, 2 wrong usage, 3 differences remain, 130 interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

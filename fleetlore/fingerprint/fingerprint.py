@@ -4,8 +4,6 @@ Three levels are hashed: family (tool, error class), class (tool, the error's id
 arguments' shape). Agent and stream run the same code. Every function is pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

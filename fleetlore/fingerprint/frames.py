@@ -4,8 +4,6 @@ Programs wrap a failure in frames that say nothing about it: exit codes, stacks,
 lists them, each with an example that needs it. A frame is removed only if something else is left.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import defaultdict

@@ -5,8 +5,6 @@ wordings of each kind, each row with an example that needs it. The clause with a
 phrase, the clause with the most words decides, by these words.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ after the argument's key, or `<email>`, `<path>`, `<number>`, `<text>`. Words of
 one-word values, and words `known` to the reader stay.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from functools import lru_cache

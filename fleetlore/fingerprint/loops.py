@@ -7,8 +7,6 @@ Loops exclude polling (the same call with other results) and calls without resul
 results that change in every call are masked.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterator

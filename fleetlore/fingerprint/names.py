@@ -4,8 +4,6 @@ A warning before a call identifies an error otherwise than a pattern: without it
 holds too (a table, module, command, option).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

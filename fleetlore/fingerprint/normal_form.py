@@ -8,8 +8,6 @@ advice serves shall share a template. The rules are in `fleetlore.fingerprint.te
 `python -m benchmarks patterns` measures them against labels.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

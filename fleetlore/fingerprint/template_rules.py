@@ -3,8 +3,6 @@
 Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

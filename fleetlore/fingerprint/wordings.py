@@ -1,7 +1,5 @@
 """List the words of error texts: wordings that say the kind of failure, and words that do not distinguish failures."""
 
-from __future__ import annotations
-
 import re
 from http import HTTPStatus
 from typing import NamedTuple

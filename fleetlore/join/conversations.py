@@ -4,8 +4,6 @@ A conversation is known by its client's name for it, the ids of its calls, or th
 one, unless one with the same beginning waits for its second turn.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable

@@ -3,8 +3,6 @@
 Added text is constant and last, so a provider's cached prefix stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 

@@ -3,8 +3,6 @@
 A hook's text stays in the conversation, so nothing is repeated. Before a call the model reads only denials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, Required, TypedDict
 

@@ -7,8 +7,6 @@
 Place it after `ToolErrorMiddleware`, so that it sees what a tool raised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -8,8 +8,6 @@ A callback can change an asynchronous request. A blocking one shows it the body 
 it is OpenAI's or Anthropic's.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger

@@ -5,8 +5,6 @@ async with fleet.session(goal) as session:
     await agent.run(goal)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Stops are bounded, even while the broker hangs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Read topics up to their current end, or follow them across outages."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -5,8 +5,6 @@ are refused. The configuration is rewritten from the manifest. The file's metada
 its weights *and* its scale.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Follow the policy adapter, a LoRA of the agents' own language model: keep the version in a folder, and serve it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import shutil

@@ -4,8 +4,6 @@ llama.cpp loads adapter files at start (`llama-server --lora FILE`) and then onl
 So rollbacks to a loaded version and revocations take effect at once. A new version needs a restart.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bound the lore in an agent's memory: entries of its own tools first, then the best backed."""
 
-from __future__ import annotations
-
 from heapq import heapify, heappop, heappush
 from sys import intern
 from typing import NamedTuple

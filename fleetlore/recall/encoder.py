@@ -4,8 +4,6 @@ The 128-d token table, made from all-MiniLM-L6-v2 (Apache-2.0), comes in the whe
 `[meaning]`). Without it the store is searched by words alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

@@ -3,8 +3,6 @@
 Everything is ranked already: a change costs the writer, not the reader.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from heapq import nlargest

@@ -3,8 +3,6 @@
 Stub modules replace them during the import only.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from importlib.util import find_spec

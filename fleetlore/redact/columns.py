@@ -1,7 +1,5 @@
 """Mask columns of tables, CSV and SQL inserts whose names are those of secrets."""
 
-from __future__ import annotations
-
 import re
 
 from fleetlore.redact.named_values import KEYS, PASSWORDS, REDACTED, Rule, is_secret, mask_of

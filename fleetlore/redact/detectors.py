@@ -3,8 +3,6 @@
 To add a form, add its row and an example in `tests/fleetlore/redact/test_redact.py`.
 """
 
-from __future__ import annotations
-
 import re
 
 __all__ = ["FORMS"]

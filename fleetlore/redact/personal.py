@@ -4,8 +4,6 @@ Check digits are verified. A word before a number can mark it as an order or ver
 persons have no form and are not found.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from ipaddress import ip_address, ip_network

@@ -4,8 +4,6 @@ This is Teddy (Hyperscan, Wang et al., NSDI 2019) on pairs of bytes: a table giv
 four bytes can have a pair as first or second half. It takes 2 ns a byte, fifty `needle in text` tests 15.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode, urlsafe_b64decode
 from binascii import Error

@@ -1,7 +1,5 @@
 """Copy an agent's values into plain JSON, masking secrets by form or by name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """Identify the sender of a request, parse its CloudEvents, and keep the session of each remote agent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context

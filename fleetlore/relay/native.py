@@ -3,8 +3,6 @@
 The relay keeps each key's newest record, of lore the best backed that its memory allows.
 """
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_left
 from collections import deque

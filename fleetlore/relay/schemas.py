@@ -1,7 +1,5 @@
 """Define the relay's requests and answers, and describe the topics."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec

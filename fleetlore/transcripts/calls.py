@@ -4,8 +4,6 @@ A unique id decides. Other calls of one turn are answered in order, or by the to
 a person speaks, and when a call follows a result.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from itertools import count

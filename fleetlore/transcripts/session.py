@@ -13,8 +13,6 @@ A call and its result by maker, with `/` between them:
 - OpenTelemetry: a part `tool_call` / a part `tool_call_response`
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

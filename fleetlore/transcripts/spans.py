@@ -3,8 +3,6 @@
 Emitters name `gen_ai.*` differently, so each fact has names in order of preference.
 """
 
-from __future__ import annotations
-
 from base64 import b64decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ of a call that could do harm waits for three principals. The call is judged as i
 danger, and by verb and object together: to pay another is to pay.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import lru_cache

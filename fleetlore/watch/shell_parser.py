@@ -4,8 +4,6 @@ It distinguishes `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`, and fi
 run.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import islice
 from shlex import shlex

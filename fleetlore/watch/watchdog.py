@@ -1,7 +1,5 @@
 """Watch a session for a loop, standstill or dwindling budget. It warns and never blocks."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, fields
 from math import inf

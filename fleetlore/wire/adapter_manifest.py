@@ -6,8 +6,6 @@ any trainer.
 Each is canonical JSON (sorted keys) under one Ed25519 signature (`fleetlore.adapters.signatures`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, TypeVar

@@ -4,8 +4,6 @@ A letter keeps its record's key and, if it holds the whole record, headers. A ma
 sent back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256

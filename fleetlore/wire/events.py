@@ -13,8 +13,6 @@ A Kafka record is one event, or a JSON array of one partition's, because stream 
 Kafka binding has no batch mode, so arrays have another content type.
 """
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from functools import lru_cache

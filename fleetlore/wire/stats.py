@@ -3,8 +3,6 @@
 Hashes are equal in every process, so draws need no state and replays repeat them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

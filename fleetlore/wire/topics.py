@@ -1,7 +1,5 @@
 """Define the topics. A name is `fleetlore.<tenant>.<topic>`: ACLs match by prefix and so keep tenants apart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

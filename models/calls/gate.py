@@ -5,8 +5,6 @@ the tool's failure rate in the same state of a session, and no worse than the pu
 same calls show where the warning level does not hold.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

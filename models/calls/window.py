@@ -4,8 +4,6 @@
 cannot add a late session or drop one. So the second one learns from nothing, until it replaces the first.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@ Texts are compared as bags of tokens, JSON objects by keys and values. Every pai
 cheap; `masked_difference` describes the chosen pair. Stuck agents repeat calls, so results are cached.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

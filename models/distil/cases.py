@@ -6,8 +6,6 @@ id hashes its whole text, so its evidence belongs to that very text. Items quote
 masked.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

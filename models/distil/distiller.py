@@ -5,8 +5,6 @@ another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are 
 content, so many sessions' contributions meet in one item.
 """
 
-from __future__ import annotations
-
 import builtins
 import re
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ answer depends on, so restarts and replays ask nothing twice. If the disk is ful
 later.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

@@ -11,8 +11,6 @@ The session is data, one JSON object a line, between two marks with a hash of it
 look like a step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from hashlib import blake2b

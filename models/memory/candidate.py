@@ -7,8 +7,6 @@ harm              A call that could do harm is shown only after several agents h
 ways              A way of a goal is shown once `QUORUM_AGENTS` agents made exactly these calls.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

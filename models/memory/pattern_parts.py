@@ -1,7 +1,5 @@
 """Merge a pattern's sessions by period of event time, and the words in which agents met a failure."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field

@@ -14,8 +14,6 @@ principal, so nobody alone promotes a version, or takes one back before the time
 withholds a version only while it is drawn to try it, and each version is tried by others.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ A version is a function of base model, pairs and seed. It carries plain matrices
 calls that a model writes with it.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Sequence

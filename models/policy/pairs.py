@@ -6,8 +6,6 @@ tool at the same task. Its words occur in the state, or a quorum of principals u
 version gives no agent a word that advice would withhold. End users' identities are replaced.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

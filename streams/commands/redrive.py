@@ -1,7 +1,5 @@
 """Run `fleetlore dead-letters redrive`: send dead letters back to their source topics after the cause is fixed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Annotated
 

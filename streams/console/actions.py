@@ -1,7 +1,5 @@
 """Carry out decisions made on the page, and serve the pages of hints and of lessons to approve."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

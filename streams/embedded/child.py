@@ -1,7 +1,5 @@
 """Run one process of the embedded stack under a supervisor, with a log file."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -1,7 +1,5 @@
 """Keep operators' decisions and erasures in the stack's folder: the in-memory broker loses them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

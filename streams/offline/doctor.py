@@ -1,7 +1,5 @@
 """Check a fleet's broker, topics, replicas, clock, Milvus, keys, lag and roles, without writing."""
 
-from __future__ import annotations
-
 import asyncio
 import urllib.error
 import urllib.request

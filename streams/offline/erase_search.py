@@ -1,7 +1,5 @@
 """Find the sessions that an erasure means, and every place that names them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

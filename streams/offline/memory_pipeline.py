@@ -4,8 +4,6 @@ A backfill runs a `Chain` over Milvus. A `MemoryPipeline` adds a store and a clo
 advice. `run_logs` learns from logged sessions, and `hear` asks what their agents would be told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence

@@ -4,8 +4,6 @@ Rows of another schema or encoder are not converted: a backfill fills a new vers
 log come back from the digests in their judgments.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

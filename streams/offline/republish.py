@@ -1,7 +1,5 @@
 """Publish the rows of Milvus and the folder of adapters to the compacted topics again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 

@@ -9,8 +9,6 @@ leave out its name. While a run may still trip, `streams.runtime.delivery` holds
 again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ Delivery is at least once and every effect is idempotent. Bad events and refused
 retried with backoff; if it lasts, the worker ends without a commit and the next start repeats the batch.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

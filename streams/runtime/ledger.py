@@ -5,8 +5,6 @@ commits, but the store would accept its rows, so effects need a lease. The coord
 only, so each accepted commit renews the lease.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ Faust's own consumer makes an event of each record, which costs more than the st
 bounded in bytes: when full, it pauses its partitions until it is two fifths full.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """Put versions of one adapter of a tenant into service, as far as its channel is the trainer's to move."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Run `fleetlore revoke`, `fleetlore distrust` and `fleetlore decisions`."""
 
-from __future__ import annotations
-
 import time
 from operator import attrgetter
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Run `fleetlore erase`: erase what a session, an agent, a user or a tenant contributed."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

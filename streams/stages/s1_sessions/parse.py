@@ -5,8 +5,6 @@ its reason. Then secrets are masked and recalled advice is cut, because a foreig
 is stored, and returning advice is never evidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime

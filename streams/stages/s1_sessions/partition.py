@@ -4,8 +4,6 @@ After a restart, a tail's session was closed before the commit. Otherwise its be
 hold the commit back as open sessions do: they are stored nowhere else.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field

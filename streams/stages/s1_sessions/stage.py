@@ -9,8 +9,6 @@ whether it was redelivered. A session closed for silence goes on with a late eve
 Events after an end are dead letters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 from math import inf

@@ -1,7 +1,5 @@
 """Make the step of a call, and name the subjects for which it counts."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from functools import lru_cache
 from sys import getsizeof
