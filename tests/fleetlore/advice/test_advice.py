@@ -225,6 +225,9 @@ def test_a_way_is_shown_for_the_very_goal_alone() -> None:
     assert not ask(index, None, task="count", goal="count the vans")
     assert not ask(index, None, task="other", goal="count the cars")
     assert not ask(index, None, task="count", goal="count the cars", shown={WAY})
+    way(index, support=1, sessions=("me#2",))
+    assert not ask(index, None, key="me", task="count", goal="count the cars"), "it is this session's own"
+    assert ask(index, None, key="you", task="count", goal="count the cars")
     assert not ask(index, task="count", goal="count the cars")  # before a call it is too late
 
 

@@ -45,6 +45,8 @@ async def test_a_fleet_is_entered_once_and_used_inside_its_block(unused_address:
     fleet = Fleet("agent", broker=unused_address, ready_seconds=0)
     async with fleet:
         late = fleet.session("g")
+        with pytest.raises(NotOpen, match="was not entered"):
+            await late.recall("x")
         with pytest.raises(NotOpen, match="was entered before"):
             await fleet.start()
     with pytest.raises(NotOpen, match="the fleet of agent agent has been left"), late:
