@@ -37,7 +37,6 @@ BACKLOG = 128
 # Connections in the kernel's queue.
 _QUEUE = 2048
 _OTHER_FILES = 64
-# One client's part of a bound.
 _SHARE = 0.75
 
 
@@ -90,7 +89,7 @@ class Slot(socket.socket):
         refused(reason, detail)
         self.forget()
         with suppress(OSError):  # the client closed first
-            self.shutdown(socket.SHUT_RDWR)  # ends the handshake
+            self.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
         if self.late is not None:
@@ -230,8 +229,6 @@ _Phase = Literal["new", "headers", "body", "work", "answer"]
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection with a time limit for each phase."""
-
     def __init__(self, gate: Gate, **given: Any) -> None:
         super().__init__(**given)
         self._gate = gate

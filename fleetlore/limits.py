@@ -41,7 +41,6 @@ async def bounded(parts: AsyncIterable[bytes], most: int) -> bytes | None:
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-# Tenant and name of a caller.
 Share = tuple[Hashable, Hashable]
 
 

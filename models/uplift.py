@@ -115,7 +115,7 @@ def _design_effect(shown: _Side, withheld: _Side) -> float:
 
 
 def _variance(shown: _Side, withheld: _Side) -> float:
-    """The variance of the difference of two means, as sessions are drawn and not calls (linearised; Cochran 1977)."""
+    """Sessions are drawn, not calls (linearised; Cochran 1977)."""
     off: defaultdict[str, float] = defaultdict(float)
     for side, sign in ((shown, 1.0), (withheld, -1.0)):
         mean = _mean(side) or 0.0

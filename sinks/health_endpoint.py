@@ -131,7 +131,7 @@ class _Server(ThreadingHTTPServer):
     def _cut(self, request: Any) -> None:
         """Shutting down both directions wakes its reader."""
         del self._began[request]
-        with suppress(OSError):  # the client closed first
+        with suppress(OSError):
             request.shutdown(SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:

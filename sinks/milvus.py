@@ -133,7 +133,7 @@ class MilvusStore:
             self._client = None
 
     async def __aenter__(self) -> Self:
-        return self  # `open` or the first request connects
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -321,7 +321,6 @@ class MilvusStore:
 
 
 def _all_but_refused(work: Callable[[list[T]], object], values: list[T]) -> list[tuple[T, Exception]]:
-    """Call `work` on values and return the refused ones, which stop no others."""
     try:
         work(values)
         return []

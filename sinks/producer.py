@@ -199,7 +199,6 @@ class BatchProducer:
     async def _settle(
         self, sent: Sequence[_Batch], answers: Sequence[Any], compressed: Collection[tuple[str, int]]
     ) -> None:
-        """Send a refused batch's records one by one."""
         refused: list[_Prepared] = []
         errors = [each for each in answers if isinstance(each, BaseException)]
         for batch, answer in zip(sent, answers, strict=True):

@@ -218,7 +218,6 @@ class TopicAdmin:
         for topics in chunks([new_topic(name, self._stated[name], self._settings) for name in names]):
             response = await self._client.create_topics(topics)
             for name, code, *_ in response.topic_errors:
-                # another worker may have created it
                 if code and for_code(code) is not TopicAlreadyExistsError:
                     raise self._refused(f"did not create {name}", code)
 
@@ -330,7 +329,7 @@ _POLICY = "cleanup.policy"
 
 class Shape(NamedTuple):
     partitions: int
-    policy: str | None  # None if the broker does not return it
+    policy: str | None
 
     def __str__(self) -> str:
         return f"{self.partitions} partitions" + (f", {_POLICY}={self.policy}" if self.policy else "")

@@ -82,7 +82,7 @@ class BlobStore:
             raise
         except FileNotFoundError as error:
             raise AdapterRefused("missing", f"{uri[:200]} is not there") from error
-        except Exception as error:  # each storage has its own errors
+        except Exception as error:
             raise AdapterRefused("unreachable", f"{uri[:200]}: {error!r}") from error
         if len(weights) != size:
             reason = "oversized" if len(weights) > size else "truncated"
@@ -92,7 +92,7 @@ class BlobStore:
         return weights
 
     def _write_file(self, path: str, weights: bytes) -> None:
-        """Write atomically, as an object store does: agents may read the same file."""
+        """Write atomically: agents may read the same file."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_whole(Path(path), weights, _EVERYBODY)
 

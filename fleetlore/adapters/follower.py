@@ -141,7 +141,7 @@ class AdapterFollower:
             self._follower = self._new_follower()
             for task in tasks:
                 task.cancel()
-            # Consumers stop slowly while the broker hangs. An agent's exit must not wait.
+            # An exit must not wait for consumers while the broker hangs.
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     def ack(self, key: str, document: dict[str, object]) -> None:
@@ -168,7 +168,7 @@ class AdapterFollower:
                 await self._turn(subscriber)
                 if number % _TURNS_AT_ONCE == 0:
                     await asyncio.sleep(0)  # a thousand agents in a row would block their loop
-        # In the background: after a revocation, the next record must not wait for a producer.
+        # After a revocation, the next record must not wait for a producer.
         if self._acks and (self._sending is None or self._sending.done()):
             self._sending = asyncio.create_task(self._send_acks(), name="fleetlore-acks")
 
@@ -191,7 +191,7 @@ class AdapterFollower:
             subscriber.refuse(refusal, key)
 
     async def _turn(self, subscriber: AdapterSubscriber[Any]) -> None:
-        """Call a subscriber. A failing one is removed; others still learn of revocations."""
+        """A failing subscriber is removed; others still learn of revocations."""
         try:
             await subscriber.turn()
         except Exception:
@@ -228,7 +228,6 @@ class AdapterFollower:
 
     async def _send_some(self) -> None:
         some = list(self._acks)
-        # A short-lived producer, because acks are rare.
         async with connected(self._make_producer(self._bootstrap)) as producer:
             name = topic(self._tenant, "adapters.acks")
             await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])

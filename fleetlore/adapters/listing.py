@@ -133,7 +133,6 @@ async def read_adapters(bootstrap: Bootstrap, tenant: str, timeout_seconds: floa
 
 
 def _document(value: Any) -> dict[str, Any]:
-    """Return a document, or {} if it is none that can be listed."""
     try:
         document = orjson.loads(value) if isinstance(value, bytes) else value
     except orjson.JSONDecodeError:

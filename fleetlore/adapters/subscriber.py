@@ -24,7 +24,6 @@ __all__ = ["AdapterSubscriber"]
 
 log = logging.getLogger(__name__)
 
-# Seconds before a failed fetch of weights is retried.
 REFETCH_SECONDS = 10.0
 
 Holder = TypeVar("Holder", bound=AdapterSlot[Any])
@@ -124,7 +123,7 @@ class AdapterSubscriber(Generic[Holder]):
     def refuse(self, refusal: AdapterRefused, key: bytes) -> None:
         what = key.decode(errors="replace")[:100]
         self._refuse(refusal, what)
-        # Log each reason once: a thousand forged records must not fill the log.
+        # A thousand forged records must not fill the log.
         if self.refused[refusal.reason] == 1:
             self._ack(what, refusal.reason, 0.0, "/refused")
 
@@ -173,7 +172,7 @@ class AdapterSubscriber(Generic[Holder]):
             self.apply_pending()
 
     def _weights(self, release: Release[AdapterManifest]) -> bytes | None:
-        """Return the weights, or fetch them in a task: a rollback must not wait for a slow store."""
+        """Fetch in a task: a rollback must not wait for a slow store."""
         uri = release.record.uri
         if not uri:
             return release.weights
@@ -216,7 +215,7 @@ class AdapterSubscriber(Generic[Holder]):
         log.warning("adapter %s refused, %s stays: %r (%r)", self._name, stays, str(refusal), what)
 
     def _ack(self, version: str, result: str, load_seconds: float, beside: str = "") -> None:
-        """Report a result. With `beside` in its key it does not replace the running version's."""
+        """With `beside` in its key, a result does not replace the running version's."""
         view = self._view
         if self._follower is None or view is None:
             return

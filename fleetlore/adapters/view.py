@@ -168,7 +168,7 @@ class AdapterView(Generic[Manifest]):
                 self._follow(self._read(key, value))
 
     def _forget(self, version: str) -> None:
-        """Drop a version. A tombstone is unsigned, so it drops none that a channel runs."""
+        """A tombstone is unsigned, so it drops no version that a channel runs."""
         release = self.releases.get(version)
         followed = [each.record.version for each in (self.stable, self.canary) if each is not None]
         if release is not None and (self.revoked(release) or version not in followed):

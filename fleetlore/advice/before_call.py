@@ -176,7 +176,7 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _passed(health: Pattern | None, last: float, own: FailedCall | None, moment: Situation) -> float:
-    """Return when a later call of this kind worked, or 0. `last`: when such a call last failed in any way."""
+    """Return when a later call of this kind worked, or 0. `last`: when such a call last failed."""
     if health is None or own is None:
         return 0.0
     worked = _last_call(health, moment)
@@ -190,7 +190,7 @@ def _last_call(health: Pattern, moment: Situation) -> float:
 
 
 def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str, str]:
-    """Say how long to wait, by repeats of such calls or by how long earlier outages lasted, and the figures for it."""
+    """By repeats of such calls, or by how long earlier outages lasted."""
     quorum = max(1, moment.known.quorum)
     sessions, worked, agents, seconds = (wider.again if wider is not None else ()) or (0, 0, 0, 0)
     if agents >= quorum and wilson(worked, sessions)[0] > _MOSTLY_WORKS and seconds <= _LONGEST_WAIT_SECONDS:
@@ -229,13 +229,13 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float,
 
 
 def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Situation) -> bool:
-    """Whether a quorum or all callers met the fault lately: one agent stops no tool that others use."""
+    """One agent stops no tool that others use."""
     agents = max(_agents_lately(each, moment.known.now) for each in passing)
     return agents >= moment.known.quorum or health is None or health.agents <= agents
 
 
 def _agents_lately(fault: Pattern, now: float) -> int:
-    """Return how many agents met the newest outage, or 1 if only one of them met it in the last minutes."""
+    """Return 1 if only one agent met the newest outage in the last minutes."""
     if not fault.outages:  # a row of an earlier release
         return fault.agents
     began, seconds, agents = fault.outages[0]
@@ -243,7 +243,6 @@ def _agents_lately(fault: Pattern, now: float) -> int:
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:
-    """Agents that met a pattern, halved every minute; 0 once it has passed."""
     age = max(0.0, now - pattern.last_seen)
     if not pattern.transient or age > _TRANSIENT_SECONDS:
         return 0.0

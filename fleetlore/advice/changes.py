@@ -14,7 +14,7 @@ from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
 __all__ = ["change_tip", "holds", "is_own", "item_tip", "parts_of", "says_where"]
 
-# P(the call fails) by Jeffreys' estimate of one failure, from which a call may be held.
+# P(the call fails) from which a call may be held: Jeffreys' estimate of one failure.
 SURE_ONCE = 0.75
 _WORD = re.compile(r"[\w.-]+")
 _MARKS = "'\"-."

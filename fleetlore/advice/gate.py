@@ -247,7 +247,6 @@ def clean(text: str) -> str:
 
 
 def _opened(word: re.Match[str]) -> str:
-    """Return a word without its escapes if they hide an opening bracket."""
     shown = word[0]
     before, text = "", normalize("NFKC", shown)
     if not _ESCAPING.search(text):

@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 
 _SESSIONS_REMEMBERED = 10_000
 _MOST_TIMES = 4096
-# For `metrics`, of this process.
 _counting = threading.Lock()
 _fleets: WeakSet[Fleet] = WeakSet()
 _seconds: deque[float] = deque(maxlen=_MOST_TIMES)

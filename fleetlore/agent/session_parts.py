@@ -314,7 +314,7 @@ class SessionAdvice:
         return self._fleet.settings.holdout_share
 
     def _show(self, advice: Advice, about: str) -> Advice:
-        """Note the shown tips: they are shown once and credited, and are no evidence."""
+        """Shown tips are credited, and are no evidence."""
         tips = advice.tips
         if (recorded := self._recorded) is not None:
             tips = tuple([renamed(tip, recorded, self._names) for tip in tips])

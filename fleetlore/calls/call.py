@@ -20,7 +20,6 @@ __all__ = [
     "world_of",
 ]  # fmt: skip
 
-# Words without information about the goal.
 KEYWORDS = frozenset(
     """
     select from where and or not in on as by order group having limit join inner left right outer distinct count sum avg

@@ -63,7 +63,7 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
     facts |= {
         name: manifest.get(name)
         for name in ("agents", "calls", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
-        if name in manifest  # the other figures belong to another adapter
+        if name in manifest
     }
     facts |= {"created": moment(of.created), "gate": _figures(of)}
     facts |= {

@@ -79,7 +79,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # a prefix of the validation library
+            error.message = error.message.removeprefix("Value error, ")
             raise
         except FleetloreError as error:
             advised = _NO_BROKER if isinstance(error, BrokerUnavailable) else ""

@@ -125,7 +125,6 @@ def patterns(
         chosen.sort(key=lambda each: (-each.failures, each.id))
 
     def calls(pattern: Pattern) -> str:
-        """Return the calls of the pattern's tool."""
         of = calls_of(pattern, tools.get(pattern.tool))
         return figure(of.calls, "all" in of.estimated) if of else "-"
 

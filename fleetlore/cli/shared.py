@@ -184,7 +184,6 @@ def group(app: typer.Typer, name: str) -> typer.Typer:
     return made
 
 
-# Cell values by the column names of `print_table`.
 Columns = Mapping[str, Callable[[Any], object]]
 
 _SPACES = re.compile(r"[\t\r\n]+")

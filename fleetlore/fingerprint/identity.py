@@ -286,7 +286,6 @@ def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
 
 
 def _by_words(sentences: list[list[_Clause]]) -> str | None:
-    """The identity of a failure that no phrase describes."""
     telling = [[min(_MAX_WORDS, len(set(each.telling))) for each in sentence] for sentence in sentences]
     number = max(range(len(telling)), key=lambda number: max(telling[number], default=0))
     clauses, counts = sentences[number], telling[number]

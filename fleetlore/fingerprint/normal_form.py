@@ -217,7 +217,7 @@ def _without_sought(line: str) -> tuple[str, str]:
 
 
 def _quoted(match: re.Match[str]) -> str:
-    """Keep a quoted text if it may be a name and no kind of instance precedes it. Otherwise mask it."""
+    """Keep what may be a name, unless a kind of instance precedes it."""
     quoted, start = match.group(), match.start()
     if not _NAME.fullmatch(quoted[1:-1]):
         return MASK
@@ -300,7 +300,6 @@ def _repeats(error_class: str, message: str) -> bool:
 
 
 def _coded(text: str) -> str | None:
-    """The code that names the failure of a template, and the names behind it."""
     if _DIGIT.search(text, 0, _MAX_BEFORE_CODE) is None or (found := _CODED.search(text, 0, _MAX_BEFORE_CODE)) is None:
         return None
     words = {word.strip(".,:;()[]") for word in text[found.end() :].split()}

@@ -20,7 +20,6 @@ Body = dict[str, Any]
 _NAMED, _UNNAMED = ("function_call", "custom_tool_call"), ("local_shell_call", "shell_call", "apply_patch_call")
 # A conversation with more unreadable messages, or a message with more unreadable calls, passes unread.
 _MAX_UNREAD = 64
-# Fields that hold a call's arguments.
 _GIVEN = ("arguments", "input", "action", "operation")
 
 

@@ -19,7 +19,6 @@ __all__ = ["FleetCallback"]
 
 _READ = {"acompletion": CHAT_COMPLETIONS, "aresponses": RESPONSES, "anthropic_messages": ANTHROPIC_MESSAGES}
 _BODY = ("messages", "system", "tools", "input", "instructions", "prompt", "previous_response_id", "conversation")
-# Blocking calls whose bodies have an API of their own.
 _BLOCKING = {"completion": CHAT_COMPLETIONS, "responses": RESPONSES}
 _ANTHROPIC = "anthropic"
 

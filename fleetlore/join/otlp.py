@@ -84,7 +84,6 @@ class Traces:
             agent, session, runs = self._closed[span.trace]
             succeeded = evaluation_of(span, runs)
             if session and succeeded is not None:
-                # The agent may have ended too.
                 with suppress(NotOpen):
                     self._reviewer(agent).feedback(session, "success" if succeeded else "failure")
             else:

@@ -196,7 +196,7 @@ class _Batch:
         return bytes(header) + _unpack(attributes & _CODEC, bytes(self._data[_RECORDS:]), room)
 
     def _one_by_one(self, records: memoryview, given: int) -> Iterator[_Record]:
-        """Read the records after the first `given`. They state their lengths, so bad ones can be skipped."""
+        """Records state their lengths, so bad ones can be skipped."""
         (count,) = struct.unpack_from(">i", self._data, _COUNT)
         start, after = 0, self.base_offset
         for number in range(count):

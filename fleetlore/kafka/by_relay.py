@@ -72,7 +72,7 @@ class Followed(msgspec.Struct):
 
 
 class _RelayClient:
-    """A client of one relay. Raises ConnectionError if the relay does not answer or refuses."""
+    """Raises ConnectionError if the relay does not answer or refuses."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -104,7 +104,6 @@ class _RelayClient:
         return self._accepted(answer)
 
     async def stream(self, path: str, content: bytes, seconds: float) -> AsyncIterator[bytes]:
-        """Yield each answer to one request as it comes."""
         import httpx2
 
         try:
@@ -115,7 +114,7 @@ class _RelayClient:
                     await answer.aread()
                     yield self._accepted(answer)
                     return
-                if kind != STREAM:  # a proxy's page, for example
+                if kind != STREAM:
                     raise ConnectionError(f"what answers at {self._relay} is no relay: it sends {kind or 'no type'}")
                 came = bytearray()
                 async for chunk in answer.aiter_raw():

@@ -177,7 +177,6 @@ async def connected(client: _Client) -> AsyncIterator[_Client]:
 async def _stop(client: Any, seconds: float) -> None:
     with contextlib.suppress(TimeoutError, KafkaError, OSError):
         try:
-            # Admin clients have `close` instead of `stop`.
             await asyncio.wait_for((client.stop if hasattr(client, "stop") else client.close)(), seconds)
         except TimeoutError:
             # `stop` waits for a hanging broker. Without connections it does not.
@@ -191,7 +190,7 @@ def _close_first_connection(trace: TracebackType | None) -> None:
 
 
 async def _refusal(settings: Mapping[str, Any]) -> str | None:
-    """Return why a secured cluster refuses a connection, which aiokafka only logs."""
+    """aiokafka only logs why a secured cluster refuses."""
     if settings.get("security_protocol", "PLAINTEXT") == "PLAINTEXT":
         return None
     host, port, _ = collect_hosts(settings["bootstrap_servers"])[0]
@@ -203,7 +202,7 @@ async def _refusal(settings: Mapping[str, Any]) -> str | None:
 
 
 async def _choose_server(settings: Mapping[str, Any]) -> None:
-    """Keep the server that answers first: aiokafka waits a whole time-out for one that hangs."""
+    """aiokafka waits a whole time-out for a server that hangs."""
     servers: list[str] = settings.get("bootstrap_servers", [])
     if len(servers) < 2:
         return

@@ -236,7 +236,7 @@ class Emitter:
             failure = await self._deliver()
             if self.sent > before:
                 delays, reported = backoff(), False
-            if not reported:  # report an outage once
+            if not reported:
                 log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
                 reported = True
             await asyncio.sleep(next(delays))
@@ -255,7 +255,7 @@ class Emitter:
                     partitions = await producer.partitions_for(self._topic)
                 self._assign(len(partitions))
                 await self._send_queues(producer)
-        except Exception as failure:  # the next attempt connects anew
+        except Exception as failure:
             return failure
         raise AssertionError("unreachable: queues end only by failing")
 
@@ -325,7 +325,7 @@ class Emitter:
         try:
             await (await producer.send_batch(batch, self._topic, partition=partition))
         except MessageSizeTooLargeError:
-            # The broker's limit is below ours. Halve the batch.
+            # The broker's limit is below ours.
             if count > 1:
                 queue.limit = count // 2
                 return

@@ -37,7 +37,7 @@ _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | or
 _KINDS = {kind: b',"type":"%b","time":' % name.encode() for kind, name in TYPES.items()}
 _DATA = b',"data":'
 _SEQUENCE = b',"sequence":'
-_NEXT = b"},"  # closes one event before the next
+_NEXT = b"},"
 # Two numbers of up to twenty digits, a time and separators.
 _BESIDE_NAMES = 128 + max(map(len, _KINDS.values()))
 _YEAR_10000 = 253_402_300_800.0
@@ -114,7 +114,6 @@ def encode_event(event: Event) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _head(tenant: str, agent: str, session: str) -> tuple[int, bytes, bytes]:
-    """Return an event's maximum size without data, and the fields that its session's events share."""
     before = b'%b{"specversion":"1.0","id":"%b' % (_NEXT, event_id(tenant, agent, session, 0)[:-1].encode())
     names = {"source": f"/agents/{agent}", "tenant": tenant, "agent": agent, "session": session}
     between = b'",' + orjson.dumps(names)[1:-1] + _SEQUENCE
@@ -140,7 +139,7 @@ def _written(times: list[float]) -> list[bytes]:
 
 
 def _bounded(value: Mapping[str, Any]) -> bytes:
-    """Truncate long texts and collections. The structure stays: the shape identifies a call."""
+    """Truncate texts and collections. The structure stays: the shape identifies a call."""
     longest = 2 * MAX_CHARACTERS // 3
     while longest > 1:
         if weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS or longest < _LEAST_CUT:
@@ -155,5 +154,5 @@ def _bounded(value: Mapping[str, Any]) -> bytes:
 def _dump(data: Any) -> bytes:
     try:
         return orjson.dumps(data)
-    except orjson.JSONEncodeError:  # lone surrogates are legal in Python strings but not in UTF-8
+    except orjson.JSONEncodeError:
         return orjson.dumps(well_formed(data))

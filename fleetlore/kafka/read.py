@@ -117,7 +117,7 @@ async def read_until(
     Raises BrokerUnavailable: no record came for `stall_seconds`.
     """
     came = time.monotonic()
-    # Retention and transactions leave gaps, so compare positions and not counts.
+    # Retention and transactions leave gaps in the offsets.
     while unread := [partition for partition, end in ends.items() if await consumer.position(partition) < end]:
         fetched = await consumer.getmany(*unread, timeout_ms=POLL_MS, max_records=most)
         if fetched:
@@ -255,7 +255,7 @@ class Follower:
                 if not reported:
                     log.error("%s: %s", self.what, failure)
                     reported = True
-            except Exception as failure:  # continue with the records so far
+            except Exception as failure:
                 if self.clock.monotonic() - followed_since > LONGEST_DELAY_SECONDS:
                     delays, reported = backoff(), False  # a new outage
                 if not reported:
@@ -336,7 +336,6 @@ class Follower:
             check_place(consumer, self.bootstrap)
             if self.outdated is not None:
                 if self._too_long_away():
-                    # the process slept
                     raise BrokerUnavailable("the log was not read for days")
                 if fetched and self._replaced:
                     self._replaced = False

@@ -216,7 +216,7 @@ def _scale_of(stated: Any) -> tuple[int, float, bool]:
 
 
 def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int, base: Base | None = None) -> tuple[str, ...]:
-    """Return the names of the changed modules. Each must have both matrices, and fit `base` if it is given."""
+    """Return the changed modules. Each must have both matrices."""
     sides: dict[str, set[str]] = {}
     targets = set()
     for name, shape in shapes.items():

@@ -74,7 +74,7 @@ class LoraSlot(AdapterSlot[Path]):
             shutil.rmtree(self.value, ignore_errors=True)
 
     def _serve(self, file: Path | None) -> None:
-        """Switch llama.cpp's server in the background: a rollback must not wait for a server that hangs."""
+        """In the background: a rollback must not wait for a server that hangs."""
         if self._llama is None:
             return
         self._wanted.put_nowait(file)
@@ -82,7 +82,7 @@ class LoraSlot(AdapterSlot[Path]):
             self._serving = asyncio.create_task(self._switch(self._llama), name="fleetlore-llama")
 
     async def _switch(self, llama: LlamaServer) -> None:
-        """Switch to what is wanted last, one switch at a time, until it is done."""
+        """One switch at a time, to what is wanted last."""
         while True:
             file = await self._wanted.get()
             for delay in backoff():
@@ -110,7 +110,7 @@ class LoraSlot(AdapterSlot[Path]):
 
 
 def _put(path: Path, files: dict[str, bytes]) -> None:
-    """Make a folder with exactly these files. An equal one stays, because another process may serve from it."""
+    """An equal folder stays, because another process may serve from it."""
     if _holds(path, files):
         return
     with tempfile.TemporaryDirectory(dir=path.parent, ignore_cleanup_errors=True) as scratch:

@@ -65,7 +65,6 @@ class StaticEncoder:
         self._tokenizer = Tokenizer.from_file(str(tokens))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        # Stages write the same items again and again.
         self._cached = lru_cache(_CACHED_TEXTS)(self._vector)
 
     @cached_property
@@ -82,7 +81,6 @@ class StaticEncoder:
         return rows
 
     def _vector(self, text: str) -> Vectors:
-        # A tool's output may hold lone surrogates.
         clean = text.encode("utf-8", "replace").decode()
         ids = self._tokenizer.encode(clean, add_special_tokens=False).ids
         vector: Vectors = self._table[ids].astype(np.float32).sum(axis=0)

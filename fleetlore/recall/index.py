@@ -345,7 +345,7 @@ class LoreIndex:
 
 
 def _keys_of_pattern(pattern: Pattern) -> list[_Key]:
-    # All of these follow from the id, so a newer version of a pattern is in the same groups.
+    # A newer version of a pattern is in the same groups: all follow from the id.
     if pattern.level == "exact" and pattern.call is not None:
         if pattern.is_loop:
             return []  # each watchdog detects its own loops; others' predict nothing

@@ -124,7 +124,6 @@ def message_of(error: Exception) -> str:
 
 _Result = TypeVar("_Result")
 
-# Columns of a searched collection.
 TEXT, WORDS, VECTOR = "text", "words", "vector"
 MADE_BY = "fleetlore.made_by"
 

@@ -211,7 +211,7 @@ TOLD = (
 
 
 def _told() -> Rule:
-    """A password after a verb: letters with digits among them, because words such as "required" follow as well."""
+    """Letters with digits among them, because words such as "required" follow a verb as well."""
     mask = mask_of("password")
 
     def replace(match: re.Match[str]) -> str:

@@ -106,11 +106,10 @@ def relay_app(
         fleet = api.fleet(caller_of(request, tokens))
         try:
             found = await api.native.follow(fleet, await body_of(request))
-        except asyncio.CancelledError:  # the server stops
+        except asyncio.CancelledError:
             raise HTTPException(503, "this relay ends") from None
         if isinstance(found, bytes):
             return Response(found, media_type=MSGPACK)
-        # A proxy must not buffer the stream.
         return StreamingResponse(found, headers={"x-accel-buffering": "no"}, media_type=STREAM)
 
     async def record(request: Request) -> Response:
@@ -140,7 +139,6 @@ def relay_app(
     ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
     # Some clients cannot send our headers.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
-    # For this package's own agents.
     own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
     posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
     posts += [Route(path, export, methods=["POST"]) for path in OTLP_PATHS]
@@ -157,7 +155,7 @@ def relay_app(
 
 
 class _FairCallers:
-    """Bounds a token's requests under way: streams last, and a relay's connections are for all callers."""
+    """Streams last, and a relay's connections are for all callers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._under_way = app, Counter[str]()
@@ -272,7 +270,6 @@ _FAILURES = {
     413: "The body is too large.",
     429: "The buffer is full: send the request again after Retry-After seconds.",
 }
-# Statuses of operations that record events.
 _OF_EVENTS = (409, 429)
 
 

@@ -164,8 +164,6 @@ class Member(Fleet):
 
 
 class _RemoteSession:
-    """A remote session, and the emitter of its inner session."""
-
     def __init__(self, fleet: Fleet, agent: str, id: str, goal: str = "", task: str = "", place: str = "") -> None:
         self.next: int | None = None
         self.is_over = False
@@ -189,7 +187,7 @@ class _RemoteSession:
             self._record(event.kind, event.data)
         finally:
             self._given = None
-        if not self._sent and not self._emitter.emit(event):  # no event from the inner session
+        if not self._sent and not self._emitter.emit(event):
             raise BufferFull
         self._seen.add(event.sequence)
         while self._all_before in self._seen:

@@ -49,7 +49,6 @@ _MAX_ANSWER = 4 * 1024 * 1024
 _CONNECT_SECONDS = 10.0
 _MAX_GOAL = 2_000
 _IN_PATHS = "/:@!$&'()*+,;=~"
-# Hop-by-hop headers.
 _HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
 _HOP |= {"upgrade", "host", "date", "server"}
 _DROPPED = _HOP | {"content-length", "accept-encoding"}
@@ -133,7 +132,7 @@ class Gateway:
             conversation = tell(self._conversations, fleet, caller.agent, dialect, asked, about)
             return (body, None) if conversation is None else (rewritten(body, asked), conversation)
         except msgspec.DecodeError:
-            return body, None  # the provider will report it
+            return body, None
         except Exception as error:
             refused("unread_request", f"a request of agent {caller.agent!r} passes unread: {error!r}")
             return body, None

@@ -95,7 +95,7 @@ async def send_record(fleet: Fleet, name: str, key: str, value: bytes) -> bool:
     try:
         async with asyncio.timeout(ANSWER_SECONDS), connected(make_producer(fleet.bootstrap)) as producer:
             await producer.send_and_wait(topic(fleet.tenant, name), value, key=key.encode())
-    except (KafkaError, OSError):  # including a time-out
+    except (KafkaError, OSError):
         return False
     return True
 
@@ -151,7 +151,6 @@ class _Mirror:
         return msgspec.msgpack.encode(Followed(ends, list(records)))
 
     async def stream(self, positions: dict[str, dict[int, int]], wait: float) -> AsyncIterator[bytes]:
-        """Yield the records from `positions` on as they come. It ends after `wait` seconds."""
         clock, found = asyncio.get_running_loop(), self._read(positions)
         end = clock.time() + wait
         while True:
@@ -163,7 +162,6 @@ class _Mirror:
                 return
 
     async def since(self, positions: Mapping[str, Mapping[int, int]], wait: float) -> list[RelayedRecord]:
-        """Wait for records from `positions` on, at most `wait` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 while not (found := self._read(positions)):
@@ -243,7 +241,6 @@ class _Part:
             self._deleted = deque(each for each in self._deleted if self._newest.get(each[1]) == each[2])
 
     def leave_out(self, key: bytes) -> None:
-        """Replace a record by a tombstone."""
         offset = self._newest.get(key)
         if offset is None:
             return
@@ -253,7 +250,6 @@ class _Part:
             self._remove(*self._left_out.popleft())
 
     def expire(self, before: float) -> None:
-        """Forget older tombstones, as the broker does."""
         while self._deleted and self._deleted[0][0] < before:
             _, key, offset = self._deleted.popleft()
             self._remove(key, offset)

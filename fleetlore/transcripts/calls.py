@@ -202,7 +202,7 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 
 
 def _failed_command(result: dict[str, Any]) -> str | None:
-    """Return what a command printed that ended with an exit code other than 0."""
+    """Return what a failed command printed."""
     about = [each for each in (result, result.get("metadata"), result.get("outcome")) if isinstance(each, dict)]
     codes = (each[name] for each in about for name in ("exitCode", "exit_code") if each.get(name) is not None)
     if not str(next(codes, None)).strip("-0").isdecimal():

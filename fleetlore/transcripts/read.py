@@ -183,8 +183,6 @@ def _swe_agent(path: Path) -> LoggedSession:
 
 
 def _one(read: Callable[[Path], LoggedSession]) -> Reader:
-    """Return a reader of files with one session."""
-
     def sessions(path: Path) -> Iterator[LoggedSession | None]:
         try:
             yield read(path)

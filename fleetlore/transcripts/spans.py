@@ -86,7 +86,7 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
         talk.session.end(None, False)
     ids = {span.id for span in agents}
     evaluated = [found for span in spans if (found := evaluation_of(span, ids)) is not None]
-    if evaluated:  # the worst counts
+    if evaluated:
         talk.session.end(None, all(evaluated))
     for span in tools:
         operation = span.attributes.get("gen_ai.operation.name")
@@ -223,7 +223,6 @@ def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
 
 
 def _moment(nanoseconds: Any) -> float:
-    """Return Unix seconds, or 0 for an impossible time."""
     seconds = int(nanoseconds or 0) / 1e9
     return seconds if 0 <= seconds < LATEST else 0.0
 

@@ -25,7 +25,6 @@ _MARK = "dlq.mark"
 
 # A row for the store and no record. All other reasons are those of `InvalidEvent`.
 ROW_REFUSED = "row_refused"
-# The broker refused the record that a stage made.
 RECORD_REFUSED = "record_refused"
 # The Kafka client cannot read the record, or its whole batch: see `fleetlore.kafka.batches`.
 UNREADABLE = "unreadable"

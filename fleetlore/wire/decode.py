@@ -227,7 +227,6 @@ def latest_from(now: float) -> datetime:
 def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of a CloudEvent in binary mode, whose values are texts."""
     sequence = attributes.get("sequence", "")
-    # Python refuses to read thousands of digits.
     if sequence.isdecimal() and len(sequence) <= len(str(ev.MAX_SEQUENCE)):
         return attributes | {"sequence": int(sequence)}
     return attributes

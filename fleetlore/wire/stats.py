@@ -104,8 +104,6 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """The failure rate of a group of calls, with its 95 % interval."""
-
     tool: str
     calls: int
     failures: int

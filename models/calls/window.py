@@ -16,7 +16,6 @@ from models.calls.training import CallTraining, TrainedCalls
 __all__ = ["SESSIONS", "KeptSession", "Passes", "SessionWindow", "first_offsets"]
 
 SESSIONS = 10_000
-# One agent has at most this share of the window.
 _AGENT_SHARE = 0.25
 AGENT_SESSIONS = 50
 _NEWEST_SHARE = 0.25

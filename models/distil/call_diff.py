@@ -200,7 +200,7 @@ def _names_nothing(part: str, other: str) -> bool:
 
 
 def _is_torn(was: str, now: str) -> bool:
-    """Whether a change opens or closes brackets alone, or has only punctuation on one side."""
+    """A change of brackets alone, or with only punctuation on one side."""
     opened = [[part.count(begin) - part.count(end) for begin, end in _BRACKETS] for part in (was, now)]
     return opened[0] != opened[1] or any(_STRUCTURE.fullmatch(part) for part in (was, now))
 
@@ -372,7 +372,7 @@ def _text(value: Any) -> str:
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """A version, or a number under a key that is no id, is a setting. Other values name a thing."""
+    """A version, or a number under a key that is no id, is a setting."""
     was, now, name = old[key], new[key], _name(key)
     if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
         is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None

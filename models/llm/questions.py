@@ -130,7 +130,6 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step, lesson: _Lesson) 
     return Candidate(
         **origin(trajectory), kind="recovery", side="success", version=VERSION,
         item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, failed.pattern or "", was, now),
-        # A word that the error does not reject by name may be wrong for one task only.
         least_goals=1 if _has(said(failed).lower(), was.lower()) else SEVERAL_GOALS,
         title=line(f"{tool}: {line(error, 90)} — {change}", 200),
         description="A model found this in sessions in which calls with the second word failed and calls with the "

@@ -131,7 +131,6 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=4096)
 def _form_of(field: str) -> re.Pattern[str] | None:
-    """Return the form of a value that names somebody in such a field, or None."""
     if _PERSONAL.fullmatch(field):
         return _ANY
     return _NAMED if field.lower() == "name" else _SOMEBODY if _OPEN.fullmatch(field) else None

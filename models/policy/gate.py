@@ -5,13 +5,12 @@ log p(worked) - log p(failed), must exceed that of the model alone, by a bet tha
 once, however many sessions try it. The candidate must also be no worse than the version in service. Its perplexity on a
 fixed unrelated text measures forgetting, and may rise by at most `MOST_FORGOTTEN`.
 
-A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. Votes
-are paired as they come, one under each version, and each difference is a bet, so the trial may be read after every
-pair. The version is promoted on evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it
-costs any. Without enough votes it is aborted in the end: missing data is no success. A principal has one vote a minute,
-however many sessions its agents end, and only under the version assigned to it. No decision depends on a single
-principal, so nobody alone promotes a version, or takes one back before the time is up. An agent that fails on purpose
-withholds a version only while it is drawn to try it, and each version is tried by others.
+A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. Votes are
+paired as they come, one under each version, and each difference is a bet. The version is promoted on evidence that it
+costs less than `_MARGIN` of success, and aborted on evidence that it costs any. Without enough votes it is aborted in
+the end: missing data is no success. A principal has one vote a minute, however many sessions its agents end, and only
+under the version assigned to it. No decision depends on a single principal. An agent that fails on purpose withholds a
+version only while it is drawn to try it, and each version is tried by others.
 """
 
 import math

@@ -225,7 +225,7 @@ def calling(step: Step, words: str = "") -> _Row:
     value = parsed(step.arguments)
     arguments: _Row = {"input": step.arguments} if step.arguments else {}
     if isinstance(value, dict):
-        with suppress(orjson.JSONEncodeError):  # nested deeper than can be written
+        with suppress(orjson.JSONEncodeError):
             orjson.dumps(value)
             arguments = value
     call = {"type": "function", "function": {"name": step.tool, "arguments": arguments}}

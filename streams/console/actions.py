@@ -170,7 +170,7 @@ class HintPages:
         )  # fmt: skip
 
     async def _write(self, request: Request) -> Response:
-        """Show the form of a new hint, or of a hint or an item to correct (`id`). Write it on POST."""
+        """Show the form of a hint or a correction (`id`), or write it on POST."""
         actions, snapshot = self._operated(), self._source.snapshot()
         id = request.query_params.get("id", "")
         draft = draft_of(snapshot.index, id) if id else Draft(text="", why="")
@@ -183,7 +183,7 @@ class HintPages:
                 draft = _drafted(given, id, self._source.snapshot().now)
                 decided = write(snapshot.index, draft, by=who().name, now=time.time())
             except ConfigError as error:
-                problem = str(error)  # the form is shown again as it was
+                problem = str(error)
             else:
                 await actions.publish([decided])
                 await self._heard(decided.key, snapshot.decisions.get(decided.key))

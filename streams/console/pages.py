@@ -133,8 +133,6 @@ class Console:
         status, text = (error.status_code, error.detail) if isinstance(error, HTTPException) else (503, str(error))
         return self._page("error", self._source.snapshot(), status, text=text)
 
-    # --- the six blocks ---
-
     def _blocks(self) -> dict[str, str]:
         snapshot = self._source.snapshot()
         values = {
@@ -173,11 +171,8 @@ class Console:
                 now = self._blocks()
                 changed = {name: html for name, html in now.items() if sent.get(name) != html}
                 sent = now
-                # An SSE comment keeps an unchanged connection alive.
                 yield b"data: " + orjson.dumps(changed) + b"\n\n" if changed else b":\n\n"
                 await asyncio.sleep(_EVERY_SECONDS)
-
-    # --- details ---
 
     async def _changed(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
@@ -275,8 +270,6 @@ class Console:
         return self._page("agent", snapshot, agent=agent, acks=acks, sessions=sessions, decided=decided,
                           published=_names_of_versions(snapshot))  # fmt: skip
 
-    # --- decisions ---
-
     def _offered(self, kind: str) -> Mapping[str, str]:
         return {} if self._actions is None or not who().is_operator else self._actions.offered(kind)
 
@@ -343,7 +336,7 @@ def _moment(seconds: float) -> str:
 
 
 def _segment(name: str) -> str:
-    """Quote an agent's name as one segment of a path. A slash follows dots alone, which a browser would resolve."""
+    """A slash follows dots alone, which a browser would resolve."""
     return quote(f"{name}/" if _DOTS.fullmatch(name) else name, safe="")
 
 

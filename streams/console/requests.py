@@ -189,7 +189,7 @@ def _identity(entry: str) -> tuple[str, Identity]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user id may have no name
+    except (KeyError, OSError):
         return "local user"
 
 

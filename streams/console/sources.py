@@ -299,7 +299,7 @@ class Sources:
         for record in _records(fetched):
             letter = read_dead_letter(record)
             if isinstance(letter, DeadLetterRecord):
-                self._letters.append(replace(letter, key=None, value=b"", headers=()))  # the page lists reasons
+                self._letters.append(replace(letter, key=None, value=b"", headers=()))
 
     async def _take_judgments(self, fetched: Fetched) -> None:
         for record in _records(fetched):

@@ -26,7 +26,6 @@ from fleetlore.errors import StackError
 
 __all__ = ["DEFAULT_PORT"]
 
-# Kafka's default port, which agents use without configuration.
 DEFAULT_PORT = 9092
 # Below the ephemeral ports: a server binds its port seconds after it was found free.
 _QUIET, _TRIES = (20_000, 32_000), 64
@@ -51,7 +50,6 @@ def free_port(preferred: int = 0) -> int:
     drawn = (random.randrange(*_QUIET) for _ in range(_TRIES))
     for port in (preferred, *drawn) if preferred else drawn:
         with socket.socket() as probe:
-            # Servers do the same: old connections in TIME_WAIT do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))

@@ -70,7 +70,7 @@ class Child:
                 stdout=output,
                 stderr=None if self._shown else output,
                 env=self._environ,
-                # Ctrl-C reaches the terminal's whole process group, but the stack stops its children in order.
+                # Ctrl-C would reach the whole process group, but the stack stops its children in order.
                 start_new_session=True,
                 # its files hold agents' texts
                 umask=0o077,
@@ -102,7 +102,7 @@ class Child:
             await process.wait()
 
     def cut_log(self) -> None:
-        with suppress(OSError):  # the disk is full, or another process removed the file
+        with suppress(OSError):
             if self._log_file.stat().st_size > self._most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")
                 with self._log_file.open("rb") as now, open(before, "wb", opener=_owners) as kept:

@@ -50,7 +50,6 @@ __all__ = ["Stack"]
 
 log = logging.getLogger(__name__)
 
-# Holds the last ready stack's `_collections_digest`.
 _SEEN_FILE = "collections.sha256"
 _READY_SECONDS = 180.0
 _END_SECONDS = 30.0
@@ -283,7 +282,7 @@ class Stack:
             await asyncio.sleep(_RESTART_SECONDS)
             try:
                 await child.start()
-            except OSError as error:  # no memory, process slot or log folder
+            except OSError as error:
                 self._fail(StackError(f"{child.name} cannot be started again: {error}"))
                 return
 

@@ -152,7 +152,6 @@ async def _replicas(settings: Settings) -> Finding:
 
 
 async def _clock(clock: Clock, settings: Settings) -> Finding:
-    """Report a broker clock ahead of ours, seen in the newest events."""
     newest = 0.0
     async with observer(settings.cluster) as consumer:
         ends = await end_offsets(

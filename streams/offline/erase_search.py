@@ -67,7 +67,7 @@ class Wanted:
             raise ConfigError("give --session, --agent or both, or --user, or --tenant alone for all that it has")
         try:
             f"{self.session}{self.agent}{self.user}".encode()
-        except UnicodeEncodeError:  # bytes of a terminal that are no UTF-8
+        except UnicodeEncodeError:
             raise ConfigError(f"{self.scope!r} is not valid Unicode, so nothing is stored under that name") from None
 
     def means(self, session: str, agent: str, user: str, time: float = 0.0) -> bool:
@@ -198,7 +198,6 @@ async def look_at_rows(store: Store, tenant: str, means: Means, found: Found) ->
 
 
 def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[tuple[int, int]]:
-    """Yield the hashes by which a record may name a session: of its id, and of its key or feedback."""
     if name in ("events", "feedback"):
         for event in _events(record):
             yield _hashes_of(event.session, "" if event.type == FEEDBACK else event.agent)

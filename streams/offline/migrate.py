@@ -104,7 +104,7 @@ async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
 async def _collect(
     live: MilvusStore, new: MilvusStore, tenant: str, found: dict[tuple[str, str], list[Trajectory]]
 ) -> int:
-    """Add the sessions that only the live rows have. Return how many could not be read."""
+    """Return how many sessions could not be read."""
     known, ids, unreadable = dict[str, int](), set[str](), 0
     async for row in new.rows("judgments", tenant, "session", "state"):
         ids.add(row["session"])
@@ -156,7 +156,7 @@ def _data_of(step: Step) -> dict[str, Any]:
         return {ev.ROLE: step.role, ev.CONTENT: step.result}
     try:
         arguments = orjson.loads(step.arguments)
-    except orjson.JSONDecodeError:  # not JSON, or truncated
+    except orjson.JSONDecodeError:
         arguments = step.arguments
     shown = {ev.ADVICE: list(step.advice), ev.WITHHELD: list(step.withheld), ev.ADAPTER: step.adapter}
     error = {ev.ERROR_TYPE: step.error_type, ev.ERROR_MESSAGE: step.error_message}

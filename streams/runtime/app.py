@@ -156,7 +156,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
-        """Finish running batches and begin none. Beyond the budget they are cancelled without a commit."""
+        """Begin no batch. Beyond the budget, running ones are cancelled without a commit."""
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
         running += [

@@ -160,7 +160,6 @@ def sender_of(record: Record, principals: Principals | None) -> str:
 
 
 def _is_lost(record: Record, dead_letters: Sequence[DeadLetter]) -> bool:
-    """Return whether no event of a record with dead letters is usable."""
     value = record.value or b""
     if any(letter.value == value for letter in dead_letters):
         return True

@@ -224,7 +224,7 @@ class Delivery:
         letters: list[RawRecord] = []
         for tenant, mine in by_tenant.items():
             bad = [row for row in mine if row["id"] in refused]
-            # A row combines many records: its dead letter names the tenant's last one.
+            # A row combines many records.
             last = self._last[stage.name, tenant]
             if self._weigh_rows(last, collection, len(mine) - len(bad), bad) and bad:
                 self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))

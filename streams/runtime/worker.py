@@ -66,7 +66,7 @@ def run_worker(settings: Settings) -> NoReturn:
     app = FleetApp(settings, metrics, health)
     # Full collections of these 130,000 lasting objects would stop the stream for 0.1 s each.
     gc.freeze()
-    # A batch makes tens of thousands of short-lived objects. A threshold of 700 would walk the long-lived states often.
+    # A threshold of 700 would walk the long-lived states often.
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):

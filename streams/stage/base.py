@@ -179,7 +179,7 @@ class Values(Generic[T]):
         for record in batch:
             try:
                 values += [(record, value) for value in self._read_all(record.value or b"")]
-            except Exception:  # decode one by one to find the bad value
+            except Exception:
                 values += self._read_each(record, effects)
         effects.processed += len(values)
         return values

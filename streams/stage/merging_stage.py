@@ -139,7 +139,6 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 effects.dead_letters += [dead_letter(self._records[key], unreadable, encode(each)) for each in asked]
                 continue
             if known is None and not values and not others:
-                # Delete a record that arrived late.
                 effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
                 continue
             # Forget first: later values may replace what is forgotten.
@@ -175,7 +174,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def _tried(
         self, make: Callable[[Key, _State, Effects], _Made], key: Key, state: _State, effects: Effects
     ) -> _Made | None:
-        """A state whose public part or row cannot be made stays as stored, and becomes a dead letter."""
+        """A state whose public part or row fails stays as stored, and becomes a dead letter."""
         outgoing = len(effects.outgoing)
         try:
             return make(key, state, effects)
@@ -313,7 +312,7 @@ class WriteBuffer(Generic[_State]):
 
     def due(self, batch: Sequence[Record]) -> bool:
         if not self.waiting:
-            self._first.clear()  # the batch changed nothing
+            self._first.clear()
             return False
         for record in batch:
             self._first.setdefault(record.tp, record.offset)

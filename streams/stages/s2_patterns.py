@@ -40,7 +40,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         self._metrics = metrics
         # By tenant and id: a tool, its agents and its hours, the newest first.
         self._hours: defaultdict[str, dict[str, tuple[str, int, tuple[Period, ...]]]] = defaultdict(dict)
-        self._shown: defaultdict[str, set[str]] = defaultdict(set)  # tools that have series, by tenant
+        self._shown: defaultdict[str, set[str]] = defaultdict(set)
         self._changed_tenants: set[str] = set()
 
     def id_of(self, value: Observation) -> str:
@@ -109,7 +109,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
         return effects
 
     def _show_health(self) -> None:
-        """Update the metrics of the newest hour. The tools of most agents get series: one agent invents many names."""
+        """The tools of most agents get series: one agent invents many names."""
         tenants, self._changed_tenants = self._changed_tenants, set()
         # Senders may date events some minutes ahead, into an hour that has not come.
         latest = self._clock.now() // HOUR_SECONDS

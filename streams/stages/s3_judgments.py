@@ -72,7 +72,7 @@ class JudgmentsStage(Stage):
         self._judge = judge
         self._metrics = metrics
         self._model = model
-        self._collection = ""  # the collection behind the alias `judgments` in this batch
+        self._collection = ""
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -173,7 +173,7 @@ class JudgmentsStage(Stage):
         return _PendingJudgment(tenant, state, state.trajectory, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
-        """Merge the stored opinion of a model, which a replay need not ask for again."""
+        """A replay need not ask a model again."""
         if self._model is None:
             return
         verdict = self._judge.conclude(trajectory, state.votes)

@@ -36,7 +36,7 @@ class _Item:
 class ItemsStage(MergingStage[_Item, Candidate | Shown]):
     name = "items"
     reads = "candidates"
-    linger_seconds = 0.2  # as in stage 3
+    linger_seconds = 0.2
     write_seconds = 10.0
 
     def __init__(

@@ -162,7 +162,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
         """Drop what was learned: a session was erased."""
 
     def _is_behind(self) -> bool:
-        """Whether sessions wait that the last version has not learned."""
         return False
 
     @property
@@ -239,7 +238,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         firsts = sorted(first_offsets(sessions).items())
         return {
             "version": version,
-            "ordinal": 0,  # this and the parent are set on offering it
+            "ordinal": 0,
             "parent": None,
             "tenant": self._tenant,
             "size_bytes": len(weights),

@@ -34,7 +34,6 @@ __all__ = ["forwarding_app", "upstream_client"]
 
 # Our header names a client's session, and is not forwarded.
 _SESSION, _OURS = "mcp-session-id", "fleetlore-session"
-# Hop-by-hop headers.
 _HOP = {"connection", "content-encoding", "content-length", "host", "keep-alive", "transfer-encoding", "upgrade", _OURS}
 # RFC 9728.
 _RESOURCE = "/.well-known/oauth-protected-resource"

@@ -175,7 +175,7 @@ def _is_batch(message: bytes) -> bool:
 
 
 def _end_of(message: bytes) -> bytes:
-    return message[len(message.rstrip()) :]  # over stdio the newline ends a message
+    return message[len(message.rstrip()) :]
 
 
 def _parsed(message: bytes) -> list[dict[str, Any]]:

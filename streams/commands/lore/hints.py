@@ -91,8 +91,6 @@ _Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of hints o
 
 @dataclass(frozen=True)
 class _Fields:
-    """Options of the commands that write a hint."""
-
     start: Annotated[bool, typer.Option("--start", help="Show it at the start of a session.")] = False
     before: Annotated[
         list[str] | None,

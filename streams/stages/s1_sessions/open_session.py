@@ -40,7 +40,6 @@ _SESSION_BYTES = 2_500
 _MOST_WAYS_OUT = 8
 # Failed calls compared with later ones.
 _MOST_UNCHANGED = 7
-# Fields shared with a trajectory.
 _KEPT = ("goal", "task", "guard", "place", "user", "reward", "left_out")
 
 
@@ -179,7 +178,7 @@ class OpenSession(msgspec.Struct):
             self._waiting[sequence] = int(time), arguments
 
     def _look_for_way_out(self, tool: str, failure: Failure | None, *, shown: bool) -> None:
-        """Note that a call got past a failure. One without a result has worked once another follows."""
+        """A call without a result has worked once another follows."""
         if not self._failed_tools and failure is None:
             return
         past = [each for each, worked in self._failed_tools.items() if worked]
@@ -222,7 +221,7 @@ class OpenSession(msgspec.Struct):
                 counts.again, counts.reported = again, False
 
     def _remember(self, step: Step, time: int, arguments: str) -> tuple[Step, int] | None:
-        """Remember a failed call. Return the same call's earlier failure, and its time."""
+        """Return the same call's earlier failure, and its time."""
         call = step.tool, key_of(arguments, step.mark)
         before = self._unchanged.pop(call, None)
         if not step.failed:

@@ -244,7 +244,7 @@ def _look(text: str, longest: int) -> str:
 
 
 def _names_of(events: Sequence[Incoming]) -> set[str]:
-    """Return all names: a secret in one would reach every row that holds it."""
+    """A secret in a name would reach every row that holds it."""
     found: set[str | None] = set()
     for event in events:
         found.update((event.agent, event.session), _names(event.data))

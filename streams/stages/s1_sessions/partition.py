@@ -49,7 +49,6 @@ class _StoreCheck:
         self._next = 0.0
 
     def observe(self, first_offset: int | None, now: float) -> None:
-        """Note which offset holds the commit back, if any."""
         if first_offset != self._first_offset:
             self._first_offset, self._pause, self._next = first_offset, FIRST_CHECK_SECONDS, now + FIRST_CHECK_SECONDS
 
@@ -57,7 +56,7 @@ class _StoreCheck:
         return self._first_offset is not None and now >= self._next
 
     def begins(self, first_offset: int | None, now: float) -> bool:
-        """Return whether to ask now, with `first_offset` holding the commit back. The next check is later then."""
+        """Return whether to ask now. The next check is later then."""
         self.observe(first_offset, now)
         if not self.due(now):
             return False

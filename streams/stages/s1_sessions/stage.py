@@ -203,7 +203,6 @@ class SessionsStage(Stage):
             effects.outgoing.append(Outgoing(session.tenant, "observations", seen.subject.id, encode(seen)))
 
     def _close(self, partition: Partition, key: Key, session: OpenSession, effects: Effects) -> None:
-        """Hand a session on, again if an event has arrived since its close."""
         self._report(session, effects)
         partition.close(key, session)
         trajectory, left_out = session.close()
@@ -260,7 +259,7 @@ class SessionsStage(Stage):
         try:
             known = await self._stored([(each.tenant, each.id) for each in sessions])
         except StoreUnavailable:
-            return [False] * len(sessions)  # this can wait and events cannot
+            return [False] * len(sessions)
         found = [
             None if trajectory is None else session.covered_by(trajectory)
             for session, trajectory in zip(sessions, known, strict=True)
