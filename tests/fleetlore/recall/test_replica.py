@@ -283,7 +283,7 @@ async def test_a_hint_is_known_and_gone_with_its_record(broker: EmbeddedBroker, 
     written = hint_instead_of("r")
     await writer.put("items", "r", item("r"))
     async with following(broker.address, tenant) as replica:
-        await writer.put("decisions", written.key, None)  # its author is erased
-        await until(lambda: not replica.index.hints.standing and bool(replica.index.recoveries("class")))
         await writer.put("decisions", written.key, written.to_json())
         await until(lambda: bool(replica.index.hints.standing) and not replica.index.recoveries("class"))
+        await writer.put("decisions", written.key, None)  # its author is erased
+        await until(lambda: not replica.index.hints.standing and bool(replica.index.recoveries("class")))
