@@ -11,6 +11,7 @@ from streams.stage.base import Outgoing
 from streams.stage.operators import Reconsider
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, learned
 
+TIMES = ("first_seen", "last_seen", "last_but_one")
 WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 EVIL = ("bash", {"command": "git nunpy -m x"}, "1 file changed", None)
@@ -37,7 +38,7 @@ async def decide(pipeline: LogPipeline, decided: Decision) -> None:
 async def told(pipeline: LogPipeline) -> tuple[list[str], list[str]]:
     """The lore of Milvus and agents without the first and last times of patterns, whose sessions are not kept."""
     rows = [
-        repr({**each, "first_seen": 0.0, "last_seen": 0.0} if name == "patterns" else each)
+        repr({**each, **dict.fromkeys(TIMES, 0.0)} if name == "patterns" else each)
         for name in ("patterns", "items")
         for each in await pipeline.bodies(name)
     ]

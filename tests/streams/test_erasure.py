@@ -39,7 +39,7 @@ async def erase(pipeline: LogPipeline, *sessions: str) -> States:
 
 async def bodies(pipeline: LogPipeline, collection: str) -> list[str]:
     """The pattern without its first and last times, whose sessions are not kept."""
-    times = {"first_seen": 0.0, "last_seen": 0.0} if collection == "patterns" else {}
+    times = dict.fromkeys(("first_seen", "last_seen", "last_but_one"), 0.0) if collection == "patterns" else {}
     return sorted(repr({**each, **times}) for each in await pipeline.bodies(collection))
 
 
