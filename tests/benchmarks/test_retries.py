@@ -54,11 +54,13 @@ async def test_every_arm_meets_the_same_first_failures_and_no_arm_sleeps(monkeyp
 
 
 @pytest.mark.parametrize("door", DOORS)
-async def test_agents_of_each_door_learn_the_renamed_field_from_each_other(door: str) -> None:
+async def test_agents_of_each_door_learn_the_renamed_field_from_each_other(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetlore.advice.advice.withheld", lambda *_: False)
     found = await run("fleetlore", 0, 45, door)
     renamed = [result for tool, result in found[-4:] if tool in ("orders", "users")]
-    # By chance a lesson is held out from a session.
-    assert len(renamed) == 4 and sum(result.recovered and result.attempts <= 2 for result in renamed) >= 3
+    assert len(renamed) == 4 and all(result.recovered and result.attempts <= 2 for result in renamed)
 
 
 @pytest.mark.parametrize(

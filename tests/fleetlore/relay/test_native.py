@@ -296,10 +296,9 @@ async def test_a_frozen_relay_stops_nobody_and_a_full_buffer_says_so(place: str,
         relay.send_signal(signal.SIGSTOP)
         try:
             with fleet.session("find a chair") as session:
-                assert session.advise("search", WRONG, unseen=False).tips
                 for _ in range(150):  # nobody would end the wait of a call for this relay
-                    session.advise("search", WRONG, unseen=False)
-                    session.record("search", WRONG, result="ok")
+                    assert session.advise("search", WRONG, unseen=False).tips
+                    session.record("search", {"index": "chairs"}, result="ok")
                 assert fleet.dropped == 51 and fleet.emitter.full
                 assert not await fleet.flush(0.3)
         finally:
