@@ -158,13 +158,13 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         about, error = f"{id}\x1f{host[1]}" if host else id, error_parts(now[0])
         last = max(each.last_seen for each in (*now, *(index.failures_of_call(call.id) if call is not None else ())))
         passed, has_passed = _passed(health, last, own, moment), f"{about}\x1fpassed"
-        is_own = any(each.id in moment.met.own_failures for each in now)
+        met_here = any(each.id in moment.met.own_failures for each in now)
         parts: tuple[Part, ...]
         if passed and has_passed not in moment.met.shown:
             ago = f"{max(time - passed, 1):.0f} s ago"
             parts = (f"{what[0].upper()}{what[1:]}: {ago} a later call got past ", *error, ".")
             yield Tip(id, "passing", parts, key=has_passed, pattern=id, tried=False)
-        elif (is_own or _is_shared(health, now, moment)) and (passed or _are_most(health, now, last, moment)):
+        elif (met_here or _is_shared(health, now, moment)) and (passed or _are_most(health, now, last, moment)):
             wait, figures = _wait(now[0], index.patterns.get(id), moment)
             # One attempt costs less than a wait in vain.
             is_met = call is None or own is not None

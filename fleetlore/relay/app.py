@@ -149,7 +149,7 @@ def relay_app(
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(_FairCallers)],
+        middleware=[Middleware(_FairCallers)] if tokens is not None else (),
         exception_handlers=dict.fromkeys(refused, _refuse),
     )
 

@@ -175,10 +175,9 @@ async def test_streams_of_one_caller(fleets: dict[str, Fleet], monkeypatch: pyte
         async with AsyncExitStack() as open:
             assert [await hold(EVE, open) for _ in range(4)] == [200, 200, 200, 429]
             assert await hold(ALICE, open) == 200
-        async with AsyncExitStack() as open:
-            async with asyncio.timeout(120):
-                while await hold(EVE, open) != 200:  # the relay sees a moment later that they ended
-                    await asyncio.sleep(0)
+        async with AsyncExitStack() as open, asyncio.timeout(120):
+            while await hold(EVE, open) != 200:  # the relay sees a moment later that they ended
+                await asyncio.sleep(0)
 
 
 async def test_positions_that_claim_more_than_a_body_holds_are_refused(fleets: dict[str, Fleet]) -> None:
