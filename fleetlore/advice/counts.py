@@ -26,6 +26,8 @@ _MAX_NAMES = 3
 _LACKED = re.compile(
     r"\bmissing\b.{0,40}\b(?:argument|field|header|key|option|parameter|property)|\brequire[sd]\b", re.I
 )
+# What stands before a part of a longer name, and behind a whole one.
+_BEFORE, _BEHIND = re.compile(r"\w-?\Z"), re.compile(rf"(?:\.{FILE})?(?!\w|-\w|\.[\w.-]{{1,99}}$)", re.MULTILINE)
 
 
 def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
@@ -39,7 +41,7 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         if since is not None and pattern.first_seen <= since:
             continue
         parts_of_names = names_in(text, mentioned)
-        names = [name for name in parts_of_names if _whole_name(name).search(text)]
+        names = [name for name in parts_of_names if _is_whole(name, text)]
         is_own_failure = pattern.id in met.own_failures
         # Counts do not tell the value that failed from the one that the session sends now, or from a longer one.
         if not names and (parts_of_names or not of_any_call or (is_own_failure and met.unchanged is None)):
@@ -97,6 +99,12 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
     return failures, max(health.calls - passing, failures)
 
 
-def _whole_name(name: str) -> re.Pattern[str]:
-    """Match a name that is no part of a longer one: in `shop.orders`, but not in `orders-eu` or `orders.v2`."""
-    return re.compile(rf"(?<!\w)(?<!\w-){re.escape(name)}(?:\.{FILE})?(?!\w|-\w|\.[\w.-]{{1,99}}$)", re.MULTILINE)
+def _is_whole(name: str, text: str) -> bool:
+    """Whether a name is no part of a longer one: in `shop.orders`, but not in `orders-eu` or `orders.v2`."""
+    start = text.find(name)
+    while start >= 0:
+        end = start + len(name)
+        if not _BEFORE.search(text, max(0, start - 2), start) and _BEHIND.match(text, end):
+            return True
+        start = text.find(name, start + 1)
+    return False
