@@ -146,6 +146,7 @@ def test_every_object_is_valid_with_no_field_misspelt(manifests: list[Object], k
             kubernetes_validate.validate(each, kubernetes, strict=True)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(KUBECONFORM is None, reason="kubeconform is not installed")
 @needs_helm
 def test_kubeconform_agrees(tmp_path: Path) -> None:

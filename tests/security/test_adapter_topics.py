@@ -238,6 +238,7 @@ async def test_tombstones_without_a_signature_withdraw_no_version_from_an_agent_
     assert (await process.agent("late")).version == made(1)[1].version
 
 
+@pytest.mark.long
 async def test_documents_that_nobody_signed_are_not_kept() -> None:
     """300 of 1 MB took 154 MB, and 20,000 junk keys 82 MB for ever."""
     process, agent = await started()

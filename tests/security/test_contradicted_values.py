@@ -1,5 +1,7 @@
 """A replacement of a value is contradicted by principals whose calls work with the old value, and by no one alone."""
 
+import pytest
+
 from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
@@ -24,6 +26,7 @@ async def fleet_of(taught_by: int, works_for: int, sessions: int, *, works_first
     return fleet
 
 
+@pytest.mark.long
 @for_each(
     "taught_by, works_for, sessions, shown",
     [

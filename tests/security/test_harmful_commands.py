@@ -4,6 +4,8 @@ These calls hold no part of the asking agent's own call, so any call could be sh
 agent is shown, and no list decides which calls are dangerous.
 """
 
+import pytest
+
 from tests.rows import for_each
 from tests.security.harmful_commands import COMMANDS, TOOLS
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
@@ -28,6 +30,7 @@ async def read_after(
     return await fleet.read(Made(*failed, error=ERROR), goal="mine")
 
 
+@pytest.mark.long
 @for_each("number, row", enumerate(COMMANDS))
 async def test_a_command_of_one_agent_or_two_is_shown_to_no_other(number: int, row: tuple[str, str, str]) -> None:
     """Half of the commands of each kind by one agent, and half after a failure in a shell: the product has no list."""

@@ -3,6 +3,8 @@
 from itertools import product
 from random import Random
 
+import pytest
+
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
 from tests.rows import for_each
@@ -132,6 +134,7 @@ READERS = [
 ]
 
 
+@pytest.mark.long
 @for_each("readers", [2, 10])  # a quorum, and more agents than any count asks for
 @for_each("form", PAGES)
 async def test_no_text_that_agents_met_is_told_however_many_met_it(form: str, readers: int) -> None:
@@ -151,6 +154,7 @@ async def test_no_text_that_agents_met_is_told_however_many_met_it(form: str, re
         fleet.learn()
 
 
+@pytest.mark.long
 @for_each("tool", ["sql", "run_query", "execute"])
 async def test_a_database_teaches_names_once_two_received_them(tool: str) -> None:
     for agents in (1, 2):
@@ -176,6 +180,7 @@ async def test_no_value_of_one_session_is_told_of_a_person(number: int) -> None:
     assert not leaks(await fleet.read(asked, goal="mine", tools=["lookup"]), "jane_doe")
 
 
+@pytest.mark.long
 @for_each("calls", [15, 60, 200])
 async def test_many_calls_of_one_agent_hide_no_failure_of_ten(calls: int) -> None:
     fleet = MemoryFleet()
@@ -230,6 +235,7 @@ async def told_of_a_state(value: str, agents: int) -> tuple[str, str]:
     return document, "\n".join(doors.values())
 
 
+@pytest.mark.long
 @for_each("value", STATES)
 async def test_a_state_that_agents_met_is_in_no_version_and_told_to_nobody(value: str) -> None:
     for agents in (1, 4):

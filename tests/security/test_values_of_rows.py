@@ -1,5 +1,7 @@
 """Values of rows, identities and secrets that one agent read are in nothing that others load or read."""
 
+import pytest
+
 from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
@@ -69,6 +71,7 @@ async def test_the_identity_in_the_name_of_a_place_is_published_nowhere(place: s
     assert not leaks(published, "ida.kern", "ida:", "Sommer24x")
 
 
+@pytest.mark.long
 @for_each("text", PEOPLE)
 @for_each("name", NAMES)
 async def test_the_person_in_an_error_is_shown_to_no_other_agent(text: str, name: str) -> None:

@@ -63,6 +63,7 @@ def frames_of_errors() -> int:
     return sum(len(list(walk_tb(each.__traceback__))) for each in kept)
 
 
+@pytest.mark.long
 async def test_events_after_the_end_leave_nothing_in_memory() -> None:
     pipeline = LogPipeline()
     whole, late = after_its_end(pipeline)

@@ -123,6 +123,7 @@ def test_a_wrapped_message_of_the_old_format_is_refused_and_a_plain_one_read() -
     assert shape(found) == [(0, True), (1, False), (2, True)]
 
 
+@pytest.mark.long
 @for_each("name", CODECS[1:])
 def test_a_batch_that_unpacks_to_gigabytes_is_refused_within_the_limit(name: str) -> None:
     bomb = batch([Raw(b"0" * (3 * MOST_BATCH_BYTES))], name)
@@ -188,6 +189,7 @@ def test_every_record_is_given_once_whole_or_refused(sent: list[Raw], name: str)
         assert [content for _, content in each.headers] == [content for _, content in raw.headers]
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(st.lists(raws, min_size=1, max_size=5), st.sampled_from(CODECS), st.data())
 def test_no_damage_to_a_batch_stops_its_reader_or_costs_the_next_one(

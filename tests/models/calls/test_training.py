@@ -252,6 +252,7 @@ def test_the_gate_compares_with_the_published_version_on_sessions_that_neither_h
     assert judge_candidate(poisoned.foreseen, published.weights, known[150:]).reason == "worse_than_published"
 
 
+@pytest.mark.long
 def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
     heard = [
         replace(

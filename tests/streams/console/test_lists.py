@@ -45,6 +45,7 @@ LISTS = dict.fromkeys(["/tools", "/patterns", "/items", "/sessions", "/agents", 
 LISTS["/changes"] = 2 * MANY + 3_601
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", LISTS)
 def test_a_list_of_many_rows_has_pages(crowded: TestClient, path: str) -> None:
     pages = -(-LISTS[path] // 100)

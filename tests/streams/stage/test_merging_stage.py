@@ -253,6 +253,7 @@ def pattern(number: int, sessions: int, level: str = "tool") -> PatternState:
     return state
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sessions", [1, 30, 600])
 def test_a_pattern_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
     stage = PatternsStage(MemoryStore(), FakeClock(), Metrics("worker"))
@@ -267,6 +268,7 @@ def item(number: int, sessions: int) -> _Item:
     return _Item(state)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sessions", [1, 30, 100])
 def test_an_item_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
     stage = ItemsStage(MemoryStore(), FakeClock(), Metrics("worker"))
