@@ -13,7 +13,7 @@ import typer
 
 from fleetlore.cli.shared import Columns, Limit, Reader, ask, command, moment, print_json, print_list, safe, safe_lines
 from fleetlore.wire.lore import PATTERN_LEVELS, ItemKind, Level, MemoryItem, Pattern
-from fleetlore.wire.stats import DEGRADED_RULE, Group, Window, calls_of, failed_of, figure, tools_of
+from fleetlore.wire.stats import Group, Window, calls_of, failed_of, figure, tools_of
 from fleetlore.wire.stats import health as health_of
 from fleetlore.words import count
 
@@ -77,13 +77,9 @@ def health(
         **({"TREND": attrgetter("trend")} if window is not None else {}),
         "~COMMONEST ERRORS": lambda each: ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
         "LAST SEEN (UTC)": lambda each: moment(each.last_seen) if each.last_seen else "-",
-        "": lambda each: "[degraded]" if each.degraded else "",
     }
-    facts: dict[str, Any] = {"window": window and asdict(window), "degraded_rule": DEGRADED_RULE}
     nothing = f"No calls of tenant {reader.tenant} are known yet."
-    print_list(reader, f"{by}s", rows, columns, nothing=nothing, **facts)
-    if not reader.json and any(each.degraded for each in rows):
-        typer.echo(f"\n{DEGRADED_RULE}")
+    print_list(reader, f"{by}s", rows, columns, nothing=nothing, window=window and asdict(window))
 
 
 @command

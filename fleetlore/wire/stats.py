@@ -72,12 +72,8 @@ Group = Literal["tool", "error", "tenant"]
 _Trend = Literal["better", "worse", "same", "unknown"]
 _Counts = tuple[int, int]  # calls, failures
 
-_DEGRADED_RATE = 0.10
-_DEGRADED_CALLS = 5
-DEGRADED_RULE = (
-    f"[degraded]: at least {_DEGRADED_CALLS} calls, and the failure rate is above {_DEGRADED_RATE:.0%} "
-    "even at the lower end of its 95 % interval (Wilson)"
-)
+# A tool's rate of failure has surely risen: by so much, over at least so many calls.
+_RISE, _LEAST_CALLS = 0.10, 5
 _COMMONEST = 3
 
 
@@ -110,7 +106,6 @@ class _Health:
     rate: float
     low: float
     high: float
-    degraded: bool
     trend: _Trend
     errors: tuple[tuple[str, int], ...] = ()
     sessions: int = 0
@@ -165,14 +160,9 @@ def trend(now: _Counts, before: _Counts) -> _Trend:
     return "worse" if low > 0 else "better" if high < 0 else "same"
 
 
-def degraded(calls: int, failures: int) -> bool:
-    """Whether the failure rate is significantly too high (`DEGRADED_RULE`)."""
-    return calls >= _DEGRADED_CALLS and wilson(failures, calls)[0] > _DEGRADED_RATE
-
-
 def worsened(now: _Counts, before: _Counts) -> bool:
     """Whether a rate (calls, failures) has surely risen by 10 points. Constant failing is no news."""
-    return min(now[0], before[0]) >= _DEGRADED_CALLS and newcombe(now, before)[0] > _DEGRADED_RATE
+    return min(now[0], before[0]) >= _LEAST_CALLS and newcombe(now, before)[0] > _RISE
 
 
 def _of(
@@ -216,4 +206,4 @@ def _health(name: str, now: _Counts, before: _Counts = (0, 0), rows: Sequence[Pa
         known["last_seen"] = max(each.last_seen for each in rows)
     if len(rows) == 1:
         known |= {"sessions": rows[0].sessions, "agents": rows[0].agents}
-    return _Health(name, calls, failures, rate, low, high, degraded(calls, failures), trend(now, before), **known)
+    return _Health(name, calls, failures, rate, low, high, trend(now, before), **known)

@@ -73,9 +73,7 @@ def run(real: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_health_is_a_rate_with_an_interval_and_the_commonest_errors(run: Any) -> None:
     lines = run("health").stdout.splitlines()
     assert lines[1].split()[:6] == ["sql", "SQL", "100", "40", "40.0%", "31%–50%"]
-    assert "no_such_table ×30, syntax ×8" in lines[1] and lines[1].endswith("[degraded]")
-    assert "[degraded]: at least 5 calls" in lines[-1]
-    assert len([line for line in lines if line.endswith("[degraded]")]) == 1, "one failure of one call is no sign"
+    assert "no_such_table ×30, syntax ×8" in lines[1]
     document = json.loads(run("health", "--json").stdout)
     assert [each["tool"] for each in document["tools"]] == ["sql", "once", "read"]
     assert document["tools"][0]["errors"] == [["no_such_table", 30], ["syntax", 8]]
