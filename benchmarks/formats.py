@@ -8,7 +8,6 @@ this repository.
 
 from __future__ import annotations
 
-import gzip
 import json
 import tempfile
 from collections import Counter
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.report import Report, Row
+from benchmarks.runs import lines_of, read_runs
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts.read import Form, read_files, read_sessions
+from fleetlore.transcripts.read import Form, read_files
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 
@@ -64,8 +64,7 @@ def written_sessions(folder: Path = FOLDER) -> list[Chat]:
     """Sessions of STATE-Bench as chat messages; none where the folder is missing."""
     found = []
     for path in sorted((folder / "statebench").glob("*.messages.jsonl.gz")):
-        with gzip.open(path, "rt") as lines:
-            found += [json.loads(line)["messages"] for line in lines]
+        found += [line["messages"] for line in lines_of(path)]
     return found
 
 
@@ -182,8 +181,9 @@ def run(quick: bool) -> Report:
             lost += count.lost
             rows.append(_row(name, count))
     for path in sorted((FOLDER / "smoke").iterdir()):
-        steps = list(_steps(path))
-        found = read_sessions(path)
+        lines = (line for file in sorted(path.glob("steps.jsonl*")) for line in lines_of(file))
+        steps = [line for line in lines if line["role"] == "tool"]
+        found = read_runs(path)
         outcomes = sum(kind == "outcome" for each in found for kind, _ in each.events)
         reasons = Counter({"call without a result": sum(each.unanswered for each in found)})
         count = Count(len({each["session"] for each in steps}), len(steps), len(found), outcomes, +reasons)
@@ -194,12 +194,6 @@ def run(quick: bool) -> Report:
     return Report(
         "formats", lost, 0, "sessions and calls lost or mislabelled", higher_is_better=False, rows=tuple(rows),
     )  # fmt: skip
-
-
-def _steps(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob("steps.jsonl*")):
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            yield from (step for step in map(json.loads, lines) if step["role"] == "tool")
 
 
 def _row(name: str, count: Count, mislabelled: int = 0) -> Row:

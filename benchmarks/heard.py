@@ -35,9 +35,9 @@ import orjson
 import typer
 
 from benchmarks.command import command_app
+from benchmarks.runs import read_runs
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.cli.shared import print_json
-from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.stats import stable_hash
 from fleetlore.words import names_of
@@ -183,7 +183,7 @@ def main(
 ) -> None:
     """Count what advice shows in held-out sessions, by its source and by log, and how often it is right."""
     began = time.process_time()
-    train, test = split(read_sessions(data), seed, SHARE)
+    train, test = split(read_runs(data), seed, SHARE)
     Random(seed).shuffle(test)
     pasts = {name: renamed(train, count) for name, count in NAMES.items()} if one_name else {"as logged": train}
     heard: dict[str, list[Heard]] = {}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
+from benchmarks.runs import lines_of
 
 __all__ = ["DATA", "HELD_OUT", "LOGS", "Labelled", "read_logged", "read_texts"]
 
@@ -60,12 +59,8 @@ def read_logged(folder: Path = LOGS, labels: Path = DATA / "logged_errors.csv") 
     found = []
     for source in sorted({source for source, _, _ in wanted}):
         path = folder / source / "steps.jsonl.gz"
-        if not path.exists():
-            continue
-        with gzip.open(path) as lines:
-            for line in map(orjson.loads, lines):
-                label = wanted.get((source, line["session"], line["step"]))
-                if label is not None:
-                    part = HELD_OUT if label % 3 == 0 else LOGGED
-                    found.append(Labelled(f"{source}/{line['tool']}", str(label), None, line["error"], part))
+        for line in lines_of(path) if path.exists() else ():
+            if (label := wanted.get((source, line["session"], line["step"]))) is not None:
+                part = HELD_OUT if label % 3 == 0 else LOGGED
+                found.append(Labelled(f"{source}/{line['tool']}", str(label), None, line["error"], part))
     return found

@@ -33,7 +33,7 @@ from benchmarks.evaluate.places import at_places
 from benchmarks.evaluate.world import LoggedTask
 from benchmarks.living.past import pinned
 from benchmarks.living.world import Call
-from fleetlore.transcripts.read import read_sessions
+from benchmarks.runs import read_runs
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.calls.gate import GateReport
@@ -69,7 +69,7 @@ class Log(NamedTuple):
 
 def log_of(data: Path) -> Log:
     """Return the sessions of a log at SQL tasks, in one drawn order."""
-    logged = at_places([each for each in read_sessions(data) if each.task.startswith("sql")])
+    logged = at_places([each for each in read_runs(data) if each.task.startswith("sql")])
     trajectories = asyncio.run(run_logs(logged, seed=0, learn=False)).trajectories
     by_session = {each.session: each for each in logged}
     return Log([by_session[each.session] for each in trajectories], trajectories)

@@ -21,11 +21,11 @@ from typing import Any
 
 import orjson
 
+from benchmarks.runs import read_runs
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
-from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
@@ -223,4 +223,4 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path, help="logged sessions, as `fleetlore import` reads them")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which agents take turns")
     given = parser.parse_args()
-    print(orjson.dumps(asdict(asyncio.run(_main(read_sessions(given.folder), given.seed)))).decode())
+    print(orjson.dumps(asdict(asyncio.run(_main(read_runs(given.folder), given.seed)))).decode())

@@ -22,9 +22,9 @@ from typing import Any
 
 import orjson
 
+from benchmarks.runs import read_runs
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.config import Settings
-from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.stats import wilson
@@ -147,5 +147,5 @@ async def measure(sessions: Iterable[LoggedSession], answers: dict[str, Any]) ->
 
 
 if __name__ == "__main__":
-    found = asyncio.run(measure(read_sessions(Path(sys.argv[1])), orjson.loads(CASSETTE.read_bytes())))
+    found = asyncio.run(measure(read_runs(Path(sys.argv[1])), orjson.loads(CASSETTE.read_bytes())))
     print(*(f"{name}: {value}" for name, value in found.items()), sep="\n")

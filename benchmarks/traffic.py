@@ -19,9 +19,9 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.replay import interleave
 from benchmarks.rollouts import logged, rollouts
+from benchmarks.runs import read_runs
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.kafka.encode import encode_event
-from fleetlore.transcripts.read import read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, MAX_BYTES, MAX_EVENTS, Event
@@ -70,7 +70,7 @@ class Traffic:
 def sessions() -> tuple[str, list[LoggedSession]]:
     """The source of the runs, and the runs."""
     if REAL_DATA.is_dir():
-        return "real runs of agents", read_sessions(REAL_DATA)
+        return "real runs of agents", read_runs(REAL_DATA)
     return "the scripted world", [logged(rollout) for rollout in rollouts(7, WORLD_SESSIONS)]
 
 

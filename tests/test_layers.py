@@ -98,7 +98,7 @@ def test_a_module_imports_only_what_stands_below_it() -> None:
 
 
 # Generators, brokers, attacks and hashes of states that tests of the product share with the benchmarks.
-KIT = frozenset(["embedded_broker", "cloudevents", "tiny_model", "replay", "rollouts", "secrets", "security"])
+KIT = frozenset(["embedded_broker", "cloudevents", "tiny_model", "replay", "rollouts", "runs", "secrets", "security"])
 
 
 def test_tests_of_the_product_use_the_kit_of_the_benchmarks_only() -> None:

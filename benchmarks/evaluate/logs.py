@@ -11,17 +11,14 @@ how to begin there, and what follows is the log's.
 
 from __future__ import annotations
 
-import gzip
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import orjson
-
 from benchmarks.evaluate.places import at_places
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld, Reply
+from benchmarks.runs import TRAJECTORIES, lines_of, read_runs
 from fleetlore.errors import ConfigError
-from fleetlore.transcripts.read import TRAJECTORIES, read_sessions
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.stats import stable_hash
@@ -80,7 +77,7 @@ def some_tasks(world: LoggedWorld, most: int) -> LoggedWorld:
 def _sessions(folder: Path, tool: str) -> list[LoggedSession]:
     return [
         each
-        for each in read_sessions(folder)
+        for each in read_runs(folder)
         if any(kind == "outcome" and data[ev.TOOL] == tool for kind, data in each.events)
     ]
 
@@ -107,12 +104,9 @@ def _answered(tasks: dict[str, LoggedTask], wanted: str) -> dict[str, LoggedTask
 
 def _rewards(folder: Path) -> Iterator[tuple[str, Sequence[float]]]:
     for path in sorted(folder.rglob(f"{TRAJECTORIES}*")):
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for line in file:
-                trajectory = orjson.loads(line)
-                found = (trajectory.get("meta") or {}).get("rewards")
-                if found:
-                    yield trajectory["session"], found
+        for trajectory in lines_of(path):
+            if found := (trajectory.get("meta") or {}).get("rewards"):
+                yield trajectory["session"], found
 
 
 WORLDS: Mapping[str, Callable[[Path], LoggedWorld]] = {"sql-log": sql_log, "python-log": python_log}

@@ -20,6 +20,7 @@ import typer
 
 from benchmarks import peers
 from benchmarks.command import command_app
+from benchmarks.runs import read_runs
 from benchmarks.secrets import planted_secrets
 from benchmarks.security import corpora
 from benchmarks.security.atoms import ATOMS
@@ -33,7 +34,6 @@ from benchmarks.traffic import sessions
 from fleetlore.advice.gate import clean
 from fleetlore.redact.personal import PersonalData
 from fleetlore.redact.redact import redact
-from fleetlore.transcripts.read import read_sessions
 from streams.offline.memory_pipeline import run_logs
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "security.md"
@@ -137,7 +137,7 @@ def _fences() -> Iterator[Line]:
 def _identities(logs: Path | None) -> Iterator[Line]:
     if logs is None:
         return
-    sessions = read_sessions(logs)
+    sessions = read_runs(logs)
     run = asyncio.run(run_logs(sessions, seed=0, learn=True))
     texts = [f"{each.template} {each.shape}" for each in run.patterns]
     texts += [

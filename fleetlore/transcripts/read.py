@@ -1,14 +1,7 @@
-"""Read logged sessions: chats in JSON, four makers' logs, and our own two files.
-
-- `steps.jsonl[.gz]`, a line a step: source, agent, session, task, goal, step, tool, input, output, error (null: it
-  worked, or there is no result if `output` is null, too), role (tool, message);
-- `trajectories.jsonl[.gz]`, a line a session: source, agent, session, task, goal, outcome (0, 1), label_from
-  (`env_reward`, `human`), place if any.
-"""
+"""Read logged sessions: chats in JSON, and four makers' logs."""
 
 from __future__ import annotations
 
-import gzip
 import re
 import struct
 import time
@@ -28,9 +21,8 @@ from fleetlore.transcripts.calls import text_of_content
 from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of, take_message
 from fleetlore.wire import events as ev
 from fleetlore.wire.decode import read_json, unpacked_zstd
-from fleetlore.wire.events import Kind
 
-__all__ = ["FORMS", "TRAJECTORIES", "Form", "files_of", "groups_of", "read_files", "read_sessions"]
+__all__ = ["FORMS", "Form", "files_of", "groups_of", "read_files", "read_sessions"]
 
 Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
@@ -268,7 +260,6 @@ FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
     "atif": (_one(_atif), (".json",)),
     "swe-agent": (_one(_swe_agent), (".traj",)),
 }
-TRAJECTORIES, _STEPS = "trajectories.jsonl", "steps.jsonl"
 _HEAD = 65_536
 _CALL_ID = re.compile(rb'"(toolu_\w+)"')
 
@@ -316,17 +307,11 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
 
 
 def read_sessions(path: Path) -> list[LoggedSession]:
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist")
-    own = sorted(path.rglob(f"{TRAJECTORIES}*")) if path.is_dir() else []
-    if own:
-        found = [each for file in own if file.suffix in (".jsonl", ".gz") for each in _read_own(file)]
-    else:
-        files = files_of([path], tuple(ending for _, endings in FORMS.values() for ending in endings))
-        found = [each for file in files if (form := _form_of(file)) for each in read_files(form, [file])]
+    files = files_of([path], tuple(ending for _, endings in FORMS.values() for ending in endings))
+    found = [each for file in files if (form := _form_of(file)) for each in read_files(form, [file])]
     sessions = [each for each in found if each is not None]
     if not sessions:
-        raise ConfigError(f"{path} holds no logged session in any form: {TRAJECTORIES}, {', '.join(FORMS)}")
+        raise ConfigError(f"{path} holds no logged session in any form: {', '.join(FORMS)}")
     return sessions
 
 
@@ -344,55 +329,3 @@ def _form_of(path: Path) -> Form | None:
     if {"sessionId", "leafUuid", "snapshot"} & first.keys():
         return "claude-code"
     return "messages" if first.keys() & _CHATS else None
-
-
-def _read_own(trajectories: Path) -> Iterator[LoggedSession | None]:
-    steps = trajectories.with_name(trajectories.name.replace(TRAJECTORIES, _STEPS))
-    sessions: dict[str, LoggedSession] = {}
-    try:
-        for line in _lines(trajectories):
-            sessions[line["session"]] = _session(line)
-        for line in _lines(steps):
-            if (session := sessions.get(line["session"])) is None:
-                continue
-            if line["role"] == "tool" and line["output"] is None and line["error"] is None:
-                session.unanswered += 1
-            else:
-                session.events.append(_event(line))
-    except (KeyError, TypeError, AttributeError) as error:
-        said = f"{trajectories} and {steps.name} have other lines than their names say ({error!r})"
-        raise ConfigError(f"{said}: give a log of another form another name") from None
-    yield from sessions.values()
-
-
-def _session(line: dict[str, Any]) -> LoggedSession:
-    session = LoggedSession(line["session"], line["agent"], line["task"], line["goal"])
-    session.source, session.place = line.get("source") or "", line.get("place") or ""
-    if line.get("outcome") is not None:
-        session.outcome = "success" if line["outcome"] else "failure"
-        if line.get("label_from") == "env_reward":
-            session.reward = float(line["outcome"])
-    return session
-
-
-def _event(line: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
-    if line["role"] != "tool":
-        return "message", {ev.ROLE: line["tool"], ev.CONTENT: line["output"] or line["input"] or ""}
-    data = {ev.TOOL: line["tool"], ev.ARGUMENTS: line["input"], ev.RESULT: line["output"]}
-    if line["error"] is not None:
-        data[ev.ERROR_MESSAGE] = line["error"] or "error"
-    return "outcome", data
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(MAX_PART_BYTES + 1), b""), 1):
-                if len(line) > MAX_PART_BYTES:
-                    raise ConfigError(f"{path}, line {number} has more than {MAX_PART_BYTES} bytes")
-                try:
-                    yield read_json(line)
-                except msgspec.DecodeError as error:
-                    raise ConfigError(f"{path}, line {number}: {error}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fleetlore.transcripts.read import read_sessions
+from benchmarks.runs import read_runs
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.judge import RULES, JudgeChain
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def trajectories() -> Sequence[Trajectory]:
-    return asyncio.run(run_logs(read_sessions(DATA), seed=0, learn=False)).trajectories
+    return asyncio.run(run_logs(read_runs(DATA), seed=0, learn=False)).trajectories
 
 
 def distil_all(trajectories: Sequence[Trajectory]) -> list[MemoryItem]:

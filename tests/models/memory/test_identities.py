@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.transcripts.read import read_sessions
+from benchmarks.runs import read_runs
 from models.memory.candidate import Candidate, origin
 from models.memory.identities import identities, replacing, without_identities
 from streams.offline.memory_pipeline import run_logs
@@ -108,7 +108,7 @@ def test_what_names_nobody_is_left(text: str) -> None:
 @pytest.mark.skipif(not LOGS.exists(), reason=f"no {LOGS}")
 async def test_no_lore_of_customer_service_quotes_a_customer() -> None:
     """Beside it `python -m benchmarks.security --logs FOLDER` counts the same in all logs."""
-    run = await run_logs(read_sessions(LOGS), seed=0, learn=True)
+    run = await run_logs(read_runs(LOGS), seed=0, learn=True)
     texts = [f"{each.template} {each.shape}" for each in run.patterns]
     for each in run.items:
         texts.append("\n".join((each.title, each.description, each.content, each.when, *each.was, *each.now)))

@@ -1,33 +1,42 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.runs import read_runs
 from tests.command import run
-from tests.logs import write_logs
 
 SMOKE = Path(__file__).parents[4] / "shared" / "data" / "smoke"
 
 
-def write(folder: Path, source: str, sessions: list[tuple[str, str, bool | None]]) -> Path:
+def write(folder: Path, sessions: list[tuple[str, str, bool]]) -> None:
     """(agent, task, failed): a failed session guesses a column, one that succeeded lists them first."""
-    made = []
+    lines = []
     for agent, task, failed in sessions:
-        wrong = ("sql", f"SELECT wrong {task}", f"no such column: '{task}'")
-        calls = [wrong, wrong] if failed else [("sql", "list columns", None), ("sql", f"SELECT {task}", None)]
-        fields = {"source": source, "session": f"{source}/{agent}/{task}", "goal": f"find {task}"}
-        outcome = None if failed is None else int(not failed)
-        made.append((agent, task, outcome, [*calls, ("sql", "submit", None)], fields))
-    return write_logs(folder / source, made)
+        wrong = (f"SELECT wrong {task}", f"no such column: '{task}'")
+        calls = [wrong, wrong] if failed else [("list columns", None), (f"SELECT {task}", None)]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": f"find {task}"}]
+        for number, (query, error) in enumerate([*calls, ("submit", None)]):
+            call = {"id": str(number), "function": {"name": "sql", "arguments": query}}
+            said = {
+                "tool_call_id": str(number),
+                "content": error or "[(1,)]",
+                "status": "error" if error else "success",
+            }
+            messages += {"role": "assistant", "tool_calls": [call]}, {"role": "tool", **said}
+        session = {"id": f"{agent}/{task}", "agent": agent, "task": task, "goal": f"find {task}", "messages": messages}
+        lines.append(json.dumps(session | {"reward": float(not failed)}))
+    (folder / "shop.jsonl").write_text("\n".join(lines))
 
 
-def fleet(agents: str, tasks: str) -> list[tuple[str, str, bool | None]]:
+def fleet(agents: str, tasks: str) -> list[tuple[str, str, bool]]:
     return [(agent, task, (ord(agent) + ord(task)) % 2 == 0) for agent in agents for task in tasks]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    write(tmp_path, "shop", fleet("abcdefgh", "pqrstuvw"))
+    write(tmp_path, fleet("abcdefgh", "pqrstuvw"))
     return str(tmp_path)
 
 
@@ -36,13 +45,13 @@ def test_advice_by_source_and_slice(folder: str) -> None:
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["sessions"] == {"train": 36, "test": 28} and report["patterns"] > 0
-    assert set(report["advice"]["shop"]) == {"A", "T", "AT"}
+    assert set(report["advice"]["messages"]) == {"A", "T", "AT"}
     # A session that guesses fails in its first two calls; `submit` is no call.
-    advice = report["advice"]["shop"]["AT"]
+    advice = report["advice"]["messages"]["AT"]
     assert (advice["calls"], advice["failed"]) == (8, 0.5)
     # Every agent names another column: the error's class is new with its task, its family is not.
-    assert report["known_errors"]["shop"]["family"] == 1.0
-    assert 0.0 < report["known_errors"]["shop"]["class"] < 1.0
+    assert report["known_errors"]["messages"]["family"] == 1.0
+    assert 0.0 < report["known_errors"]["messages"]["class"] < 1.0
     assert run("backtest", "--data", folder, "--seed", "4", "--json").stdout == result.stdout
 
 
@@ -51,7 +60,7 @@ def test_progress_goes_to_stderr_and_the_tables_name_what_they_show(folder: str)
     assert result.exit_code == 0, result.output
     assert "asking for advice in 28 test sessions" in result.stderr and "asking" not in result.stdout
     assert "others asked for advice" in result.stdout
-    for word in ("family", "fail_warned", "way_out", "chars_session", "shop"):
+    for word in ("family", "fail_warned", "way_out", "chars_session", "messages"):
         assert word in result.stdout
     assert "nan" not in result.stdout and "None" not in result.stdout
 
@@ -63,7 +72,8 @@ def test_a_wrong_folder_is_a_usage_error(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.real_data
 @pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
-def test_real_logs() -> None:
+def test_real_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fleetlore.transcripts.read.read_sessions", read_runs)
     result = run("backtest", "--data", str(SMOKE / "mint"), "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
