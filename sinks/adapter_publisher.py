@@ -121,8 +121,11 @@ class AdapterPublisher(Generic[Manifest]):
         """Publish a version on the channel `stable`, or first as a canary for a share of the agents.
 
         Weights above 512 KiB go to the blob store. `known`: `published` at the time of the decision. Raises ConfigError
-        without a store, ChannelMoved if a channel moved since: no agent then runs it.
+        without a store or if agents refuse weights of this size, ChannelMoved if a channel moved since: no agent then
+        runs it.
         """
+        if len(weights) > self.kind.most_bytes:
+            raise ConfigError(f"agents refuse weights of {len(weights)} bytes: {self.kind.most_bytes} are the most")
         known = known or await self._read_all(manifest.tenant)
         uri = ""
         if len(weights) > MAX_INLINE_BYTES:

@@ -8,8 +8,8 @@ counted: the tool may have changed.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from fleetlore.advice.changes import parts_of
@@ -19,7 +19,7 @@ from fleetlore.wire.principals import principal_of
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.trajectory import Step, Trajectory
 
-__all__ = ["Evidence", "Fact", "Facts", "Fleet", "OldValues", "Who"]
+__all__ = ["Evidence", "Fact", "Facts", "Fleet", "OldValues", "Who", "in_turns"]
 
 # Sessions of one agent that count: it cannot declare a table missing for all.
 AGENT_SESSIONS = 5
@@ -30,6 +30,21 @@ _MOST_GOALS = 16
 
 
 Fact = TypeVar("Fact", bound=Hashable)
+
+
+def in_turns(best: Iterable[Fact], owner: Callable[[Fact], str]) -> list[Fact]:
+    """Sort facts, given the best first, so that no principal can fill a bound with its own.
+
+    `owner`: the principal that alone brought a fact, or "". Principals take turns: the best of each and all facts of
+    several come first, then the second best of each.
+    """
+    met: Counter[str] = Counter()
+    turns: dict[Fact, int] = {}
+    for fact in best:
+        name = owner(fact)
+        turns[fact] = met[name] if name else 0
+        met[name] += 1
+    return sorted(turns, key=lambda fact: turns[fact])
 
 
 class Who(NamedTuple):

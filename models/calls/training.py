@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import sqrt
 from typing import NamedTuple
 
@@ -19,12 +21,12 @@ import numpy.typing as npt
 
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, warning_id
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, MAX_KINDS, Document, Kind, Named, quantised
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_KINDS, Document, Kind, Named, quantised
 from fleetlore.calls.model import Features, KindScores, call_cells, failure_chance, features, kind_cells
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import Evidence, Fleet, OldValues, Who
+from models.calls.evidence import Evidence, Fleet, OldValues, Who, in_turns
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, PlaceRecords, failures_met
 from models.distil.cases import said_by
@@ -40,6 +42,8 @@ MOST_NAMES = 8_192
 _NAMES_A_FAILURE = 5
 # A version keeps at least this share of the weights. Names matter more than the small ones.
 _LEAST_SHARE = 1 / 8
+# UTF-8 bytes of the names of tools: 1,000 names of 24 characters. Each is in the thresholds too.
+_TOOL_BYTES = 24_000
 _KEPT_NAMED = 50_000
 _SAID_RATE = 0.4
 _FREE_CALLS = 4
@@ -151,7 +155,6 @@ class CallTraining:
         self._sessions = 0
         self._until = 0.0
         self._calls = 0
-        self._tools: Counter[str] = Counter()
 
     def learn(self, session: Trajectory) -> None:
         who, context = Who.of(session), CallContext(session.goal)
@@ -183,7 +186,6 @@ class CallTraining:
         self._sessions += 1
         self._until = max(self._until, session.came)
         self._calls += len(lasting)
-        self._tools.update(each.step.tool for each in lasting)
 
     def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
         for position, step in enumerate(session.calls):
@@ -196,8 +198,16 @@ class CallTraining:
 
     def version(self) -> TrainedCalls:
         foreseen = sorted((each for some in self._foreseen.values() for each in some), key=lambda each: each.number)
-        agents, tools = len(self._fleet.agents), tuple(sorted(self._tools))
-        return TrainedCalls(self._document(), self._sessions, agents, self._calls, tools, tuple(foreseen))
+        agents, tools = len(self._fleet.agents), self._tools()
+        return TrainedCalls(self._document(tools), self._sessions, agents, self._calls, tuple(tools), tuple(foreseen))
+
+    def _tools(self) -> dict[str, int]:
+        """Return the calls of each tool that a version names: senders choose the names, so principals take turns."""
+        calls = {tool: made.total() for tool, made in self._made_by.items()}
+        best = sorted(calls, key=lambda tool: (-len(self._made_by[tool]), -calls[tool], tool))
+        turns = in_turns(best, lambda tool: next(iter(self._made_by[tool])) if len(self._made_by[tool]) == 1 else "")
+        sizes = zip(turns, accumulate(len(tool.encode()) for tool in turns), strict=True)
+        return {tool: calls[tool] for tool in sorted(tool for tool, size in sizes if size <= _TOOL_BYTES)}
 
     def _balanced(self) -> _CallWeights:
         weights, draws = deepcopy(self._weights), random.Random(0)
@@ -209,30 +219,34 @@ class CallTraining:
             weights.learn(*draws.choice(draws.choice(agents))[:2])
         return weights
 
-    def _document(self) -> bytes:
-        """All weights and names that fit: first small weights go, then names of places and failures."""
+    def _document(self, tools: dict[str, int]) -> bytes:
+        """All weights and names that agents read: first small weights go, then names of places and failures."""
         weights = self._balanced()
         kinds, most, share = self._kinds, MOST_NAMES, 1.0
         look_ups, at_places = self.look_ups.said(), self.look_ups.at_places()
         old_values = self._old_values.version()
+        foreseen = {key: calls for key, calls in self._foreseen.items() if key[0] in tools}
         while True:
             document = Document(
                 calls=quantised(weights.weights, share),
                 kinds=quantised(kinds.weights, share),
                 bias=weights.bias,
-                tools=dict(sorted(self._tools.items())),
+                tools=tools,
                 kind_texts=tuple(Kind(*kind, kinds.met[kind].agents) for kind in kinds.kinds),
                 kind_counts=tuple(kinds.counts),
                 named=self._named.said(most // _NAMES_A_FAILURE),
                 places=self._places.said(most, at_places),
-                thresholds=thresholds(self._foreseen, self._trials),
-                look_ups=look_ups,
+                thresholds=thresholds(foreseen, self._trials),
+                look_ups=look_ups[:most],
                 old_values=old_values,
                 until=self._until,
             )
             encoded = document.to_bytes()
-            if len(encoded) <= MAX_BYTES or not most:
+            with suppress(ValueError):
+                Document.from_bytes(encoded)
                 return encoded
+            if not most:
+                raise ValueError(f"a version of {len(encoded)} bytes, which no agent reads")
             if share > _LEAST_SHARE:
                 share *= 0.75
             else:

@@ -120,7 +120,12 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
         if self.publication.running is None:
             return judge_candidate(self._candidate.foreseen)
         weights, manifest = self.publication.running
-        report = judge_candidate(self._candidate.foreseen, weights, self._since(CallModel.from_bytes(weights).until))
+        try:
+            until = CallModel.from_bytes(weights).until
+        except ValueError as error:
+            log.warning("tenant %s: %s cannot be read and counts as none: %s", self._tenant, manifest.version, error)
+            return judge_candidate(self._candidate.foreseen)
+        report = judge_candidate(self._candidate.foreseen, weights, self._since(until))
         if (
             report.passed
             and self._candidate.sessions < manifest.sessions

@@ -207,6 +207,39 @@ def test_small_weights_go_before_names_where_a_tool_fills_the_weights() -> None:
     assert len(document.named) == len(WRONG) and len(learned) <= MAX_BYTES
 
 
+def invented(agents: int) -> list[Trajectory]:
+    """Sessions of calls of tools with long random names, each known to one agent."""
+    random = Random(1)
+    letters = "".join(map(chr, range(0x4E00, 0x9F00)))
+    return [
+        trajectory(
+            *(call("".join(random.choices(letters, k=250)), "x", error="boom" if n % 2 else None) for n in range(30)),
+            session=f"evil {number}",
+            agent=f"evil {number % agents}",
+            ended=100.0 + number,
+        )
+        for number in range(25)
+    ]
+
+
+@pytest.mark.parametrize("agents", [1, 5])
+def test_names_that_agents_invent_make_no_version_too_large_and_leave_others_tools(agents: int) -> None:
+    learned = train([*sessions(60), *invented(agents)])
+    document = Document.from_bytes(learned.weights)
+    assert document.tools["sql"] == 240 and tuple(document.tools) == learned.tools
+    assert sum(len(tool.encode()) for tool in document.tools) <= 24_000
+    assert {each.tool for each in document.thresholds} <= document.tools.keys()
+    assert CallModel(document).knows("sql") and len(document.named) == len(WRONG)
+
+
+def test_tools_of_one_agent_each_take_turns() -> None:
+    own = [
+        trajectory(call(f"tool {number}", "x"), session=f"own {number}", agent=f"own {number}") for number in range(20)
+    ]
+    learned = train([*own, *invented(1)])
+    assert {f"tool {number}" for number in range(20)} < set(learned.tools)
+
+
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40), st.booleans()), max_size=6))
 def test_any_session_can_be_learned(calls: list[tuple[str, str, bool]]) -> None:

@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
 from fleetlore.testing import FakeClock
 from fleetlore.wire.adapter_manifest import CALLS, CallsManifest
 from fleetlore.wire.stats import stable_hash
@@ -165,6 +167,38 @@ async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(
     assert list((await publisher.published(tenant)).versions) == [version]
 
 
+async def test_a_version_in_service_that_cannot_be_read_counts_as_none(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    """Such as one of another release."""
+    (tenant,) = settings.tenants
+    trainer = made(tenant, publisher)
+    await trained(trainer, 0, 60)
+    running = trainer.publication.running
+    assert running is not None
+    weights = b"of another release"
+    version = hashlib.sha256(weights).hexdigest()
+    unread = replace(running[1], version=version, size_bytes=len(weights), ordinal=2)
+    await publisher.publish(weights, unread)
+    await trainer.publication.resume()
+    await trained(trainer, 60, 60)
+    stable = (await publisher.published(tenant)).stable
+    assert stable is not None and stable.record.version == version_of(sessions(0, 120))
+
+
+async def test_no_version_is_published_that_agents_refuse_for_its_size(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    trainer = made(tenant, publisher)
+    await trained(trainer, 0, 60)
+    running = trainer.publication.running
+    assert running is not None
+    weights = bytes(CallsManifest.most_bytes + 1)
+    with pytest.raises(ConfigError, match="agents refuse weights of 204801 bytes"):
+        await publisher.publish(weights, replace(running[1], version=hashlib.sha256(weights).hexdigest()))
+
+
 async def test_to_learn_on_gives_what_to_begin_anew_gives(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
@@ -206,6 +240,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 
 from fleetlore.config import Settings
+from fleetlore.errors import ConfigError
 from streams.training.trainer import run_trainer
 
 asyncio.run(run_trainer(Settings.from_env(), niceness=0))
