@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.calls.call import CALL_CHARACTERS, text_of
 from fleetlore.calls.places import PlaceNames
@@ -153,8 +155,9 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """Return the arguments with each rejected part replaced, or None if none is found, a new name would overwrite
-    another argument, or they are nested too deeply.
+    """Return the arguments with each rejected part replaced, or None if none is found.
+
+    None too: a new name would overwrite another argument, or a new value may be of another type.
     """
     changed = arguments
     try:
@@ -162,11 +165,11 @@ def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
             is_field = any(name == old for name, _ in _fields(arguments))
             changed = _substituted(changed, old, new, is_field=is_field)
         return changed if changed != arguments else None
-    except (_OverwriteError, RecursionError):
+    except (_NotReadyError, RecursionError):
         return None
 
 
-class _OverwriteError(Exception):
+class _NotReadyError(Exception):
     pass
 
 
@@ -179,11 +182,28 @@ def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
     if isinstance(value, Mapping):
         name, is_value, was = old.partition("=")
         if is_value and name in value and arguments_text(value[name]) == was:
-            return {**value, name: new.partition("=")[2]}
+            return {**value, name: _typed(new.partition("=")[2], value[name])}
         if old in value and new in value:
-            raise _OverwriteError
+            raise _NotReadyError
         return {new if k == old else k: _substituted(each, old, new, is_field=is_field) for k, each in value.items()}
     return [_substituted(each, old, new, is_field=is_field) for each in value] if isinstance(value, list) else value
+
+
+def _typed(text: str, old: Any) -> Any:
+    """Return a value of JSON that was noted as text. A text may look like a number: then the old value decides."""
+    new, was = _decoded(text), _decoded(arguments_text(old))
+    if isinstance(new, str):
+        return text
+    if len({float if type(each) is int else type(each) for each in (new, was)}) > 1:
+        raise _NotReadyError
+    return text if isinstance(old, str) else new
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
 
 
 def _whole(part: str) -> re.Pattern[str]:

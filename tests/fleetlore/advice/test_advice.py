@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +104,7 @@ def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing(
         ("OperationalError", "zzz: 'cars'", "This sql call may fail with `cars`: OperationalError."),
         ("ApiError", "zzz 'cars' yyy", "This sql call may fail with `cars`: ApiError."),
         ("no_such_zzz_cars", "no such zzz: 'cars'", "This sql call may fail with `cars`."),
+        ("ZzzError", "zzz 'cars'", "This sql call may fail with `cars`."),
     ],
 )
 def test_a_warning_says_of_what_or_is_not_said(error_class: str, template: str, said: str) -> None:
@@ -119,6 +121,45 @@ def test_the_working_value_comes_first_and_the_call_is_ready_to_send() -> None:
     assert texts(advice) == ["Use `table=cars_data` instead of `table=cars` in sql."]
     assert (advice.call, advice.sure) == ({"table": "cars_data", "limit": 5}, True)
     assert texts(ask(index, TOOL, {"table": "cars_data", "limit": 5}, shown={FAILURE.exact})) == []
+
+
+@for_each(
+    "old, now, sent",
+    [
+        (500, "100", 100), (True, "false", False), (["a"], '["a","b"]', ["a", "b"]), ("500", "100", "100"),
+        (5, "max", "max"), (0.5, "1", 1), ("a", "b", "b"), (["a", "b"], "a,b", "a,b"),
+        # A number, a list or a text of these signs: nobody knows.
+        ("many", "5", None), (5, "true", None), ("x", "[1]", None),
+    ],
+)  # fmt: skip
+def test_a_call_ready_to_send_keeps_the_type_of_what_it_replaces(old: object, now: str, sent: object) -> None:
+    index = LoreIndex()
+    put(
+        index,
+        "r",
+        was=(f"limit={orjson.dumps(old).decode() if not isinstance(old, str) else old}",),
+        now=(f"limit={now}",),
+    )
+    advice = ask(index, TOOL, {"limit": old, "table": "cars"})
+    assert advice.ids == ("r",)
+    assert advice.call == (None if sent is None else {"limit": sent, "table": "cars"})
+
+
+@for_each(
+    "was, now, told",
+    [
+        ("selector=#save", "selector=button[data-test=save]", True), ("expr=//a[@id=b]", "expr=//a[@id='b']", True),
+        ("code=df.a", "code=df['a']", True), ("x=1", "x=y[0][-1]", True), ("p=x", "p=^[a-z0-9_]+$", True),
+        ("q=a >= 1", "q=a <= 1", True), ("q=a == b", "q=a < b", True), ("t=[]", 't=["a","b"]', True),
+        ("q=a > b", "q=a < b", False), ("t=List", "t=List<int>", False), ("p=foo[", "p=foo\\[", False),
+        ("md=a", "md=[a](b)", False), ("md=a", "md=[INST]", False),
+    ],
+)  # fmt: skip
+def test_a_value_with_brackets_is_shown_exactly_or_not_at_all(was: str, now: str, told: bool) -> None:
+    index = LoreIndex()
+    put(index, "r", was=(was,), now=(now,))
+    name, _, value = was.partition("=")
+    assert texts(ask(index, TOOL, {name: value})) == [f"Use `{now}` instead of `{was}` in sql."] * told
 
 
 def test_after_a_failure_the_same_is_said_once() -> None:
