@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from gzip import GzipFile
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -324,7 +325,7 @@ class _Records(PartitionRecords):  # type: ignore[misc,unused-ignore]
         return Unreadable(**record.__dict__) if isinstance(record.checksum, str) else record
 
 
-def _with(function: Any, **names: type) -> Any:
+def _with(function: Any, **names: Any) -> Any:
     """Copy a function of aiokafka with other classes under these global names."""
     copy = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
     copy.__defaults__, copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
@@ -337,3 +338,13 @@ class _Fetcher(Fetcher):  # type: ignore[misc,unused-ignore]
 
 class Consumer(AIOKafkaConsumer):  # type: ignore[misc,unused-ignore]
     start = _with(AIOKafkaConsumer.start, Fetcher=_Fetcher)
+
+
+class InOrder(Consumer):
+    """Fetches once all records were read.
+
+    A `Consumer` asks for the other partitions while one is read for more than a tenth of a second, and the broker
+    holds that request until one of these has a new record.
+    """
+
+    start = _with(AIOKafkaConsumer.start, Fetcher=partial(_Fetcher, prefetch_backoff=60.0))

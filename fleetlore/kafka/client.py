@@ -22,7 +22,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownError
 
 from fleetlore.cluster import TOKEN, Bootstrap, Cluster, Relay, StackFolder
 from fleetlore.errors import BrokerUnavailable, ConfigError
-from fleetlore.kafka.batches import Consumer
+from fleetlore.kafka.batches import Consumer, InOrder
 from fleetlore.kafka.by_relay import RelayConsumer, RelayProducer
 
 STOP_SECONDS = 1.0
@@ -43,8 +43,14 @@ def backoff() -> Iterator[float]:
         delay = min(2 * delay, LONGEST_DELAY_SECONDS)
 
 
-def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, **settings: Any) -> AIOKafkaConsumer:
-    """Make a consumer of committed transactions, without automatic commits, from the commit or the beginning."""
+def make_consumer(
+    bootstrap: Bootstrap, *topics: str, group: str | None = None, in_order: bool = False, **settings: Any
+) -> AIOKafkaConsumer:
+    """Make a consumer of committed transactions, without automatic commits, from the commit or the beginning.
+
+    Args:
+        in_order: fetch only once all records were read; `getmany` must ask for all partitions.
+    """
     if isinstance(bootstrap, Relay):
         return RelayConsumer(bootstrap, topics)
     settings = {
@@ -56,7 +62,7 @@ def make_consumer(bootstrap: Bootstrap, *topics: str, group: str | None = None, 
         "consumer_timeout_ms": 5_000,
         **settings,
     }
-    return _made(Consumer, bootstrap, *topics, **settings)
+    return _made(InOrder if in_order else Consumer, bootstrap, *topics, **settings)
 
 
 def make_producer(bootstrap: Bootstrap, **settings: Any) -> AIOKafkaProducer:

@@ -244,7 +244,7 @@ class Follower:
         while True:
             followed_since = inf
             try:
-                times: dict[str, Any] = {"fetch_max_wait_ms": self.fetch_wait_ms}
+                times: dict[str, Any] = {"fetch_max_wait_ms": self.fetch_wait_ms, "in_order": True}
                 times |= {"metadata_max_age_ms": _FOLLOWER_METADATA_AGE_MS, "request_timeout_ms": _REQUEST_TIMEOUT_MS}
                 async with connected(make_consumer(self.bootstrap, *self.topics, **times)) as consumer:
                     await self._seek(consumer)

@@ -223,6 +223,22 @@ async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
         assert await follower.caught_up(120)
 
 
+async def test_a_slow_reader_waits_for_no_fetch_of_the_partitions_that_it_has_read(
+    mock_cluster: str, tenant: str
+) -> None:
+    """Between two parts of a long partition aiokafka asks for the others alone, and Kafka holds that request."""
+    name = topic(tenant, "patterns")
+    async with AIOKafkaProducer(bootstrap_servers=mock_cluster) as producer:
+        await asyncio.gather(*[await producer.send(name, b"x" * 50_000, partition=0) for _ in range(60)])
+
+    async def slow(fetched: Fetched) -> None:
+        await asyncio.sleep(0.15 if any(fetched.values()) else 0.0)
+
+    follower = Follower(mock_cluster, [name], slow, what="lore", fetch_wait_ms=200_000, most=20)
+    async with running(follower):
+        assert await follower.caught_up(150)
+
+
 async def test_a_codec_that_is_not_installed_is_an_error_that_says_what_to_install(
     broker: EmbeddedBroker,
     tenant: str,
