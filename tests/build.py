@@ -63,7 +63,7 @@ def situation(tool: str | None = None, arguments: object = None, **fields: Any) 
     call = None if tool is None else MadeCall(tool, arguments)
     parts = []
     for part in (Asked, Met, Known):
-        parts.append({each: fields.pop(each) for each in part.__dataclass_fields__ if each in fields})
+        parts.append({each: fields.pop(each) for each in part._fields if each in fields})
     assert not fields, fields
     asked, met, known = parts
     return Situation(Asked(call, **asked), Met(**met), Known(**{"now": 0.0} | known))

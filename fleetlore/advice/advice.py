@@ -6,7 +6,6 @@ once in a session, except for the names with which a call fails. A random share 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from fleetlore.advice.counts import lasting
 from fleetlore.advice.gate import Tip, tell
 from fleetlore.advice.provenance import fenced
 from fleetlore.advice.situation import FailedCall, Situation
-from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, PERSON, SAYS_HOW, Source, persons
+from fleetlore.advice.sources import AFTER_FAILURE, AT_START, BEFORE_CALL, PASSING, PERSON, SAYS_HOW, Source, persons
 from fleetlore.fingerprint.fingerprint import tool_id
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.wire.lore import MemoryItem
@@ -105,21 +104,21 @@ def advise(
     if moment.met.failed is not None and not moment.met.led_out:
         # The agent saw every tip and failed again.
         repeated = [each for each in AFTER_FAILURE if each.repeats]
-        unshown = replace(moment, met=replace(moment.met, shown=frozenset()))
+        unshown = replace(moment, met=moment.met._replace(shown=frozenset()))
         ways = _first(AFTER_FAILURE, index, moment) or _first(repeated, index, unshown)
         found += [tip for tip in ways if not _is_heeded(tip, moment, moment.met.failed)]
     if moment.asked.call is not None:
         found += _first(BEFORE_CALL, index, moment)
-    for source in AT_START:
-        if moment.asked.call is None or source.name == "passing":
-            found += _told(source.yields(index, moment), index, moment)
+    for source in AT_START if moment.asked.call is None else PASSING:
+        found += _told(source.yields(index, moment), index, moment)
     # A passing fault says how to leave a loop of the same failure alone.
     helps = {tip.pattern if tip.source == "passing" else "" for tip in found if tip.source in SAYS_HOW}
     found = [tip for tip in found if tip.source != "loop" or not helps & {"", tip.pattern}]
-    advice, call, outlook = _of(found, moment, holdout_share, most, max_chars), moment.asked.call, moment.asked.outlook
-    if call is None:
-        return advice
-    return advice._replace(risk=index.derived(_risk, call.tool, call.id) if outlook is None else outlook.fails)
+    call, outlook = moment.asked.call, moment.asked.outlook
+    risk = None if outlook is None else outlook.fails
+    if call is not None and outlook is None:
+        risk = index.derived(_risk, call.tool, call.id)
+    return _of(found, moment, holdout_share, most, max_chars, risk)
 
 
 def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
@@ -133,7 +132,14 @@ def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout
     return _of(_told(found, index, moment), moment, holdout_share, most)
 
 
-def _of(found: Iterable[Tip], moment: Situation, holdout_share: float, most: int, max_chars: float = inf) -> Advice:
+def _of(
+    found: Iterable[Tip],
+    moment: Situation,
+    holdout_share: float,
+    most: int,
+    max_chars: float = inf,
+    risk: float | None = None,
+) -> Advice:
     tips: dict[str, Tip] = {}
     learned = length = 0
     for tip in found:
@@ -145,11 +151,14 @@ def _of(found: Iterable[Tip], moment: Situation, holdout_share: float, most: int
                 continue
         tips[tip.id] = tip
     kept_back = {id for id, tip in tips.items() if tip.tried and withheld(moment.met.session, id, holdout_share)}
-    return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), withheld=tuple(sorted(kept_back)))
+    return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), risk, tuple(sorted(kept_back)))
 
 
 def _first(sources: Iterable[Source], index: LoreIndex, moment: Situation) -> list[Tip]:
-    return list(islice(_told((tip for source in sources for tip in source.yields(index, moment)), index, moment), 1))
+    for source in sources:
+        for tip in _told(source.yields(index, moment), index, moment):
+            return [tip]
+    return []
 
 
 def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:

@@ -139,6 +139,8 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         own = None
     if call is None and own is not None:
         call = own.call
+    if call is not None and not index.transient_of_call(call.id):
+        return
     host = _HOST.search(call.shape) if call is not None else None
     groups: Iterable[tuple[str, Pattern | None, Iterable[Pattern]]]
     if call is not None:

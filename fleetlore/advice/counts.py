@@ -14,7 +14,7 @@ from fleetlore.advice.situation import Situation
 from fleetlore.calls.context import normal
 from fleetlore.fingerprint.fingerprint import is_free_text, tool_id
 from fleetlore.fingerprint.literals import FILE
-from fleetlore.fingerprint.names import failure_kind, folded, mentioned_names, names_in, spelled
+from fleetlore.fingerprint.names import folded, kind_with, mentioned_names, names_in, occurrences, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.stats import wilson
@@ -36,11 +36,15 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if call is None or (met.context is not None and met.context.tried.get(normal(call.tool, call.json)) == 0):
         return  # it has worked since
     since = model.until if moment.asked.outlook is not None and model is not None else None
-    text = folded(call.text)
-    for pattern, mentioned, of_any_call, fails in index.derived(_counted, call.tool, call.id):
-        if since is not None and pattern.first_seen <= since:
+    mentioned_in_any, known = index.derived(_counted, call.tool, call.id)
+    newer = [each for each in known if since is None or each.pattern.first_seen > since]
+    text = folded(call.text) if newer else ""
+    held = names_in(text, mentioned_in_any)
+    for pattern, mentioned, is_cure, of_any_call, fails in newer:
+        if not of_any_call and (is_cure or held.isdisjoint(mentioned)):
             continue
-        parts_of_names = names_in(text, mentioned)
+        named = held & mentioned
+        parts_of_names = () if is_cure else named
         names = [name for name in parts_of_names if _is_whole(name, text)]
         is_own_failure = pattern.id in met.own_failures
         # Counts do not tell the value that failed from the one that the session sends now, or from a longer one.
@@ -53,7 +57,7 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             continue  # it is the other half of these calls that fails
         quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
         parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *error_parts(pattern), ".")
-        kind = failure_kind(pattern.error_class, pattern.template, pattern.template, call.text)
+        kind = kind_with(pattern.error_class, pattern.template, named)
         yield Tip(
             pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
             sure=bool(names) and fails >= SURE_ONCE, pattern=pattern.parent, tried=False,
@@ -63,12 +67,14 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 class _Counted(NamedTuple):
     pattern: Pattern
-    mentioned: tuple[str, ...]
+    mentioned: frozenset[str]
+    is_cure: bool
     of_any_call: bool
     fails: float
 
 
-def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
+def _counted(index: LoreIndex, tool: str, id: str) -> tuple[frozenset[str], tuple[_Counted, ...]]:
+    """Return the names that any of the failures mentions, and the failures."""
     of_tool, health, transient = index.patterns.get(tool_id(tool)), index.patterns.get(id), index.transient_of_call(id)
     found = []
     before = 0  # calls that failed for another reason do not count towards this failure's rate
@@ -80,10 +86,10 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[_Counted, ...]:
             # A warning of all calls of a kind is wrong of those that work.
             is_likely = 2 * failures > calls and wilson(failures, calls)[0] >= _WARN_RATE
             of_any_call = is_likely and not is_free_text(pattern.shape)
-            mentioned = () if _LACKED.search(pattern.template) else mentioned_names(pattern.template)
-            found.append(_Counted(pattern, mentioned, of_any_call, (failures + 0.5) / (calls + 1.0)))
+            mentioned, is_cure = frozenset(mentioned_names(pattern.template)), bool(_LACKED.search(pattern.template))
+            found.append(_Counted(pattern, mentioned, is_cure, of_any_call, (failures + 0.5) / (calls + 1.0)))
         before += pattern.failures
-    return tuple(found)
+    return frozenset().union(*(each.mentioned for each in found)), tuple(found)
 
 
 def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Collection[Pattern]) -> tuple[int, int]:
@@ -101,10 +107,7 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
 
 def _is_whole(name: str, text: str) -> bool:
     """Whether a name is no part of a longer one: in `shop.orders`, but not in `orders-eu` or `orders.v2`."""
-    start = text.find(name)
-    while start >= 0:
-        end = start + len(name)
-        if not _BEFORE.search(text, max(0, start - 2), start) and _BEHIND.match(text, end):
-            return True
-        start = text.find(name, start + 1)
-    return False
+    return any(
+        not _BEFORE.search(text, max(0, start - 2), start) and _BEHIND.match(text, end)
+        for start, end in occurrences(name, text)
+    )

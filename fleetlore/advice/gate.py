@@ -117,7 +117,7 @@ class Reader(NamedTuple):
     names in its results. `closed`: whether its call goes to the closed world.
     """
 
-    own: Collection[str] = ()
+    own: frozenset[str] = frozenset()
     error: str = ""
     seen: Collection[str] = ()
     quorum: int = 2
@@ -219,7 +219,7 @@ def _is_class(text: str) -> bool:
     return _STATUS.fullmatch(text) is not None or (known and text.replace("_", "").replace(".", "").isalpha())
 
 
-def _held(text: str, own: Collection[str]) -> str:
+def _held(text: str, own: frozenset[str]) -> str:
     kept: list[str] = []
     for is_held, tokens in groupby(text.split(), lambda token: _is_held(token, own)):
         run = list(tokens)
@@ -230,9 +230,9 @@ def _held(text: str, own: Collection[str]) -> str:
     return " ".join(kept)
 
 
-def _is_held(token: str, own: Collection[str]) -> bool:
+def _is_held(token: str, own: frozenset[str]) -> bool:
     words = _words(token)
-    return bool(words) and all(word in own for word in words)
+    return bool(words) and own.issuperset(words)
 
 
 @lru_cache(maxsize=4096)

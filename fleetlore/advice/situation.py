@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from fleetlore.advice.changes import holds, is_of_argument
 from fleetlore.advice.gate import Reader
@@ -14,7 +15,7 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import Failure, object_of
 from fleetlore.fingerprint.names import FailureKind
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.words import WORD
+from fleetlore.words import distinct
 
 __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
 
@@ -33,8 +34,7 @@ class FailedCall:
     moment: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """The question of the session: a call, or None for the whole session and the tools that it may call next."""
 
     call: MadeCall | None = None
@@ -42,8 +42,7 @@ class Asked:
     outlook: Outlook | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(NamedTuple):
     """The history of the session.
 
     Attributes:
@@ -69,8 +68,7 @@ class Met:
     unchanged: FailedCall | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """The agent's knowledge besides the lore. `now`: Unix seconds."""
 
     now: float
@@ -120,6 +118,6 @@ class Situation:
         error, seen = ("", ()) if failed is None else (failed.error, failed.seen)
         made = self._calls
         texts = [text for call in made for text in (call.tool, call.text[:CALL_CHARACTERS])]
-        own = frozenset(WORD.findall("\n".join((*self.asked.tools, *texts, error[:ERROR_CHARACTERS])).lower()))
+        own = distinct("\n".join((*self.asked.tools, *texts, error[:ERROR_CHARACTERS])).lower())
         closed = bool(made) and all(is_closed(call.tool, call.json, self.known.closed_tools) for call in made)
         return Reader(own, error, seen, self.known.quorum, closed)

@@ -307,6 +307,7 @@ _ASKED = (
 BEFORE_CALL, AFTER_FAILURE, AT_START = (
     tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
 )
+PASSING = tuple(each for each in AT_START if each.name == "passing")
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
 # Beside these a session needs no warning that it goes in circles.
 SAYS_HOW = WAYS_OUT | {"passing"}

@@ -68,7 +68,7 @@ class MadeCall:
     def shape(self) -> str:
         return argument_shape(self.json)
 
-    @property
+    @cached_property
     def id(self) -> str:
         return shaped_call_id(self.tool, self.shape)
 

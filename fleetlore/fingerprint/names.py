@@ -5,15 +5,16 @@ holds too (a table, module, command, option).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from string import ascii_letters, digits
 from typing import NamedTuple
 
 from fleetlore.fingerprint.frames import excerpt, head_line
 from fleetlore.fingerprint.literals import FILE
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.wire.trajectory import Step
-from fleetlore.words import names_of
+from fleetlore.words import NAME
 
 MAX_KIND = 90
 _MAX_ERROR = 400
@@ -38,6 +39,10 @@ _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # A word outside of the masks.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
+# What follows a name in a call.
+_BEHIND = re.compile(rf"(?:\.{FILE})?(?!\w)", re.I)
+_LETTERS = frozenset(ascii_letters + "_")
+_LETTERS_AND_DIGITS = _LETTERS | frozenset(digits)
 _VERSION = re.compile(r"v\d{1,3}")  # `/v2/accounts`
 _NUMBER = re.compile(r"\b\d+\b")
 _NAME, _COUNT = "<name>", "<n>"
@@ -52,7 +57,11 @@ class FailureKind(NamedTuple):
 
 def failure_kind(error_class: str, template: str, error: str, call: str) -> FailureKind:
     """Return the kind of a failed call, and the names that it failed for."""
-    names = names_in(folded(call), mentioned_names(error))
+    return kind_with(error_class, template, names_in(folded(call), mentioned_names(error)))
+
+
+def kind_with(error_class: str, template: str, names: frozenset[str]) -> FailureKind:
+    """Do the same with names that are known."""
     return FailureKind(_kind_text(error_class, template, names), tuple(sorted(names)))
 
 
@@ -72,8 +81,13 @@ def missing_name(error: str) -> str | None:
 
 def spelled(name: str, call: str) -> str:
     """Return a name as the call spells it, with a file's ending."""
-    found = re.search(rf"(?<!\w){re.escape(name)}(?:\.{FILE})?(?!\w)", call[:_MAX_CALL], re.IGNORECASE)
-    return found.group() if found else name
+    text = call[:_MAX_CALL]
+    # The only letter whose lower case is two letters, after which places would differ.
+    for start, end in occurrences(name, text.replace("İ", "i").lower()):
+        before = text[start - 1 : start]
+        if not (before.isalnum() or before == "_") and (behind := _BEHIND.match(text, end)):
+            return text[start : behind.end()]
+    return name
 
 
 def mentioned_names(error: str) -> tuple[str, ...]:
@@ -87,8 +101,25 @@ def folded(call: str) -> str:
 
 def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
     """Return those of the names that are words of a folded call."""
-    within = [name for name in mentioned if name in call]
-    return _words(call).intersection(within) if within else frozenset()
+    return frozenset([name for name in mentioned if name in call and NAME.fullmatch(name) and _is_word(name, call)])
+
+
+def occurrences(name: str, text: str) -> Iterator[tuple[int, int]]:
+    """Yield where a name begins and ends in a text, as a part of longer names too."""
+    start = text.find(name)
+    while start >= 0:
+        yield start, start + len(name)
+        start = text.find(name, start + 1)
+
+
+def _is_word(name: str, call: str) -> bool:
+    """Whether `NAME` finds a name in a call. Digits before it belong to it only if they follow a letter."""
+    for start, end in occurrences(name, call):
+        if call[end : end + 1] not in _LETTERS_AND_DIGITS:
+            before = call[start - 1 : start]
+            if before not in _LETTERS_AND_DIGITS or call[:start].rstrip(digits)[-1:] not in _LETTERS:
+                return True
+    return False
 
 
 @lru_cache(maxsize=8_192)
@@ -104,11 +135,6 @@ def _mentioned(error: str) -> tuple[str, ...]:
     found += [_WORD.findall(name)[-1].lower() for name in _BARE.findall(plain) if _WORD.search(name)]
     found += [word.lower() for word in _LIKE_A_NAME.findall(plain)]
     return tuple(dict.fromkeys(word for word in found if len(word) > 1 and not _VERSION.fullmatch(word)))
-
-
-@lru_cache(maxsize=2_048)
-def _words(call: str) -> frozenset[str]:
-    return frozenset(names_of(call))
 
 
 @lru_cache(maxsize=8_192)

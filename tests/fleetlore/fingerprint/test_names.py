@@ -25,6 +25,8 @@ from tests.cpu import costs_less_than
         ("cannot open '/srv/app/settings.toml'", '{"path": "/srv/app/settings.toml"}', ("settings",)),
         ("ModuleNotFoundError: No module named yaml", "import yaml", ("yaml",)),
         ("no such table: 'cars'", "SELECT 1 FROM trucks", ()),
+        ("no such table: 'cars'", "SELECT 1 FROM old2cars", ()),
+        ("no such table: 'cars'", "SELECT 2cars", ("cars",)),
         ("permission denied", "rm permission", ()),
     ],
 )
@@ -71,6 +73,11 @@ def test_long_texts_take_no_longer_than_cut_ones() -> None:
 )
 def test_a_name_is_shown_as_the_call_spells_it(name: str, call: str, shown: str) -> None:
     assert spelled(name, call) == shown
+
+
+def test_a_name_is_sought_without_a_pattern_of_its_own() -> None:
+    call = "SELECT 1 FROM " + ", ".join(f"Table_{number}" for number in range(1_000))
+    assert costs_less_than(0.05, lambda: [spelled(f"table_{number}", call) for number in range(1_000)])
 
 
 def test_a_step_is_not_recognised_again() -> None:
