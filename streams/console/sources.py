@@ -21,11 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from fleetlore.adapters.listing import AdapterListing, read_adapters
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, StoreUnavailable
+from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
-from fleetlore.recall.search import connect, message_of, milvus_errors, quoted, row_id
+from fleetlore.recall.search import quoted, row_id
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import Principals, principal_of
@@ -255,7 +255,7 @@ class Sources:
             task.cancel()
         await asyncio.gather(*self._tasks, self._replica.close(), return_exceptions=True)
         if self._store is not None:
-            await asyncio.to_thread(self._store.close)
+            await self._store.close()
 
     def snapshot(self) -> Snapshot:
         replica, now = self._replica, self._clock.now()
@@ -272,28 +272,26 @@ class Sources:
         """Return the session with that key, or one with that id. An id may look like another session's key."""
         named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
         for clause in (f"id == {quoted(row_id(self._tenant, id))}", named):
-            if rows := await asyncio.to_thread(self._rows, clause, ("state",), 1):
+            if rows := await self._rows(clause, ("state",), 1):
                 return SessionState.from_json(rows[0]["state"])
         return None
 
     async def sessions_of(self, agent: str) -> list[Judged]:
         """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable."""
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
-        rows = await asyncio.to_thread(self._rows, clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
+        rows = await self._rows(clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
         return sorted(Judged(row["id"].partition("/")[2], row["session"], row["task"], row["label"]) for row in rows)
 
-    def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
-        try:
-            if self._store is None:
-                import fleetlore.recall.without_pandas  # noqa: F401  # here: few people look at a session
+    async def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
+        def ask(client: Any) -> list[dict[str, Any]]:
+            return list(client.query("judgments", filter=clause, output_fields=list(fields), limit=most))
 
-                self._store = connect(self._settings.milvus, self._settings.milvus_token, _STORE_SECONDS)
-            found = self._store.query(
-                "judgments", filter=clause, output_fields=list(fields), limit=most, timeout=_STORE_SECONDS
-            )
-            return list(found)
-        except milvus_errors() as error:
-            raise StoreUnavailable(f"Milvus at {self._settings.milvus}: {message_of(error)}") from error
+        if self._store is None:
+            from sinks.milvus import MilvusStore  # here: few people look at a session
+
+            uri, token = self._settings.milvus, self._settings.milvus_token
+            self._store = MilvusStore(uri, token, None, timeout_seconds=_STORE_SECONDS)
+        return list(await self._store.on_client(ask))
 
     async def _take_letters(self, fetched: Fetched) -> None:
         for record in _records(fetched):

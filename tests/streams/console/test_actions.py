@@ -192,7 +192,7 @@ async def test_a_session_named_as_the_key_of_another_does_not_stand_in_for_it(mo
     key = session_key("honest", "s")
     states = {row_id("t", key): SessionState(), key: SessionState(votes=(JudgeChain().abstained,))}
 
-    def rows(clause: str, *_: object) -> list[dict[str, str]]:
+    async def rows(clause: str, *_: object) -> list[dict[str, str]]:
         """The session that another agent named as the key comes first where one question asks for both."""
         found = [each.to_json() for name, each in reversed(states.items()) if quoted(name) in clause]
         return [{"state": each.decode()} for each in found]
