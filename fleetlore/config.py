@@ -105,9 +105,6 @@ class Settings:
         "calls that are held once and answered with what is known: `off` none, `sure` those that will fail by all "
         "that is known, `always` all that advice warns of",
     )
-    item_half_life_seconds: float = _setting(
-        HALF_LIFE_SECONDS, "event time after which an item's evidence counts for half", "(0, inf)"
-    )
     mask_personal: tuple[str, ...] = _setting(
         (),
         "regions of an agent's end users, as `US,DE`, or `anywhere`: what names them by its form is masked in the "
@@ -126,7 +123,6 @@ class Settings:
     llm_key: str = _setting("", "its API key", secret=True)
     llm_timeout_seconds: float = _setting(30.0, "how long one request may take", "(0, inf)")
     llm_retries: int = _setting(4, "retries with backoff where the endpoint is overloaded or away", "[0, inf)")
-    llm_concurrency: int = _setting(4, "requests that a worker makes at the same time", "(0, inf)")
     llm_tokens_per_day: int = _setting(2_000_000, "tokens that a worker may use in a day (UTC)", "[0, inf)")
     llm_audit_share: float = _setting(
         0.02, "share of the sessions with a reward or feedback that the model judges too, to measure it", "[0, 1]"
@@ -338,7 +334,15 @@ def _read_secret(variable: str, file: str) -> str:
 # Settings of the last version, which only warn.
 _REMOVED = {
     f"FLEETLORE_{name}"
-    for name in ("BREAKER_RATIO", "LLM_DISTILL_SHARE", "LLM_TOKENS_PER_MINUTE", "LONG_CALL_SECONDS", "LORA_DIR")
+    for name in (
+        "BREAKER_RATIO",
+        "ITEM_HALF_LIFE_SECONDS",
+        "LLM_CONCURRENCY",
+        "LLM_DISTILL_SHARE",
+        "LLM_TOKENS_PER_MINUTE",
+        "LONG_CALL_SECONDS",
+        "LORA_DIR",
+    )
 }
 
 

@@ -24,7 +24,6 @@ from msgspec.structs import asdict
 
 from benchmarks.pipeline import batches, decode_once
 from benchmarks.traffic import TENANT
-from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Trajectory, encode
 from models.distil.distiller import distil
@@ -161,7 +160,7 @@ class ByHandSame:
 
 def worth_recalling(state: ItemState) -> MemoryItem | None:
     """The item of a state, if agents read it."""
-    item = state.to_item(HALF_LIFE_SECONDS)
+    item = state.to_item()
     return None if item is None or is_junk(item) or is_unconfirmed(item) else item
 
 

@@ -26,7 +26,7 @@ from fleetlore.wire.trajectory import Count, Hash, JsonStruct, Moment, Trajector
 from fleetlore.words import PLAIN_WORD, count, words
 from models.memory.bottom_k import AgentHash
 
-__all__ = ["SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "Shown", "is_unconfirmed", "item_id", "origin"]
+__all__ = ["SEVERAL_GOALS", "SUCCESS_ABOVE", "Candidate", "is_unconfirmed", "item_id", "origin"]
 
 Side = Literal["success", "failure", "withdrawn"]
 
@@ -93,13 +93,6 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         if self.calls:
             return "\n".join(self.calls)
         return "\n".join((self.title, self.description, self.content, self.when, *self.was, "", *self.now))
-
-
-class Shown(JsonStruct, frozen=True, kw_only=True, gc=False, tag="shown"):
-    """Earlier releases sent these with contributions. They are ignored."""
-
-    item_id: str
-    session: str
 
 
 class _Origin(TypedDict):

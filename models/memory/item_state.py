@@ -185,24 +185,24 @@ class ItemState:
     def candidates(self) -> Iterator[Candidate]:
         return (each for side in (*self.examples.values(), self.open.values()) for each in side)
 
-    def to_item(self, half_life_seconds: float = HALF_LIFE_SECONDS) -> MemoryItem | None:
+    def to_item(self) -> MemoryItem | None:
         """The item for agents: the content that most of them contributed, with their evidence.
 
         Return None to withdraw it: too few agents or goals back it, or contradictions outweigh it.
         """
         if self.open:
-            return self._with_open().to_item(half_life_seconds)
+            return self._with_open().to_item()
         if not self.is_item:
             return None
         counted = self._counted
-        found = votes([(each.way, each) for each in counted], half_life_seconds)
+        found = votes([(each.way, each) for each in counted], HALF_LIFE_SECONDS)
         ways = [(cached_hash(each.said), each) for each in self.examples["success"]]
         most = min((way for way, _ in ways), key=lambda way: (*(-each for each in found.get(way, (0, 0.0))), way))
         shown = [each for way, each in ways if way == most]
         backed = [each for each in counted if each.way == most and each.side == "success"]
         against = [each for each in counted if each.side == "failure"]
         agents, goals = {each.agent for each in backed}, {each.goal for each in backed}
-        weights, even = (weigh([*backed, *against], half_life) for half_life in (half_life_seconds, math.inf))
+        weights, even = (weigh([*backed, *against], half_life) for half_life in (HALF_LIFE_SECONDS, math.inf))
         if len(agents) < _least_agents(shown[0]) or len(goals) < shown[0].least_goals:
             return None
         if weights["failure"] > weights["success"]:

@@ -31,8 +31,6 @@ __all__ = ["Wanted"]
 _BY_TIME = {spec.name: spec.retention_days for spec in TOPICS if spec.retention_days is not None}
 # The suffix of a session's further parts (`fleetlore.agent.session`).
 _PART = re.compile(r"\.[0-9a-f]{12}")
-# Label of rows of earlier releases, which hold hashes of sessions and are deleted.
-_OF_JUDGES = "judge"
 
 # Tells by id, agent, user and end whether an erasure means a session.
 Means = Callable[[str, str, str, float], bool]
@@ -172,10 +170,7 @@ async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
 
 async def look_at_rows(store: Store, tenant: str, means: Means, found: Found) -> None:
     found.judgments, found.reviews = [], {}
-    async for row in store.rows("judgments", tenant, "label", "session", "state"):
-        if row["label"] == _OF_JUDGES:
-            found.judgments.append(row["id"])
-            continue
+    async for row in store.rows("judgments", tenant, "session", "state"):
         state = SessionState.from_json(row["state"])
         known, feedback = state.trajectory, state.feedback
         if known is not None:

@@ -113,8 +113,6 @@ async def _collect(
     if not await live.on_client(lambda client: client.has_collection("judgments")):
         return 0
     async for row in live.rows("judgments", tenant, "state"):
-        if row["id"].endswith("/"):
-            continue  # a row of an older release's judge
         try:
             trajectory = SessionState.from_json(row["state"]).trajectory
         except ValueError:

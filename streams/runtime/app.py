@@ -102,7 +102,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         if self._model is not None:
             from streams.stages.s3_judgments import OpinionsStage
 
-            stages += (OpinionsStage(self._model, self._settings.llm_concurrency, self._operators.erased),)
+            stages += (OpinionsStage(self._model, self._operators.erased),)
         return {stage.name: stage for stage in stages}
 
     def _discard_state(self) -> None:

@@ -77,7 +77,7 @@ def pipeline(
         FeedbackStage(principals),
         PatternsStage(store, clock, metrics, operators),
         JudgmentsStage(store, judge or JudgeChain(), metrics, model, operators.erased),
-        ItemsStage(store, clock, metrics, settings.item_half_life_seconds, operators, settings.review_of),
+        ItemsStage(store, clock, metrics, operators, settings.review_of),
     )
 
 

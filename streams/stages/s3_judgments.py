@@ -256,7 +256,7 @@ def _cases(state: SessionState) -> set[_Case]:
 
 _JUDGMENTS: Values[Judgment] = Values(Judgment)
 
-_MOST_WAITING = 256
+_MOST_WAITING, _ASKED_AT_ONCE = 256, 4
 _FETCH_SECONDS = 0.05
 
 
@@ -270,10 +270,10 @@ class OpinionsStage(Stage):
     name = "opinions"
     reads = "judgments"
 
-    def __init__(self, model: LanguageModel, concurrency: int, erased: Erased) -> None:
+    def __init__(self, model: LanguageModel, erased: Erased) -> None:
         self._judge, self._teacher = model.judge, model.teacher
         self._erased = erased
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(_ASKED_AT_ONCE)
         self._questions: list[_Question] = []
 
     @property

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetlore.clock import Clock
-from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.recall.search import row_id
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.stats import cached_hash
-from models.memory.candidate import Candidate, Shown, is_junk, is_unconfirmed
+from models.memory.candidate import Candidate, is_junk, is_unconfirmed
 from models.memory.item_state import ItemState
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Store, Values
@@ -33,7 +32,7 @@ class _Item:
     published: bool = False
 
 
-class ItemsStage(MergingStage[_Item, Candidate | Shown]):
+class ItemsStage(MergingStage[_Item, Candidate]):
     name = "items"
     reads = "candidates"
     linger_seconds = 0.2
@@ -44,7 +43,6 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         store: Store,
         clock: Clock,
         metrics: Metrics,
-        half_life_seconds: float = HALF_LIFE_SECONDS,
         operators: Operators | None = None,
         review_of: Callable[[str], str] = lambda tenant: "off",
     ) -> None:
@@ -53,16 +51,15 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
             return _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again)
 
         requests = Forget | Reconsider | Adopt
-        super().__init__(store, clock, "items", Values(Candidate | Shown, requests), restore, operators)
+        super().__init__(store, clock, "items", Values(Candidate, requests), restore, operators)
         self._metrics = metrics
         self._began = clock.monotonic()
-        self._half_life_seconds = half_life_seconds
         self._review_of = review_of
 
-    def id_of(self, value: Candidate | Shown) -> str:
+    def id_of(self, value: Candidate) -> str:
         return value.item_id
 
-    def session_of(self, value: Candidate | Shown) -> int:
+    def session_of(self, value: Candidate) -> int:
         return cached_hash(value.session)
 
     def weigh(self, state: _Item) -> int:
@@ -84,13 +81,12 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         state.published = False
 
     def merge(
-        self, tenant: str, state: _Item | None, values: Sequence[Candidate | Shown], effects: Effects
+        self, tenant: str, state: _Item | None, values: Sequence[Candidate], effects: Effects
     ) -> tuple[_Item, bool, bool]:
         item = state or _Item(ItemState(), public=self._reads_again)
         distrusted = self._distrusted.agents(tenant)
         was_item = item.state.without(distrusted).is_item
-        taught = [value for value in values if isinstance(value, Candidate)]
-        changed = any([item.state.merge(value, distrusted) for value in taught])
+        changed = any([item.state.merge(value, distrusted) for value in values])
         if changed:
             item.public |= was_item
             item.published = False
@@ -128,7 +124,7 @@ class ItemsStage(MergingStage[_Item, Candidate | Shown]):
         return self._clock.monotonic() - self._began < READ_AGAIN_SECONDS
 
     def _worth_recalling(self, state: ItemState) -> MemoryItem | None:
-        item = state.to_item(self._half_life_seconds)
+        item = state.to_item()
         if item is None:
             return None
         reason = is_junk(item) or ("unconfirmed" if is_unconfirmed(item) else None)

@@ -239,7 +239,7 @@ class LogPipeline:
             self._judge,
         )
         if self._model is not None:
-            self.stages += (OpinionsStage(self._model, 4, self.operators.erased),)
+            self.stages += (OpinionsStage(self._model, self.operators.erased),)
         self._positions = {
             (stage.reads, partition): self.committed(stage.reads)[partition][0]
             for stage in self.stages
