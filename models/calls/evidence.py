@@ -92,6 +92,15 @@ class Evidence:
         return len(self._counts)
 
     @property
+    def times(self) -> int:
+        return sum(self._agents.values())
+
+    @property
+    def alone(self) -> str:
+        """The only principal that has met the fact, or ""."""
+        return next(iter(self._agents)) if len(self._agents) == 1 else ""
+
+    @property
     def sessions(self) -> int:
         return sum(min(sessions, AGENT_SESSIONS) for sessions in self._counts.values())
 
@@ -101,20 +110,26 @@ class Evidence:
 
 
 class Facts(OrderedDict[Fact, Evidence]):
-    """Evidence by fact. Beyond `most`, those met the longest ago are forgotten."""
+    """Evidence by fact, the latest last. Beyond `most`, principals take turns for the room, with their latest facts."""
 
     def __init__(self, fleet: Fleet, most: int) -> None:
         super().__init__()
         self._fleet = fleet
         self._most = most
 
-    def count(self, fact: Fact, who: Who) -> None:
+    def count(self, fact: Fact, who: Who) -> list[Fact]:
+        """Return the facts that are forgotten."""
         if fact not in self:
             self[fact] = Evidence(self._fleet)
         self[fact].add(who)
         self.move_to_end(fact)
-        while len(self) > self._most:
-            self.popitem(last=False)
+        if len(self) <= self._most:
+            return []
+        # Several at once: all are sorted.
+        gone = in_turns(reversed(self), lambda each: self[each].alone)[self._most - self._most // 8 :]
+        for each in gone:
+            del self[each]
+        return gone
 
 
 _KEPT_OLD, _MOST_OLD = 20_000, 1_024
@@ -125,8 +140,9 @@ _MAX_REPLACED = 6
 class OldValues:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        # By its key: principals that replaced it, and those whose calls worked with it since then.
-        self._known: OrderedDict[int, tuple[Evidence, Evidence]] = OrderedDict()
+        # By the value's key: principals that replaced it, and those whose calls worked with it since then.
+        self._replaced = Facts[int](fleet, _KEPT_OLD)
+        self._works: dict[int, Evidence] = {}
 
     def learn(self, who: Who, calls: Sequence[Step]) -> None:
         failed: dict[str, frozenset[int]] = {}
@@ -141,20 +157,16 @@ class OldValues:
             replaced |= gone if len(gone) <= _MAX_REPLACED else frozenset()
             worked |= made
         for key in sorted(replaced):
-            by, _ = self._known.setdefault(key, (Evidence(self._fleet), Evidence(self._fleet)))
-            by.add(who)
-            self._known.move_to_end(key)
-        for key in (worked - replaced) & self._known.keys():
-            by, since = self._known[key]
-            if by.agents >= self._fleet.quorum:
-                since.add(who)
-        while len(self._known) > _KEPT_OLD:
-            self._known.popitem(last=False)
+            for forgotten in self._replaced.count(key, who):
+                self._works.pop(forgotten, None)
+        for key in (worked - replaced) & self._replaced.keys():
+            if self._replaced[key].agents >= self._fleet.quorum:
+                self._works.setdefault(key, Evidence(self._fleet)).add(who)
 
     def version(self) -> tuple[OldValue, ...]:
         found = [
-            OldValue(key, by.agents, since.agents)
-            for key, (by, since) in self._known.items()
+            OldValue(key, by.agents, self._works[key].agents if key in self._works else 0)
+            for key, by in self._replaced.items()
             if by.agents >= self._fleet.quorum
         ]
         return tuple(sorted(found, key=lambda each: (-each.replaced, each.key))[:_MOST_OLD])

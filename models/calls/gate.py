@@ -5,7 +5,7 @@ the tool's failure rate in the same state of a session, and no worse than the pu
 same calls show where the warning level does not hold.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
@@ -18,6 +18,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.stats import newcombe, wilson
 from fleetlore.wire.trajectory import Trajectory
+from models.calls.evidence import Fleet, Who
 from models.distil.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
@@ -44,27 +45,32 @@ class Foreseen(NamedTuple):
     failed: bool
 
 
-@dataclass(slots=True)
 class Trial:
-    shown: int = 0
-    shown_failed: int = 0
-    withheld: int = 0
-    withheld_failed: int = 0
+    """Calls whose warning was shown or withheld, by principal. Senders say which, so none of several may decide."""
 
-    def add(self, *, shown: bool, failed: bool) -> None:
-        if shown:
-            self.shown += 1
-            self.shown_failed += failed
-        else:
-            self.withheld += 1
-            self.withheld_failed += failed
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        # By principal: calls (was the warning shown, did it fail).
+        self._calls: defaultdict[str, Counter[tuple[bool, bool]]] = defaultdict(Counter)
+
+    def add(self, who: Who, *, shown: bool, failed: bool) -> None:
+        self._calls[who.agent][shown, failed] += 1
 
     @property
     def is_in_vain(self) -> bool:
-        if min(self.shown, self.withheld) < _LEAST_TRIALS:
-            return False
-        low, high = newcombe((self.withheld, self.withheld_failed), (self.shown, self.shown_failed))
-        return high < 0 or (low <= 0 and min(self.shown, self.withheld) >= _MANY_TRIALS)
+        total = sum(self._calls.values(), Counter[tuple[bool, bool]]())
+        if len(self._fleet.agents) <= 1 or not _in_vain(total):
+            return _in_vain(total)
+        return all(_in_vain(total - own) for own in self._calls.values())
+
+
+def _in_vain(calls: Counter[tuple[bool, bool]]) -> bool:
+    shown, withheld = ((calls[arm, True] + calls[arm, False], calls[arm, True]) for arm in (True, False))
+    least = min(shown[0], withheld[0])
+    if least < _LEAST_TRIALS:
+        return False
+    low, high = newcombe(withheld, shown)
+    return high < 0 or (low <= 0 and least >= _MANY_TRIALS)
 
 
 def thresholds(

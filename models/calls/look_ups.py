@@ -8,7 +8,7 @@ sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
 from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who
+from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who, in_turns
 from models.distil.cases import worked_after
 from models.place_names import Told, shows_schema
 
@@ -131,10 +131,13 @@ def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
 class LookUps:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._met: deque[_Met] = deque(maxlen=KEPT)
+        self._met: list[_Met] = []
 
     def learn(self, met: Iterator[_Met]) -> None:
         self._met.extend(met)
+        if len(self._met) > KEPT:
+            newest = in_turns(reversed(range(len(self._met))), lambda place: self._met[place].who.agent)
+            self._met = [self._met[place] for place in sorted(newest[: KEPT - KEPT // 8])]
 
     def said(self) -> tuple[LookUp, ...]:
         own = self.own_words()

@@ -7,7 +7,7 @@ before it is learned, so thresholds and gate rest on unseen calls.
 from __future__ import annotations
 
 import random
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -26,7 +26,7 @@ from fleetlore.calls.model import Features, KindScores, call_cells, failure_chan
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
-from models.calls.evidence import Evidence, Fleet, OldValues, Who, in_turns
+from models.calls.evidence import Evidence, Facts, Fleet, OldValues, Who, in_turns
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, PlaceRecords, failures_met
 from models.distil.cases import said_by
@@ -44,7 +44,7 @@ _NAMES_A_FAILURE = 5
 _LEAST_SHARE = 1 / 8
 # UTF-8 bytes of the names of tools: 1,000 names of 24 characters. Each is in the thresholds too.
 _TOOL_BYTES = 24_000
-_KEPT_NAMED = 50_000
+_KEPT_NAMED, _KEPT_KINDS = 50_000, 4_096
 _SAID_RATE = 0.4
 _FREE_CALLS = 4
 Key = tuple[str, str, tuple[str, ...]]
@@ -61,36 +61,35 @@ class _NamedFailures:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         # Sessions in which a call failed so, and which held the names.
-        self._known: OrderedDict[Key, tuple[Evidence, Evidence]] = OrderedDict()
-        self._of_name: dict[tuple[str, str], list[Key]] = {}
+        self._failed = Facts[Key](fleet, _KEPT_NAMED)
+        self._held: dict[Key, Evidence] = {}
+        self._of_name: defaultdict[tuple[str, str], list[Key]] = defaultdict(list)
 
     def learn(self, who: Who, calls: Iterable[_Made]) -> None:
         held: set[Key] = set()
-        failed: set[Key] = set()
+        failed: dict[Key, None] = {}
         for made in calls:
             names = frozenset(made.call.names)
-            key = made.failure if made.failure is not None and made.failure[2] else None
-            if key is not None and key not in self._known:
-                self._known[key] = Evidence(self._fleet), Evidence(self._fleet)
-                self._of_name.setdefault((key[0], key[2][0]), []).append(key)
-                if len(self._known) > _KEPT_NAMED:
-                    old, _ = self._known.popitem(last=False)
-                    self._of_name[old[0], old[2][0]].remove(old)
             for name in names:
                 known = self._of_name.get((made.step.tool, name), ())
                 held.update(each for each in known if names.issuperset(each[2]))
-            if key is not None:
+            if (key := made.failure) is not None and key[2]:
+                failed[key] = None
                 held.add(key)
-                failed.add(key)
-        for each in held & self._known.keys():
-            self._known[each][1].add(who)
-        for each in failed & self._known.keys():
-            self._known[each][0].add(who)
+                if key not in self._held:
+                    self._held[key] = Evidence(self._fleet)
+                    self._of_name[key[0], key[2][0]].append(key)
+        for each in held:
+            self._held[each].add(who)
+        forgotten = {old for each in failed for old in self._failed.count(each, who)}
+        for old in forgotten - self._failed.keys():
+            del self._held[old]
+            self._of_name[old[0], old[2][0]].remove(old)
 
     def said(self, most: int) -> tuple[Named, ...]:
         found = [
-            Named(*key, failed.sessions, held.sessions, failed.agents)
-            for key, (failed, held) in self._known.items()
+            Named(*key, failed.sessions, self._held[key].sessions, failed.agents)
+            for key, failed in self._failed.items()
             if failed.is_enough
         ]
         often = [each for each in found if each.failed >= _SAID_RATE * each.held]
@@ -150,7 +149,7 @@ class CallTraining:
         self._replayed: deque[_Replay] = deque(maxlen=_REPLAYED)
         self._made_by: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._foreseen: defaultdict[tuple[str, State], deque[Foreseen]] = defaultdict(lambda: deque(maxlen=_FORESEEN))
-        self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(Trial)
+        self._trials: defaultdict[tuple[str, State], Trial] = defaultdict(lambda: Trial(self._fleet))
         self._random = random.Random(0)
         self._sessions = 0
         self._until = 0.0
@@ -173,7 +172,7 @@ class CallTraining:
                 self._foreseen[key].append(Foreseen(number, session.id, each.position, *key, fails, step.failed))
             warning = warning_id(*key)
             if (warning in step.advice) != (warning in step.withheld):
-                self._trials[key].add(shown=warning in step.advice, failed=step.failed)
+                self._trials[key].add(who, shown=warning in step.advice, failed=step.failed)
         for each in lasting:
             self._learn(each, who, weights[each.step.tool])
         self._named.learn(who, lasting)
@@ -232,7 +231,7 @@ class CallTraining:
                 kinds=quantised(kinds.weights, share),
                 bias=weights.bias,
                 tools=tools,
-                kind_texts=tuple(Kind(*kind, kinds.met[kind].agents) for kind in kinds.kinds),
+                kind_texts=tuple(Kind(*kind, met.agents) for kind, met in zip(kinds.kinds, kinds.met, strict=True)),
                 kind_counts=tuple(kinds.counts),
                 named=self._named.said(most // _NAMES_A_FAILURE),
                 places=self._places.said(most, at_places),
@@ -301,27 +300,38 @@ class _CallWeights(_HashedWeights):
 
 
 class _KindWeights(_HashedWeights):
-    """P(kind of failure | the call fails), over the first `MAX_KINDS` that came three times."""
+    """P(kind of failure | the call fails), over the first `MAX_KINDS` that came three times.
+
+    Only half of them are open to kinds that one agent alone has met.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(KIND_BITS)
         self._fleet = fleet
         self.kinds: dict[tuple[str, str], int] = {}
         self.counts: list[int] = []
-        self._came: dict[tuple[str, str], int] = {}
-        self.met: dict[tuple[str, str], Evidence] = {}
+        self.met: list[Evidence] = []
+        self._new = Facts[tuple[str, str]](fleet, _KEPT_KINDS)
 
     def learn(self, found: Features, kind: tuple[str, str], who: Who) -> None:
         number = self.kinds.get(kind)
-        self.met.setdefault(kind, Evidence(self._fleet)).add(who)
-        if number is None:
-            came = self._came[kind] = self._came.get(kind, 0) + 1
-            if came < 3 or len(self.kinds) >= MAX_KINDS:
+        if number is not None:
+            self.met[number].add(who)
+        else:
+            self._new.count(kind, who)
+            met = self._new.get(kind)
+            if met is None or met.times < 3 or not self._has_room(met):
                 return
             number = self.kinds[kind] = len(self.kinds)
+            self.met.append(self._new.pop(kind))
             self.counts.append(0)
         self.counts[number] += 1
         slopes = KindScores(self.weights, self.counts).chances(found)
         slopes[number] -= 1.0
         gradient = found.values[: found.of_kind, None] * slopes[None, :]
         self._step(kind_cells(found, len(self.counts)), gradient, _KEEP)
+
+    def _has_room(self, met: Evidence) -> bool:
+        if met.alone and not self._fleet.is_one:
+            return sum(each.alone != "" for each in self.met) < MAX_KINDS // 2 and len(self.met) < MAX_KINDS
+        return len(self.met) < MAX_KINDS

@@ -49,6 +49,25 @@ def test_facts_met_the_longest_ago_are_forgotten_first() -> None:
     assert list(facts) == ["one", "three"] and facts["one"].sessions == 2
 
 
+def test_a_principal_fills_no_bound_with_its_own_facts() -> None:
+    facts = Facts[str](fleet("a", "b", "eve"), most=16)
+    for agent in ("a", "b"):
+        facts.count("of two", Who(agent, 1))
+        for number in range(3):
+            facts.count(f"{agent}{number}", Who(agent, 1))
+    forgotten = [fact for number in range(50) for fact in facts.count(f"eve{number}", Who("eve", 1))]
+    assert {fact for fact in facts if not fact.startswith("eve")} == {"of two", "a0", "a1", "a2", "b0", "b1", "b2"}
+    assert all(fact.startswith("eve") for fact in forgotten) and "eve49" in facts and len(facts) <= 16
+
+
+def test_what_several_principals_met_the_longest_ago_gives_way_at_last() -> None:
+    facts = Facts[int](fleet("a", "b"), most=8)
+    for fact in range(20):
+        for agent in ("a", "b"):
+            facts.count(fact, Who(agent, 1))
+    assert list(facts)[-7:] == list(range(13, 20)) and len(facts) <= 8
+
+
 def foreseen(chances: list[float], seed: int = 0, true: bool = True) -> list[Foreseen]:
     random = Random(seed)
     return [
@@ -76,23 +95,33 @@ def test_a_model_that_tells_nothing_warns_of_nothing() -> None:
     assert thresholds({("sql", "first"): foreseen([n / 1000 for n in range(1000)], true=False)}, {}) == ()
 
 
+def trial(*agents: tuple[str, int, int, int, int], of: str = "abcdefgh") -> Trial:
+    """By agent: calls with a warning and how many failed, calls whose warning was withheld and how many failed."""
+    made = Trial(fleet(*of))
+    for agent, shown, shown_failed, withheld, withheld_failed in agents:
+        for is_shown, calls, failed in ((True, shown, shown_failed), (False, withheld, withheld_failed)):
+            for number in range(calls):
+                made.add(Who(agent, 1), shown=is_shown, failed=number < failed)
+    return made
+
+
 @pytest.mark.parametrize(
-    ("trial", "in_vain"),
+    ("counts", "in_vain"),
     [
-        (Trial(400, 100, 19, 0), False),  # too few were withheld
-        (Trial(400, 380, 20, 2), True),  # it harms
-        (Trial(400, 100, 60, 40), False),  # it helps
-        (Trial(400, 200, 60, 30), False),  # not known yet
-        (Trial(4000, 2000, 200, 100), True),  # many trials and no effect
+        ((200, 50, 19, 0), False),  # too few were withheld
+        ((200, 190, 20, 2), True),  # it harms
+        ((200, 50, 60, 40), False),  # it helps
+        ((200, 100, 60, 30), False),  # not known yet
+        ((2000, 1000, 200, 100), True),  # many trials and no effect
     ],
 )
-def test_warnings_that_do_not_lift_are_not_said_again(trial: Trial, in_vain: bool) -> None:
+def test_warnings_that_do_not_lift_are_not_said_again(counts: tuple[int, int, int, int], in_vain: bool) -> None:
     calls = {("sql", "first"): foreseen([number / 1000 for number in range(1000)])}
-    assert (thresholds(calls, {("sql", "first"): trial}) == ()) == in_vain
+    for seen in (trial(("a", *counts), of="a"), trial(("a", *counts), ("b", *counts))):
+        assert (thresholds(calls, {("sql", "first"): seen}) == ()) == in_vain
 
 
-def test_a_trial_counts_calls_by_arm() -> None:
-    trial = Trial()
-    for shown, failed in ((True, True), (True, False), (False, True)):
-        trial.add(shown=shown, failed=failed)
-    assert trial == Trial(2, 1, 1, 1)
+def test_no_principal_alone_ends_the_warnings_of_a_fleet() -> None:
+    assert not trial(("eve", 2000, 2000, 2000, 0)).is_in_vain
+    assert not trial(("eve", 2000, 2000, 2000, 0), *((agent, 30, 10, 30, 20) for agent in "abc")).is_in_vain
+    assert trial(("eve", 2000, 2000, 2000, 0), *((agent, 30, 25, 30, 5) for agent in "abc")).is_in_vain

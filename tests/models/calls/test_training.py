@@ -1,5 +1,6 @@
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -303,6 +304,72 @@ def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
     said = Document.from_bytes(train(sessions(400)).weights).thresholds
     assert {each.state for each in said} >= {"first"}
     assert Document.from_bytes(train(heard).weights).thresholds == ()
+
+
+def told(learned: bytes, place: str = "shop") -> tuple[str, ...]:
+    known = Document.from_bytes(learned).places.get(place)
+    return tuple(sorted(known.names)) if known is not None else ()
+
+
+def test_one_session_of_many_names_makes_no_place_forgotten() -> None:
+    shop = [
+        trajectory(
+            call("sql", '{"query":"SELECT price FROM cars"}', "", "no such table: cars"),
+            call("sql", '{"query":"SHOW TABLES"}', '[["cars_data"], ["makers"]]'),
+            call("sql", '{"query":"SELECT mpg, weight FROM cars_data"}', "7"),
+            session=f"s{number}", agent=f"a{number % 6}", place="shop", ended=float(number),
+        )
+        for number in range(24)
+    ]  # fmt: skip
+    random = Random(2)
+
+    def word() -> str:
+        return "".join(random.choices("abcdefghijklmnop", k=9))
+
+    flood = [
+        call(
+            "sql",
+            f'{{"query":"SELECT a FROM {word()}"}}',
+            msgspec.json.encode({word(): 1 for _ in range(120)}).decode(),
+        )
+        for _ in range(40)
+    ]
+    before = told(train(shop).weights)
+    assert {"cars_data", "mpg", "weight"} <= set(before)
+    assert (
+        told(train([*shop, trajectory(*flood, session="e", agent="eve", place="shop", ended=99.0)]).weights) == before
+    )
+
+
+def test_invented_kinds_of_failure_leave_room_for_those_of_others() -> None:
+    letters = "abcdefghijklmnop"
+    errors = [f"word{one}{two} stuff{two}{one} of nothing" for one in letters for two in letters[:4]]
+    evil = [
+        trajectory(*(call("x", str(number), "", error) for number, error in enumerate(errors)), session=f"e{number}",
+                   agent="eve", ended=float(number))
+        for number in range(3)
+    ]  # fmt: skip
+    learned = train([*evil, *(replace(each, ended=each.ended + 9) for each in sessions(60))])
+    kinds = Document.from_bytes(learned.weights).kind_texts
+    assert [each.agents for each in kinds if each.tool == "sql"] == [7]
+    assert len([each for each in kinds if each.tool == "x"]) == 32
+
+
+def test_one_agent_pushes_no_look_up_out() -> None:
+    look_ups = [
+        trajectory(
+            call("sql", '{"query":"SELECT price FROM cars"}', "", "no such table: cars"),
+            call("sql", '{"query":"SHOW TABLES"}', '[["cars_data"], ["makers"]]'),
+            call("sql", '{"query":"SELECT mpg FROM cars_data"}', "7"),
+            session=f"s{number}", agent=f"a{number % 6}", ended=float(number),
+        )
+        for number in range(24)
+    ]  # fmt: skip
+    flood = [
+        trajectory(call("ping", '{"a":1}', "pong"), session=f"e{number}", agent="eve", ended=99.0 + number)
+        for number in range(4_100)
+    ]
+    assert [each.text for each in Document.from_bytes(train([*look_ups, *flood]).weights).look_ups] == ["SHOW TABLES"]
 
 
 def states(session: Trajectory) -> list[State]:
