@@ -203,9 +203,10 @@ def _change(
     calls: Calls, failed: Step, after: Step, works: list[int], between: list[int]
 ) -> tuple[_Way, _Tried] | None:
     helped = after.pattern != failed.pattern
-    sizes = [(size, at) for at in works if (size := distance(failed.arguments, calls[at].arguments))]
+    sizes = [(distance(failed.arguments, calls[at].arguments) or 0, at) for at in works]
     by = calls[min(sizes)[1]] if helped and sizes else after
-    if failed.is_cut or by.is_cut or (helped and not sizes):
+    # A call that works unchanged later needed another call first, or time.
+    if failed.is_cut or by.is_cut or (helped and min(sizes, default=(0,))[0] == 0):
         return None
     # Other changes than a value's need a clear session: another tool's call may have helped, and a failed attempt may
     # have had another reason.

@@ -24,6 +24,7 @@ from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of
+from models.distil.call_diff import distance
 from models.distil.cases import (
     MAX_GOAL,
     MAX_STEP,
@@ -129,6 +130,8 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         later = [calls[at] for at in worked_after(calls, place, failed.tool)]
         if not any(is_shown_to_work(judgment, call) for call in later):
             continue  # asked first: most errors are met to the end
+        if any(distance(failed.arguments, call.arguments) == 0 for call in later):
+            continue  # the names were right
         rejected = kind_of(failed).names
         missing = missing_name(said(failed))
         if missing is not None and missing in rejected:

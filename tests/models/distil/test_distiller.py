@@ -30,6 +30,8 @@ def keys(session: str, agent: str = "a1") -> tuple[str, ...]:
 
 NO_TABLE = call("sql", "SELECT count(*) FROM cars", error="Table 'car_1.cars' doesn't exist")
 TABLES = call("sql", "SHOW TABLES", "cars_data, makers")
+WORKS: dict[str, Any] = {"error_message": None, "pattern": None, "exact": None, "error_type": None, "result": "ok"}
+UP = call("run", '{"cmd": "docker compose up web"}', error='Conflict. The container name "/web" is already in use')
 GOOD = call("sql", "SELECT count(*) FROM cars_data", "[(406,)]")
 
 
@@ -54,6 +56,14 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
         (
             "the same call about another thing",
             [call("get", '{"id": "W1234"}', error="order not found"), call("get", '{"id": "W98"}')],
+        ),
+        (
+            "a step between made the same call work",
+            [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)],
+        ),
+        (
+            "it works again without the change",
+            [NO_TABLE, TABLES, GOOD, call("sql", "CREATE VIEW cars AS SELECT 1"), replace(NO_TABLE, **WORKS)],
         ),
         ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
     ],
