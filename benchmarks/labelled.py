@@ -13,7 +13,7 @@ __all__ = ["DATA", "HELD_OUT", "LOGS", "Labelled", "read_logged", "read_texts"]
 
 DATA = Path(__file__).parent / "data"
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "dev"
-_ESCAPED, _ESCAPES = re.compile(r"\\([\\nt])"), {"\\": "\\", "n": "\n", "t": "\t"}
+_ESCAPED, _ESCAPES = re.compile(r"\\([\\nrt])"), {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 LOGGED, HELD_OUT = "logged runs", "logged runs, held out"
 
 
