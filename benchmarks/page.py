@@ -36,7 +36,7 @@ def _lines(name: str, results: Path) -> Iterator[str]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["bar"]:
-                figure = f"{shown(float(row['figure']))} {row['unit']}"
+                figure = f"{shown(float(row['figure']))} {row['unit']}".rstrip()
                 bar = f"{shown(float(row['bar']))}: {'met' if row['met'] == 'yes' else '**missed**'}"
                 yield f"| {command} | {row['name']} | {figure} | {bar} | {row['ratio']} |"
 

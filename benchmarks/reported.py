@@ -90,5 +90,5 @@ def measure(ours: Way, drain3: Way) -> tuple[list[Row], list[Report]]:
             rows += [Row(f"reported, {part}, {name}: {kind}", figure, "of pairs", note=note)
                      for name, figure in reached.items()]  # fmt: skip
             name, figure = f"patterns_reported_{part}_{kind.split()[0]}", reached.pop("fleetlore")
-            reports.append(Report(name, figure, BAR, "of pairs", peers=reached, reference="Sentry"))
+            reports.append(Report(name, figure, BAR, "", peers=reached, reference="Sentry"))
     return rows, reports

@@ -6,14 +6,13 @@ phrase, the clause with the most words decides, by these words.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
 from fleetlore.fingerprint.template_rules import MASK
-from fleetlore.fingerprint.wordings import END, PHRASES, Phrase
+from fleetlore.fingerprint.wordings import PHRASES, PhraseBook
 
 __all__ = ["has_phrase", "identity_of", "sentences_of", "words_of"]
 
@@ -58,6 +57,7 @@ _EMPTY = frozenset(
     stop mkdir unlink scandir stat detail details message msg text reason desc context code after before during over
     under between about per specified requested access given provided exists exist found please sure make get
     through without against until since still never also just only again ever exception specific
+    fehler erreur errore erro fout
     """.split()  # noqa: SIM905
 )
 _SAY_NOTHING = _EMPTY | _THINGS.keys() | {MASK}
@@ -67,7 +67,7 @@ _HTTP = (
     | frozenset(
         """
     api client code http https status statuscode url get post put delete patch unexpected returned received got
-    content entity
+    content entity time-out temporarily
     """.split()  # noqa: SIM905
     )
     | _EMPTY
@@ -93,19 +93,25 @@ _MAX_WORDS = 4
 # Sentences in quotes behind a sign or in brackets are masked apart: quoted ones look like values. Brackets before a
 # quote may be within it, as in a quoted query.
 _WITHIN = re.compile(
-    r"(?:(?<=[=(\[])|(?<=, )|(?<=: )(?<!directory: )(?<!denied: ))([\"'])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
-    r"| \(((?:[^()\s]+ ){3}[^()]*)\)(?=[^'\"]*$)"
+    r"(?:(?<=[=(\[])|(?<=, )|(?<=desc = )|(?<=returned )|(?<=: )(?<!directory: )(?<!denied: ))"
+    r"([\"'])(?![/~])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
+    r"| \((?!\d+, )((?:[^()\s]+ ){3}[^()]*)\)(?=[^'\"]*$)"
 )
-_ASIDE = re.compile(r" \((?:[~^<>=!]+ ?v?\d[^()]*|[A-Z][A-Z\d]*_[A-Z_\d]+)\)")  # `Lottie (~> 0.4)`, `(VERR_NO_VMX)`
-_END = re.compile(r"; +|[.!?](?: +(?=[A-Z])|$)|, +(?!but)| because | while (?=\w+ing (?:it|an?|the)\b)| [-—|] ")
+# `Lottie (~> 0.4)`, `(VERR_NO_VMX)`
+_ASIDE = re.compile(r" \((?:[~^<>=!]+ ?v?\d[^()]*|[A-Z][A-Z\d]*_[A-Z_\d]+|or any [^()]*)\)")
+_END = re.compile(
+    r"[;.!?, ](?:(?<=;) +|(?<=[.!?])(?: +(?=[A-Z])|$)|(?<=,) +(?!but)|(?<= )(?:because "
+    r"|while (?=\w+ing (?:it|an?|the)\b)|[-—|] ))"
+)
 # What follows a colon causes or details what is before.
 _COLON = re.compile(
-    r"(?<=[\w'\"`)\]>]): +(?<!\btable: )(?<!\bindex: )(?<!\bcolumn: )(?<!\bpassword: )(?<!\bcollection: )|: *$"
-    r"|=(?=[\"'])"
+    r"[:=](?:(?<=[\w'\"`)\]>]:) +(?<!\btable: )(?<!\bindex: )(?<!\bcolumn: )(?<!\bpassword: )(?<!\bcollection: )"
+    r"|(?<=:) *$|(?<==)(?=[\"']))"
 )
 _LABEL = re.compile(r"(?:\W?[\[(](?![Ee]rrno|[Ww]in[Ee]rror)[\w .:@#,/+-]*[\])]:? +(?=\S))++|\d+ +")  # `(raylet) `
 _TOKEN = re.compile(
-    r"(?<![\w<])'(?P<single>[^\s'<>]{1,80})(?: [^']{0,40})?'(?!\w)"
+    r"(?<![\w<])(?P<plain>[a-z]+)(?![\w+.'’/#$-]|::)"  # most words, tried first
+    r"|(?<![\w<])'(?P<single>[^\s'<>]{1,80})(?: [^']{0,40})?'(?!\w)"
     r"|(?<!\w)\"(?P<double>[^\s\"<>]{1,80})(?: [^\"]{0,40})?\"|`(?P<tick>[^\s`'<>]{1,80})(?: [^`']{0,40})?[`']"
     r"|(?<=\[)(?P<bracket>\.?[A-Za-z][\w.-]*)(?=\])"
     r"|(?<![\w<'\"`.-])(?P<code>@?\$?(?:[A-Za-z_][\w$-]*(?:\.|::|/|#))+[\w$-]+(?:\(\))?|[A-Za-z]*_\w+|[a-z]+[A-Z]\w*"
@@ -129,44 +135,6 @@ _TYPE = re.compile(
 _ERRORS = ("Error", "Exception")
 _QUOTES = ("'", '"')
 _RELEASE = re.compile(r"(?<=\w)@.*|[~^<>=]=?\s?v?\d.*$|/v?\d[\d.]*$")  # `fmt/10.1`
-
-
-class PhraseBook:
-    """Finds the phrases of rows among words."""
-
-    def __init__(self, phrases: Iterable[Phrase]) -> None:
-        rows = [(wording.split(), phrase.kind) for phrase in phrases for wording in phrase.wordings.split("|")]
-        # By the first two words, since many wordings begin with the same one.
-        self._by_start: defaultdict[tuple[str, str], list[tuple[list[str], str]]] = defaultdict(list)
-        for (first, *others), kind in rows:
-            self._by_start[first, others[0] if others else ""].append((others, kind))
-        self._firsts = {first for first, _ in self._by_start}
-
-    def found(self, words: list[str]) -> list[tuple[int, int, str]]:
-        """Return start, end and kind of each phrase. The longest wording counts."""
-        found: list[tuple[int, int, str]] = []
-        if self._firsts.isdisjoint(words):
-            return found
-        words = [*words, END]
-        for start, word in enumerate(words):
-            if word not in self._firsts or (found and start < found[-1][1]):
-                continue
-            second = words[start + 1] if start + 1 < len(words) else ""
-            fit = [
-                (start + 1 + len(others), kind)
-                for key in dict.fromkeys((second, "_", ""))
-                for others, kind in self._by_start.get((word, key), ())
-                if _fits(others, words[start + 1 : start + 1 + len(others)])
-            ]
-            if fit:
-                found.append((start, *max(fit, key=lambda each: each[0])))
-        return found
-
-
-def _fits(wording: list[str], there: list[str]) -> bool:
-    if wording == there or "_" not in wording or len(wording) != len(there):
-        return wording == there
-    return all(wanted == word or (wanted == "_" and word != END) for wanted, word in zip(wording, there, strict=True))
 
 
 _phrases = PhraseBook(PHRASES).found
@@ -243,8 +211,8 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
         return code
     if clauses and _LONE_CODE.fullmatch(last := clauses[-1].text.strip("'")):
         return last
-    behind_program = clauses[1:] if clauses and clauses[0].length == 1 else clauses
-    if status and not any(each.says_more for each in behind_program):
+    first = next((number for number, each in enumerate(clauses) if each.length > 1), 0)
+    if status and not any(each.says_more for each in clauses[first:]):
         return f"http {status}"
     # The cause within the first of the best sentences.
     ends = [number for number, sentence in enumerate(sentences) for _ in sentence]
@@ -258,7 +226,7 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
     if best.names and behind and behind[0].names and not (behind[0].words or behind[0].kind):
         names |= behind[0].names  # `not unique table/alias: 'a'`
     if best.thing == "file":
-        names = frozenset(name for name in names if "/" not in name)
+        names = frozenset(name for name in names if "/" not in name or name.endswith((".h", ".hpp")))
     if not names and (bare := _BARE.get((best.kind, best.thing))):
         return bare
     thing = "" if names and best.thing not in _DISTINCT else best.thing
@@ -272,7 +240,7 @@ def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
     if best.rank:
         behind = list(_near(clauses[place : place + 2], 0))
         files = next((each.names for each in near if any("." in name for name in each.names)), frozenset[str]())
-        if best.kind in _NEED_NAMES:
+        if best.kind in _NEED_NAMES or (best.rank == 1 and best.thing):
             names |= next((each.words for each in behind if each.length == 1), names)
         names = next((each.names for each in behind if each.names), names | files)
         if not names or best.kind == "syntax":  # the program in front: `awk: syntax error`
@@ -301,7 +269,8 @@ def _by_words(sentences: list[list[_Clause]]) -> str | None:
 def _near(clauses: list[_Clause], place: int) -> Iterator[_Clause]:
     """The short clauses beside one: the name behind a colon, the program or file in front."""
     for each in clauses[place + 1 : place + 2]:
-        if each.length <= _MAX_BEHIND and not each.kind and not _TYPE.fullmatch(each.text):
+        short = each.length <= _MAX_BEHIND or each.text[0] in _QUOTES
+        if short and not each.kind and not _TYPE.fullmatch(each.text):
             yield each
     for each in reversed(clauses[:place]):
         if (each.names or each.words) and not _TYPE.fullmatch(each.text):
@@ -316,8 +285,10 @@ def _clause(text: str) -> _Clause:
         text = text[label.end() :]
     if text[-1:] in _QUOTES and text[:1] == text[-1] and text.count(text[0]) == 2 and " " in text:
         text = text[1:-1]
-    spoken, names = (_parts(text) if _CODE.fullmatch(text) else []), dict[int, str]()
-    found = _phrases(spoken)
+    found: list[tuple[int, int, str]] = []
+    names: dict[int, str] = {}
+    if " " not in text and _CODE.fullmatch(text):
+        found = _phrases(spoken := _parts(text))
     is_code = bool(found)
     if not is_code:
         spoken, names = _read(text)
@@ -327,19 +298,27 @@ def _clause(text: str) -> _Clause:
             for start, stop, kind in _phrases(spoken)
             if kind not in _DECIDING or not names.keys() >= set(range(start, stop))
         ]
-    plain = [(place, word) for place, word in enumerate(spoken) if place not in names]
-    end = next((place for place, word in plain if word in _PLACES), len(spoken))
-    if found and found[0][1] > end:
-        end = len(spoken)
-    long = {place for start, stop, _ in found for place in range(start, stop) if stop - start > _MAX_BEHIND}
-    things = [(place, _THINGS[word]) for place, word in plain if word in _THINGS and place not in long]
-    thing = next((each for place, each in things if place < end), "")
-    chosen = [name for place, name in names.items() if place < end] or list(names.values())
-    kind = found[0][2] if found else ""
+    end = len(spoken)
+    if not _PLACES.isdisjoint(spoken):
+        end = next((place for place, word in enumerate(spoken) if word in _PLACES and place not in names), end)
+        if found and found[0][1] > end:
+            end = len(spoken)
     phrased = {place for start, stop, _ in found for place in range(start, stop)}
-    telling = [(place, word) for place, word in plain if place not in phrased and not word.lstrip("-").isdigit()]
-    words = [word for place, word in telling if place < end and word not in _SAY_NOTHING]
-    words = words or [word for _, word in telling]
+    thing, chosen, words, behind = "", [], [], []
+    for place, word in enumerate(spoken):
+        if place in names:
+            if place < end:
+                chosen.append(names[place])
+            continue
+        if place < end and not thing and word in _THINGS and not _in_long(place, found):
+            thing = _THINGS[word]
+        if place in phrased or word.lstrip("-").isdigit():
+            continue
+        behind.append(word)
+        if place < end and word not in _SAY_NOTHING:
+            words.append(word)
+    chosen, words = chosen or list(names.values()), words or behind
+    kind = found[0][2] if found else ""
     if is_code or "following" in spoken:  # the name is behind
         chosen, words = [], []
     left = frozenset(words) - _SAY_NOTHING
@@ -348,8 +327,12 @@ def _clause(text: str) -> _Clause:
     rank = -1 if not found else 0 if is_code else 3 if chosen else 2 if left else 1
     if kind in ("surplus", "lacking"):
         chosen = [name.rpartition(".")[2] for name in chosen]  # Python 3.10 names the class of a method, too
-    code = next((each for _, _, each in reversed(found) if each in _DECIDING), "")
+    code = next((each for _, _, each in reversed(found) if each in _DECIDING), "") if found else ""
     return _Clause(text, kind, code, thing, frozenset(chosen), left, tuple(spoken), rank)
+
+
+def _in_long(place: int, found: list[tuple[int, int, str]]) -> bool:
+    return any(start <= place < stop and stop - start > _MAX_BEHIND for start, stop, _ in found)
 
 
 def _read(text: str) -> tuple[list[str], dict[int, str]]:
@@ -359,6 +342,9 @@ def _read(text: str) -> tuple[list[str], dict[int, str]]:
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "word"
         token = match[kind]
+        if kind == "plain":
+            spoken.append(token)
+            continue
         if kind not in _NAMES:
             spoken += _expanded(token.lower())
             continue
@@ -368,7 +354,7 @@ def _read(text: str) -> tuple[list[str], dict[int, str]]:
         if found and (is_error or not any(each in _DECIDING for _, _, each in found)):
             spoken += parts
             continue
-        name = _RELEASE.sub("", token).strip(".,;:()[]").lower()
+        name = _RELEASE.sub("", token).strip(".,;:()[]").lstrip("-").lower()
         if name and not (kind == "code" and token.endswith(_ERRORS)):
             names[len(spoken)] = name
         spoken.append(token.lower())

@@ -47,7 +47,10 @@ _ANY_QUOTED = re.compile(
     r"['\"`‘“](?<!\w.)(?:(?<=')[^']*'|(?<=\")[^\"]*\"|(?<=`)[^`']*[`']|(?<=‘)[^’]*’|(?<=“)[^”]*”)(?!\w)"
 )
 # A possible name for advice: a word with the characters that join names, a few words in lower case, or a command.
-_NAME = re.compile(r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}")
+_NAME = re.compile(
+    r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}|--[\w-]+[ =]<\w+>"
+)
+_TITLE = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,3}")
 _LEADING = frozenset({"the", "name", "named", "id", "with", "called"})
 _VALUES = re.compile(r"\[[\s,.;:<*>-]*\]|\([\s,.;:<*>-]*<\*>[\s,.;:<*>-]*\)|\{[\s,.;:<*>-]*\}")
 _WITH_MASK = re.compile(r"\[[^\[\]]*<\*>[^\[\]]*\]")
@@ -63,23 +66,24 @@ _INCOMPLETE = re.compile(r"\b(?:an?|the|this|that|existing|valid|needs?|requires
 _LONGEST_INCOMPLETE = 16
 # A template's code begins within these characters.
 _MAX_BEFORE_CODE = 48
-_PLAIN, _LETTERS = re.compile(r"\b[a-z]{2,}\b"), re.compile(r"[a-z]{2,}")
+_PLAIN, _LETTERS = re.compile(r"\b[^\W\d_]{2,}\b"), re.compile(r"[a-z]{2,}")
 # With three words outside quotes the class adds nothing, and varies by framework.
 _ENOUGH_WORDS = 2
 
 MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
+# The failure is behind these.
+_NESTS = ("; nested exception is ", "Error message from Server: ", "Error running query: ")
 
 # A code that names the failure in any language.
 _CODED = re.compile(r"((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):")
 # Compilers name the file in front, and their caller may cut it off.
 _POSITION = re.compile(r"<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
-_QUOTES = str.maketrans('"`', "''")
 _SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
 _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
-    rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z]\w*{_SUFFIX}|Error|Exception)"
+    rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z][\w$]*{_SUFFIX}|Error|Exception)"
     r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}(?:::|\\)){1,8}[A-Z]\w*)"
     r"(?: \[\w+\])?(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|\[(?=.*\]$)|(?<=\w)\) +)"
 )
@@ -220,7 +224,8 @@ def _quoted(match: re.Match[str]) -> str:
     """Keep what may be a name, unless a kind of instance precedes it."""
     quoted, start = match.group(), match.start()
     if not _NAME.fullmatch(quoted[1:-1]):
-        return MASK
+        titled = _TITLE.fullmatch(quoted[1:-1]) and match.string.endswith(" name ", 0, start)
+        return quoted.replace(" ", "_") if titled else MASK
     words = match.string[max(0, start - 40) : start].lower().replace(":", " ").split()
     while words and words[-1] in _LEADING:
         words.pop()
@@ -228,6 +233,8 @@ def _quoted(match: re.Match[str]) -> str:
     if not words or words[-2:-1] == ["or"] or "depends" in words:
         return quoted
     kind = words[-1].partition(".")[0].strip("\"'(,")
+    if kind == "pod" and not quoted.islower():  # of CocoaPods
+        return quoted
     return MASK if kind in INSTANCES or kind.removesuffix("s") in INSTANCES else quoted
 
 
@@ -303,7 +310,7 @@ def _coded(text: str) -> str | None:
     if _DIGIT.search(text, 0, _MAX_BEFORE_CODE) is None or (found := _CODED.search(text, 0, _MAX_BEFORE_CODE)) is None:
         return None
     words = {word.strip(".,:;()[]") for word in text[found.end() :].split()}
-    names = sorted({word.strip("'\"`‘’“”«»") for word in words if not word.isalpha()})
+    names = sorted({word.strip("'\"`‘’“”«»") for word in words if not word.isalpha() and "(" not in word} - {MASK})
     return " ".join((found[1].removeprefix("error "), *names))
 
 
@@ -320,7 +327,8 @@ def _is_wrapper(error_class: str) -> bool:
 
 
 def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
-    line = line.rpartition("; nested exception is ")[2]
+    for nests in _NESTS:
+        line = line.rpartition(nests)[2]
     for _ in range(_MAX_WRAPPERS):
         if sentence := SENTENCE.match(line):
             line = line[sentence.end() :]

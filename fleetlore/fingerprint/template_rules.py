@@ -1,10 +1,12 @@
-"""List what is masked in an error text.
+"""List what is masked in an error text, and which lines frame it.
 
-Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position.
+Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position. Programs
+wrap a failure in frames that say nothing about it: exit codes, stacks, progress, boxes.
 """
 
 import re
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 MASK = "<*>"
 
@@ -17,12 +19,14 @@ _EXTENSIONS = (
     "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
     "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
     "mod|sum|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|"
-    "tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|"
+    "tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|hs|mli?|"
+    "clj|zig|jl|kts|sol|elm|svelte|astro|"
     "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
     "pptx?|od[ts]|rtf|epub|tex|bib"
 )
 _TOP_LEVEL = "com|org|net|io|edu|gov|local|localdomain|internal|example|lan|corp|cloud|invalid|intranet"
 _DIGITS = tuple("0123456789")
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _ID_PREFIX = re.compile(
     r"(?:req|request|org|usr|user|cus|sub|txn?|run|job|task|msg|call|thread|sess|session|trace|span|id|tok|ch|pi|evt|"
     r"file|asst|chatcmpl|batch|ord|order|inv|acct|proj|i|ami|vol|sg|subnet|vpc)[_-](?=\w*\d)[\w-]{5,}"
@@ -44,7 +48,7 @@ _CODE_BEFORE = re.compile(
 # Every match of `_CODE_BEFORE` holds one of these.
 _CODE_WORD = re.compile("code|status|err|exit|rc|http|signal", re.I)
 _MAX_CODE_DIGITS = 6
-_STATUS = re.compile(r"[1-5]\d\d|-\d{1,3}")
+_STATUS = re.compile(r"[45]\d\d|-\d{1,3}")
 # Words whose number is part of the name: ORA-00942, utf-8, sha-256; but not worker-2.
 _NAME_BEFORE = re.compile(r"(?:\b[A-Z]{2,}|\b(?:utf|iso|sha|aes|gpt|tls|x86))-$")
 
@@ -84,70 +88,51 @@ def _number(match: re.Match[str]) -> str:
 # The forms of instances. Longer forms come first, so that no part is masked separately.
 LOOKS: tuple[Rule, ...] = (
     (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
-    (
-        ("s/",),
-        re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos|orgs)/[\w.@-]+"),
-        MASK,
-    ),
+    (("s/",),
+     re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos|orgs)/[\w.@-]+"
+    ), MASK),
     (("[",), re.compile(r"\[(?:'[^']*'|\"[^\"]*\")(?:, ?(?:'[^']*'|\"[^\"]*\")){2,}\]"), MASK),
     (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
-    (("@",), re.compile(r"'[^'\s]*'@'[^'\s]*'|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
+    (("@",),
+     re.compile(r"(['\"])[^'\"\s]*\1@\1[^'\"\s]*\1|(?<![\w@/])[\w.+-]+@[\w-]+(?:\.[\w-]+)*(?::[\w./-]+)?"), MASK),
     (("arn:",), re.compile(r"\barn:aws[\w-]*:[^\s'\"<>)\]`,]+"), MASK),
     (("-",), re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.I), MASK),
     (("-",), re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), MASK),
     ((":",), re.compile(r"\d(?<=\b\d)\d?:\d\d(?::\d\d(?:\.\d+)?)?\b(?!:)"), MASK),
-    (("::",), re.compile(r"(?<![\w:])::[\w:.]*"), MASK),
+    (("::",), re.compile(r"(?<![\w:])(?:(?=[a-f:]*\d)[0-9a-f]{1,4}(?::[0-9a-f]{1,4})*+)?::[\w:.]*"), MASK),
     ((".",), re.compile(r"\d(?<=\b\d)\d{0,2}(?:\.\d{1,3}){3}(?::\d+|/\d+)?\b"), MASK),
     (("localhost",), re.compile(r"\blocalhost(?::\d+)?\b", re.I), MASK),
-    (("0x",), re.compile(r"\b0x[0-9a-f]+\b", re.I), MASK),
-    ((":\\",), re.compile(r"\b[A-Za-z]:\\+(?:[\w.-]+(?: [\w.-]+)*\\+)*[\w.-]*"), MASK),
+    (("0x",), re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>|\b0x[0-9a-f]+\b", re.I), MASK),
+    (("\\",), re.compile(r"\b(?:[A-Za-z]:\\+(?:[\w.-]+(?: [\w.-]+)*\\+)*[\w.-]*"
+     rf"|(?:[\w.-]++\\+)++[\w-]+\.(?:{_EXTENSIONS})\b)"), MASK),
     # Files, with the line and column that follow them.
     (("/",), re.compile(r"(?<![\w<*.~-])(?:~|\.{1,2})?(?:/[\w.@+*?=&%,-]+)+/?(?::\d+)*"), MASK),
     (("/",), re.compile(r"\b[\w-]++(?:/[\w.@+*-]++){2,}/?(?::\d+)*"), MASK),
-    (
-        (".",),
-        re.compile(
-            r"(?<![\w<*./@+-])(?<!fatal error: )(?=[\w@+/-]*+\.)(?:[\w.@+-]{1,100}/)*[\w@+-][\w.@+-]{0,100}"
-            rf"\.(?:{_EXTENSIONS})(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"
-        ),
-        MASK,
-    ),
+    ((".",), re.compile(r"(?<![\w<*./@+-])(?<!fatal error: )(?<!fatal error: ')(?=[\w@+/-]*+\.)"
+     rf"(?:[\w.@+-]{{1,100}}/)*[\w@+-][\w.@+-]{{0,100}}\.(?:{_EXTENSIONS})"
+     r"(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"), MASK),
     ((".",), re.compile(rf"\b(?<![\w-]\.)(?:[\w-]++\.)+(?:{_TOP_LEVEL})\b(?!\.\w)(?::\d+)?", re.I), MASK),
-    (_DIGITS, re.compile(r"\d(?<![\w.-].)\d*(?:\.\d+)?(?:ms|[dhms])\b"), MASK),
+    ((" 20", " 19"),
+     re.compile(rf"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{{1,2}} {_MONTH}|{_MONTH} \d{{1,2}}),? \d{{4}}"
+     r"(?:,?(?: at)? \d\d?:\d\d(?::\d\d)?)?(?: (?:[AP]M|GMT|UTC|[+-]\d{4}))?"), MASK),
+    (_DIGITS, re.compile(r"\d(?<![\w.-].)[\d.]*(?:ms|[dhms])(?:\d[\d.]*(?:ms|[ms]))*\b"), MASK),
+    (_DIGITS, re.compile(r"[v\d](?<![\w.-].)(?:(?<=v)\d+\.\d+|\d*\.\d+\.\d+)"
+     r"(?:\.\d+)*(?:-(?:rc|alpha|beta|SNAPSHOT)[\w.]*)?(?![\w.]\w)"), MASK),
     (_DIGITS, re.compile(r"(?<![\w-])(?:[A-Za-z_-]++\d[\w-]*|\d++[A-Za-z_-][\w-]*)"), _token),
-    (
-        _DIGITS,
-        re.compile(
-            r"[-\d](?<![\w.].)(?:(?<=\d)|\d)\d*(?:[.,]\d+)*"
-            r"(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
-            r"minutes?|"
-            r"hours?|days?|tokens|%)\b)?(?!\w)"
-        ),
-        _number,
-    ),
-)
+    (_DIGITS, re.compile(r"[-\d](?<![\w.].)(?:(?<=\d)|\d)\d*(?:[.,]\d+)*"
+     r"(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
+     r"minutes?|"
+     r"hours?|days?|tokens|%)\b)?(?!\w)"), _number),
+)  # fmt: skip
 
 
 QUOTED = r"(?:'[^']*'|\"[^\"]*\"|`[^`']*[`']|‘[^’]*’|“[^”]*”)"
 _SYSTEM = (
-    "no such file or directory",
-    "permission denied",
-    "is a directory",
-    "not a directory",
-    "file exists",
-    "directory not empty",
-    "resource busy",
-    "file busy",
-    "operation not permitted",
-    "read-only file system",
-    "no space left on device",
-    "cannot open",
-    "file name too long",
-    "too many open files",
-    "input/output error",
-    "cannot execute",
-    "bad interpreter",
-)
+    "no such file or directory", "permission denied", "is a directory", "not a directory", "file exists",
+    "directory not empty", "resource busy", "file busy", "operation not permitted", "read-only file system",
+    "no space left on device", "cannot open", "file name too long", "too many open files", "input/output error",
+    "cannot execute", "bad interpreter",
+)  # fmt: skip
 SYSTEM_SAYS = "(?:device or |text )?(?:" + "|".join(_SYSTEM) + ")"
 
 
@@ -159,82 +144,199 @@ _NUMBERED = ("reservation", "booking", "order", "ticket", "flight", "invoice", "
 # The positions of instances.
 PLACES: tuple[Rule, ...] = (
     # A file's name comes before or after a file system's message.
-    (
-        _SYSTEM,
-        re.compile(
-            rf"(?<=[\s:])(?<!fatal error: )(?:{QUOTED}|[^\s:,'\"`‘]+)(?=: {SYSTEM_SAYS}\b(?! shared))(?<!cannot "
-            rf"open)(?<!error)",
-            re.I,
-        ),
-        MASK,
-    ),
+    (_SYSTEM,
+     re.compile(rf"(?<=[\s:])(?<!fatal error: )(?:{QUOTED}|[^\s:,'\"`‘]+)(?=: {SYSTEM_SAYS}\b(?! shared))(?<!cannot "
+     rf"open)(?<!error)", re.I), MASK),
     (_SYSTEM, re.compile(rf"({SYSTEM_SAYS}(?:, \w+|:)) {QUOTED}?", re.I), rf"\1 {MASK}"),
-    (
-        ("o such ",),
-        re.compile(
-            r"(no such (?:container|image|volume|network|object|user|group|service|task|host|device|process|instance): "
-            r")\S+",
-            re.I,
-        ),
-        rf"\1{MASK}",
-    ),
+    (("o such ",),
+     re.compile(r"(no such (?:container|image|volume|network|object|user|group|service|task|host|device|process"
+     r"|instance): )\S+", re.I), rf"\1{MASK}"),
     # The kind of one of many things, and its bare name.
-    (
-        tuple(sorted(_NAMED_BARE)),
-        re.compile(
-            rf"\b((?:{'|'.join(sorted(_NAMED_BARE))}) )(?!(?:is|was|has|does|not|name|and|or|id)\b)[\w./:@-]+"
-            r"(?= (?:not found|does not exist|doesn't exist|already exists|has no|is not|was not|is in|is already|in |"
-            r"cannot|could not))",
-            re.I,
-        ),
-        rf"\1{MASK}",
-    ),
-    (
-        ("in ",),
-        re.compile(
-            r"(\bin (?:pod|namespace|container|cluster|project|region|zone|location|bucket) )[\w./-]+(?:\([^()]*\))?",
-            re.I,
-        ),
-        rf"\1{MASK}",
-    ),
-    ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|in (?!this registry)|an? ))"), MASK),
+    (tuple(sorted(_NAMED_BARE)),
+     re.compile(rf"\b((?:{'|'.join(sorted(_NAMED_BARE))}) )(?!(?:is|was|has|does|not|name|and|or|id)\b)[\w./:@-]+"
+     r"(?= (?:not found|does not exist|doesn't exist|already exists|has no|is not|was not|is in|is already|in |"
+     r"cannot|could not))", re.I), rf"\1{MASK}"),
+    (("in ",), re.compile(r"(\bin (?:pod|namespace|container|cluster|project|region|zone|location|bucket|the test) )"
+     r"(?:\"[^\"]*\"|[\w./-]+(?:\([^()]*\))?)", re.I), rf"\1{MASK}"),
+    ((" is not ",), re.compile(rf"{QUOTED}(?= is not (?:a valid|one of|of type|in (?!this registry)|an? ))"), MASK),
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
     (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
     # Expected, actual and unconvertible values, positions of a parser, and searched texts.
-    (
-        ("expected",),
-        re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) .+", re.I),
-        rf"\1 {MASK}\2 {MASK}",
-    ),
-    (
-        ("literal", "convert", "parse", "input", "invalid "),
-        re.compile(
-            r"(\b(?:literal|convert|parse|input(?! validation)|invalid (?:value|date|number|format))\b[^'\"]*: ?)"
-            r"['\"].*",
-            re.I,
-        ),
-        rf"\1{MASK}",
-    ),
+    (("expected",), re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) .+"
+    , re.I), rf"\1 {MASK}\2 {MASK}"),
+    (("literal", "convert", "parse", "input", "invalid "),
+     re.compile(r"(\b(?:literal|convert|parse|input(?! validation)|invalid (?:value|date|number|format))\b[^'\"]*: ?)"
+     r"['\"].*", re.I), rf"\1{MASK}"),
     (("near ",), re.compile(r"(\bnear )(?=\W).*", re.I), rf"\1{MASK}"),
     ((": `",), re.compile(r"(?<=: )`.* .*'$"), MASK),
     (("find [",), re.compile(r"(\bfind )\[.*", re.I), rf"\1{MASK}"),
     # A command that was run: only its exit counts.
-    (
-        ("command",),
-        re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I),
-        rf"\1{MASK}",
-    ),
+    (("command",), re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))"
+    , re.I), rf"\1{MASK}"),
     # Words of single tools. Codes of curl replace its varying words, but for those on certificates and HTTP statuses.
     (("curl: (",), re.compile(r"(curl): \((?!60\))(\d+)\) (?!The requested URL).*"), r"\1 code \2"),
     ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),
-    (
-        tuple(f"{each} " for each in _NUMBERED),
-        re.compile(rf"\b((?:{'|'.join(_NUMBERED)}) )#?[A-Z0-9]{{5,}}\b"),
-        rf"\1{MASK}",
-    ),
+    (tuple(f"{each} " for each in _NUMBERED), re.compile(rf"\b((?:{'|'.join(_NUMBERED)}) )#?[A-Z0-9]{{5,}}\b"
+    ), rf"\1{MASK}"),
     (("sudoers",), re.compile(r"^\S+(?= is not in the sudoers)"), MASK),
     (("process ",), re.compile(r"(?<=process )\d+ \([^()]*\)", re.I), MASK),
     (("manifest for", "denied for"), re.compile(r"((?:manifest|access denied) for )[^\s,]+", re.I), rf"\1{MASK}"),
-)
+)  # fmt: skip
+
+
+FrameKind = Literal["strip", "drop", "sums", "mark", "names", "raises", "cause", "join", "more", "field", "peel"]
+
+
+class Frame(NamedTuple):
+    """One kind of line.
+
+    Attributes:
+        kind: how a line that matches is read:
+            `strip`: the match is removed from the line.
+            `drop`: the line says nothing.
+            `sums`: the line sums up what failed. The first one precedes all others.
+            `mark`: the line behind the match names what failed. The first one precedes those below.
+            `names`: the line names a failure. The first one counts.
+            `raises`: the same, but the last one of a traceback counts.
+            `cause`: the text behind the match, or the next line, caused the lines before.
+            `join`: the line and the next name the failure. So does a line that ends with a colon, if it is one word, or
+                a list or quoted name follows.
+            `more`: a line below the failure's that continues its name.
+            `peel`: the match is removed from the start of a text of several lines.
+            `field`: a line below the failure's whose first group is the field that it is about.
+        pattern: matched at the start of a line without its indentation.
+        example: a text that is read differently without this row.
+    """
+
+    kind: FrameKind
+    pattern: str
+    example: str
+
+
+FRAMES = tuple(
+    Frame(*row)
+    for row in (
+        # Coding agents and shells.
+        ("drop", r"(?:Error: )?Exit [Cc]ode:? -?\d+$", "Exit code 1\nboom"),
+        ("drop", r"Chunk ID: \w+$", "Chunk ID: 3f9c21\nboom"),
+        ("drop", r"Wall time: [\d.]+ \w+$", "Wall time: 0.05 seconds\nboom"),
+        ("drop", r"(?:\w+:? ){0,4}(?:exit(?:ed)?|failed)(?: with)?(?: exit)?(?: status| code):? -?\d+\W*$",
+         "Process exited with code 127\nboom"),
+        ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|observation|errors?|details?)\W*$", "Output:\nboom"),
+        ("drop", r"[$>] \S", "$ jq .\nboom"),
+        ("strip", r"(?:(?:McpError|MCP error -\d+): )*+(?:Input validation error: )?Invalid arguments for tool \S+: (?="
+         r"\S)", "MCP error -32602: Invalid arguments for tool f: boom"),
+        ("strip", r"\W*(?:(?i:stderr|observation)|remote|Output)\W*:\s+", "stderr: boom"),
+        ("drop", r"(?:Command|Directory): |status code: \d+, request id|[A-Z][\w ]+: (?:\((?:none|empty|root)\)|\d+)$",
+         "Error: (none)\nboom"),
+        ("drop", r"</?(?:returncode|output|metadata)\b|\[Below is the output|Command execut(?:ed|ion) ",
+         "<returncode>127</returncode>\nboom"),
+        ("cause", r"And got this output:$", "I ran this command:\njq .\nAnd got this output:\nboom"),
+        # Boxes, bullets and rules.
+        ("strip", r"(?:\||[^\w\s\x00-\x7f])+[─>━═▶]*(?: |$)|[xX] (?=[A-Z])|`-> |\[!\] ", "│ boom"),
+        ("drop", r"[\W_]+$", "=====\nboom"),
+        # Loggers and build tools put these in front of a line.
+        ("strip", r"\[?\d{4}[-/.]\d\d[-/.]\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z| ?[+-]\d\d:?\d\d"
+         r"| UTC)?(?:: [A-Z]+/\w+)?\]?:?(?:\s*+(?:[-|]\s*+)?(?:\[\d+\]|\[(?:ERROR|FATAL|CRITICAL|WARNING)\]|(?:ERROR"
+         r"|FATAL|CRITICAL|WARNING)\b:?|[\w./-]+(?= +\[?(?:ERROR|FATAL|CRITICAL)\b)"
+         r"|[\w.]+(?:::\w+)*(?::\w+)?(?::\d+)?(?= - )|\w+(?:(?:\.|::)\w+)+:)){0,4}(?:\s+[-|](?=\s))?\s+",
+         "2026-01-02T03:04:05Z boom"),
+        ("strip", r"[EWF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w.-]+:\d+\] ", "E0304 10:11:12.345678 31 main.go:98] boom"),
+        ("strip", r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?: ", "Mar  4 10:11:12 a b[3]: boom"),
+        ("strip", r"time=\S+ level=\w+ (?:\w+=\S+ ){0,4}(?:msg|error)=\"", 'time=10:11 level=error msg="boom"'),
+        ("strip", r"[a-z][\w.-]*[_-]\d+ +\|(?: |$)", "worker-1  | boom"),
+        ("mark", r"={5,}> ", "==> At key: a\n=====> boom"),
+        ("strip", r"#\d+ (?:\d+\.\d+ |(?=ERROR))", "#12 0.345 boom"),
+        ("strip", r"\[(?:ERROR|FATAL|error)\]\s+|##\[error\]\s*|\[[a-z]\w*(?:\.\w+)+\]:\s+|(?:FATA|ERRO)\[\d+\] "
+         r"|# (?=\S+ )|- (?=Error: )|==> \S+: ", "[ERROR] boom"),
+        ("strip", r"(?:\w+\.)?(?:ERROR|FAILED|FATAL|CRITICAL)(?: +\[[\w.]+\] |(?<=\.ERROR): |(?<=FAILED): "
+         r"|\t(?:Fatal error\t)?)", "FAILED: boom"),
+        ("strip", r"(?:\{ )?\[(?=\w*Error(?: \[\w+\])?: )|\{ (?=\w*Error: )|\*\* (?=\([\w.]+Error\) )",
+         "[Error: boom] {\n  errno: -2\n}"),
+        ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
+        ("strip", r"(?:ERROR: )?(?:target \S+: )?failed to solve: |docker: (?=Error)", "docker: Error: no such image"),
+        ("strip", r"\d\d:\d\d:\d\d +", "12:00:01  boom"),
+        ("strip", r"\S+:\d+:in [`'][^`']*': ", "/w/a.rb:1:in `require': cannot load such file -- nokogiri"),
+        ("strip", r"notarget (?=[A-Z])|e: (?=\S+:)|! (?!\[)|[\d. :kMG-]{20,}(?=curl: )",
+         "! Undefined control sequence."),
+        ("strip", r"\* (?!Try|Get more|Where|Exception is)|> +(?=[A-Z])|what\(\): +|details = \"|<b>|\(node:\d+\) ",
+         "what():  boom"),
+        ("drop", r"code E404|What went wrong:$|Execution failed for task |(?:[\w.]+: )?<\w+ of RPC that terminated"
+         r"|terminate called |For more information |status = StatusCode|(?:\S+: )?[45]\d\d (?:Client"
+         r"|Server) Error: [\w ]+ for url: \S+$|--\d{4}-|HTTP request sent|Connecting to |[a-z]+://\S+$|(?:See|Try|Run"
+         r"|Visit|Did you|[Hh]int:|[Nn]ote:) ", "terminate called after it\nboom"),
+        ("strip", r"Exception in thread \"[^\"]*\" ", 'Exception in thread "main" java.lang.StackOverflowError'),
+        # Tracebacks of Python.
+        ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
+        # Stacks of other languages.
+        ("drop", r"goroutine \d+ \[|[a-z]\w+\.\w+\((?!\d+[,)])|(?!Unh)\w+Warning: ",
+         "DeprecationWarning: old\nError: boom"),
+        ("drop", r"at (?:(?:.*\s)?+[^\s:(]*+[:(]\S*\d\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
+        ("drop", r"(?:node:|file:/|/|[A-Z]:\\)[^\s:]*:\d+(?::\d+)?$", "node:internal/loader:1148\nboom"),
+        ("drop", r"throw \w+;?$", "throw err;\nboom"),
+        # Progress.
+        ("drop", r"(?:Compiling|Checking|Downloading|Downloaded|Updating|Building|Blocking|Finished|Running|Fresh) \S",
+         "Downloading crates\nboom"),
+        ("drop", r"on \S+ line \d+|with \S+[,:]?$", "on main.tf line 5:\nboom"),
+        ("drop", r"\d+: (?![A-Z])", "5: port = x\nboom"),
+        ("drop", r"make(?:\[\d+\])?: (?:\*\*\* \[|[EL]\w+ing |Nothing )", "make: Entering folder 'a'\nboom"),
+        ("strip", r"make(?:\[\d+\])?: (?:\*\*\* )?(?!\*|\[|[EL]\w+ing |Nothing )", "make: cc: Command not found"),
+        ("drop", r"(?:Error: )?#{1,4} [\w./-]+$", "# example.com/app\nboom"),
+        ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
+        ("drop", r"-- |==> (?!\S+: )|== Comp", "-- Detecting a compiler\nboom"),
+        ("drop", r"(?:Using|Resolved|Prepared|Audited|Solving|Installing|Retrying|Examining|Auto-merging|Cloning"
+         r"|Channels:?|Found \d+ (?:pack|file)) ?", "Using Python 3.12.1 environment at: .venv\nboom"),
+        ("drop", r"@ |(?:[A-Z']+ ){3}", "@ WARNING: HOST KEY HAS CHANGED! @\nboom"),
+        ("drop", r"Host key for |Warning: Permanently |/\S+ -\S|\d+ of \d+ ", "1 of 1 ERROR creating table\nboom"),
+        ("drop", r"The current \w+ SDK version|pub get failed|description\W*$|Description\W*$",
+         "The current Dart SDK version is 3.2.0.\nboom"),
+        ("drop", r"(?:Fetching|Resolving|Loading|Updating|Running with|Command line|✓) ?"
+         r"|(?:[\w-]+ ){1,3}v?\d+(?:\.\d+)+\S*(?: \(.*\)| by \w+)?$|(?:.* )?[-=_*]{6,}$|.*\| FAIL \|$|CREATE_FAILED: ",
+         "Fetching gems\nboom"),
+        ("drop", r"(?:Encountered an error|Received exception from|FAIL) ?|Syntax error .*\bat \(\S+\)\.$"
+         r"|(?:\w+: )?Invalid `[^`]+` invocation\b", "Encountered an error:\nboom"),
+        # Failures that only say that something within them failed.
+        ("drop", r"(?i:(?:error:? )?command failed\b)|[\w.+/-]+: error: .*\bexit (?:code|status)\b",
+         "Error: command failed: jq\nboom"),
+        ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: ",
+         "git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\nstderr: 'boom'"),
+        ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
+        # Lines that name a failure.
+        ("sums", r"(?:FAILED \S+::|ERROR \S+\.py - )", "E   assert 3 == 4\nFAILED a.py::test_b - assert 3 == 4"),
+        ("sums", r"--- FAIL: ", "=== RUN TestA\nerror: x\n--- FAIL: TestA"),
+        ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
+        ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,]\d+)?\)?:? (?:- )?)?(?:fatal )?error(?:\[\w+\]| [A-Z]+\d+)?: ",
+         "boom\na.c:5:3: error: expected ';'"),
+        ("names", r"E: ", "boom\nE: gpg fails"),
+        ("names", r"(?:ERR_)[A-Z_\d]+ +(?=\w)", "boom\nERR_PNPM_FETCH  GET x"),
+        ("mark", r"\d+:\d+ +error +", "/a.js\n9:8  error  'x' is not used  no-unused-vars"),
+        ("names", r"CMake Error\b|\*\* \(", "boom\nCMake Error at CMakeLists.txt:6 (find_package):"),
+        ("names", r"(?:ERROR|FATAL|PANIC|Fatal|fatal|panic|Error|abort)\b.{0,40}?: ", "boom\nfatal: no"),
+        ("raises", r"[A-Za-z_][\w.]*+(?=:|$)(?:(?<=Error)|(?<=Exception)|(?<=Warning)|(?<=Interrupt)|(?<=Exit)"
+         r"|(?<=Timeout)|(?<=Iteration))", "boom\nValueError: one"),
+        ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
+        # Lines that lead to others.
+        ("cause", r"(?:The |Raw |HTTP )*(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said|content|responded with): ?",
+         "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),
+        ("cause", r"(?:Code: \d+\. Errors|(?:\S+: )?\d+ errors? occurred):",
+         "Error of an API\nCode: 403. Errors:\nboom"),
+        ("drop", r"\S.* could not be resolved to an installable set|Problem \d+$|- Installation request ",
+         "Your requirements could not be resolved to an installable set of packages.\nboom"),
+        ("cause", r"\d+\) [\w\\]+::\w+$", "There was 1 failure:\n1) UserTest::testActive\nboom"),
+        ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
+        ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
+        ("peel", r"(?:MCP error -\d+:\s+)*(?:(?:Error (?:executing|calling|invoking|running) [^:\n]{0,100}"
+         r"|Tool (?:\w+ )?(?:error|failed)):\s+)?", "Error executing tool x:\nboom"),
+        ("join", r"(?:.{0,200}: )?\d+ validation errors? for ", "1 validation error for Order\nsize\nField required"),
+        ("join", r"\S+:\d+:\d+: (?:fatal )?error:(?: \[[\w-]+\])?$|Warning, treated as error:$|.*\b\w+(?:Error"
+         r"|Exception):$|(?!KeyError)[\w.]+: \d+$", "a.hs:3:1: error: [GHC-1]\nboom"),
+        ("join", r"CMake Error at .*:$", "CMake Error at CMakeLists.txt:6 (find_package):\nno Clp"),
+        ("join", r"(?:[\w.]+: )?(?:\([\w.]+\) )?(?:\d+ \(\w+\): )?(?:[0-9a-f-]{9,36}: )?SQL compilation error:",
+         "SQL compilation error:\nObject 'A' does not exist"),
+        ("more", r"symbol *: ", "a.java:3: error: cannot find symbol\n  f();\n  symbol:   method f()"),
+        ("field", r"at ([\w.[\]]+)$", "✖ Invalid input: expected string\n  → at query"),
+        ("join", r"Error: [A-Z][a-z]+(?: [a-z]+){1,6}$", "Error: Unsupported argument\nNo argument named \"x\"."),
+    )
+)  # fmt: skip

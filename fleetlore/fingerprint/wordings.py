@@ -1,12 +1,14 @@
 """List the words of error texts: wordings that say the kind of failure, and words that do not distinguish failures."""
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import NamedTuple
 
 from fleetlore.fingerprint.template_rules import MASK, Rule
 
-__all__ = ["CODES_BEFORE", "END", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase"]
+__all__ = ["CODES_BEFORE", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase", "PhraseBook"]
 
 # The end of a clause, in wordings.
 END = "$"
@@ -25,6 +27,43 @@ class Phrase(NamedTuple):
     wordings: str
     example: str
     decides: bool = False
+
+
+class PhraseBook:
+    """Finds the phrases of rows among words."""
+
+    def __init__(self, phrases: Iterable[Phrase]) -> None:
+        rows = [(wording.split(), phrase.kind) for phrase in phrases for wording in phrase.wordings.split("|")]
+        # By the first two words, since many wordings begin with the same one.
+        self._by_start: defaultdict[tuple[str, str], list[tuple[list[str], str]]] = defaultdict(list)
+        for (first, *others), kind in rows:
+            self._by_start[first, others[0] if others else ""].append((others, kind))
+        self._firsts = {first for first, _ in self._by_start}
+
+    def found(self, words: list[str]) -> list[tuple[int, int, str]]:
+        """Return start, end and kind of each phrase. The longest wording counts."""
+        found: list[tuple[int, int, str]] = []
+        if self._firsts.isdisjoint(words):
+            return found
+        words = [*words, END]
+        for start, word in enumerate(words[:-1]):
+            if word not in self._firsts or (found and start < found[-1][1]):
+                continue
+            best, best_kind = start, ""
+            for second in (words[start + 1], "_", ""):
+                for others, kind in self._by_start.get((word, second), ()):
+                    stop = start + 1 + len(others)
+                    if stop > best and _fits(others, words[start + 1 : stop]):
+                        best, best_kind = stop, kind
+            if best_kind:
+                found.append((start, best, best_kind))
+        return found
+
+
+def _fits(wording: list[str], there: list[str]) -> bool:
+    if wording == there or "_" not in wording or len(wording) != len(there):
+        return wording == there
+    return all(wanted == word or (wanted == "_" and word != END) for wanted, word in zip(wording, there, strict=True))
 
 
 _NOUNS = ("code", "status", "error code")
@@ -64,7 +103,8 @@ _CODES = tuple(
          "connect EHOSTUNREACH"),
         ("no host", "could not resolve host|could not resolve hostname|enotfound|service not known|nor servname"
          f"|unknown host exception|no such host {END}|no such host is known|errno 11001|getaddrinfo failed|curl code 6"
-         "|could not translate host name|name not resolved|failed to resolve host|no address associated",
+         "|could not translate host name|resolve host address|name not resolved|failed to resolve host"
+         "|no address associated",
          "getaddrinfo ENOTFOUND"),
         ("no resolver", "temporary failure in name resolution|eai again", "temporary failure in name resolution"),
         ("issuer", "local issuer certificate|issuer cert locally|signed by unknown authority|unknown issuer"
@@ -161,20 +201,13 @@ PHRASES = _CODES + tuple(
     )
 )  # fmt: skip
 
-
-def _said(match: re.Match[str]) -> str:
-    return match.group(1) + match.group(3).replace('\\"', "'")
-
-
-_TAG = re.compile(r"</?[A-Za-z][\w:-]*[^<>]*>")
-
 # A quoted word behind one of these is an instance.
 INSTANCES = frozenset(
     """
     pathspec branch tag ref remote commit user role account group host hostname server node pod container image
     volume network namespace bucket instance cluster project repository repo job queue stream session device process
     thread file directory folder path url request order item customer ticket entry value endpoint deployment service
-    worker address email string upstream
+    worker address email string upstream stack
     """.split()  # noqa: SIM905
 )
 # Words that lead to an instance and mean nothing without it.
@@ -197,7 +230,7 @@ CODES_BEFORE = re.compile(
     # A part that failed, a code of letters and digits, a file with a line, a tag or a host.
     r"(?:(?>[A-Z]{4,}(?: [A-Z]{4,}){1,2}(?=: )|[A-Z]+\d{3,5}(?=: )"
     r"|[\w./-]{1,100}:\d+(?::\d+)?(?=: )|\[[a-z]\w*\](?::? FAILED! =>)?"
-    r"|[1-5]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
+    r"|[45]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
     r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
     r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
     r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?)+"
@@ -206,10 +239,11 @@ CODES_BEFORE = re.compile(
 # Words of frameworks in front of the tool's own. Quoted arguments take at most 400 characters.
 SENTENCE = re.compile(
     r"(?:an )?error(?: occurred)?(?: (?:when|while))? (?:executing|calling|invoking|running|using) (?:the )?"
-    r"(?:tool|function)\b(?:(?! with )[^:{}]){0,100}(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?"
-    r"(?: with error)?: +"
-    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error): +"
-    r"|error (?:response )?from \w+: |rpc error: code = \w+ desc = |(?:uncaught|unhandled)(?: \(in promise\)"
+    r"(?:\w+ )?(?:tool|function)\b(?:(?! with )[^:{}]){0,100}"
+    r"(?: with (?:args|arguments|kwargs|input)\b ?\{.{0,400}?\})?(?: with error)?: +"
+    r"|(?:tool (?:(?:execution|call|invocation) )?(?:error|failed|failure)|encountered error"
+    r"|an error (?:has )?occurred): +"
+    r"|error (?:response )?from \w+: |(?:uncaught|unhandled)(?: \(in promise\)"
     r"| exception[.:]?| rejection:?)? (?=[A-Z(])"
     r"|(?:php )?fatal error: +uncaught (?:exception )?|<class '[\w.]{1,80}'>: |panic: "
     r"|attempt \d+(?:/\d+)? failed(?: with error)?: |mcp error -?\d+: |http [45]\d\d: (?=(?:\S+ +){3})"
@@ -225,120 +259,80 @@ SENTENCE = re.compile(
 NOISE: tuple[Rule, ...] = (
     (("",), re.compile(r"^[A-Z]{5,} (?=[A-Z][a-z])"), ""),
     (("[type=",), re.compile(r" ?\[type=.*"), ""),
-    (
-        ("error", "prepare, ", "sqlite", "near line"),
-        re.compile(
-            r"^(?:(?:parse |runtime )?error(?: near line \d+)?: |in prepare, |near line \d+: "
-            r"|(?:sqlite_error: )?sqlite3 result code \d+: )+",
-            re.I,
-        ),
-        "",
-    ),
+    (("error", "prepare, ", "sqlite", "near line"),
+     re.compile(r"^(?:(?:parse |runtime )?error(?: near line \d+)?: |in prepare, |near line \d+: "
+     r"|(?:sqlite_error: )?sqlite3 result code \d+: )+", re.I), ""),
     (("sql server :",), re.compile(r"^(?:Sqlcmd: Error: )?Microsoft ODBC Driver [\d.]+ for SQL Server ?: "), ""),
     (("cannot find -l",), re.compile(r"(cannot find -l[\w.+-]+).*"), r"\1"),
+    (("not found - ",),
+     re.compile(r"^(?:404 )?Not Found - (?:GET|PUT) \S+?/(?:(@[^/\s%]+)%2f)?([^/\s]+)(?: - Not found)?$"
+    , re.I), r"no package '\1\2'"),
+    (("assert",), re.compile(r"AssertionError: (?=assert )"), ""),
+    ((".",), re.compile(r"\.(?<=[a-z_]\.)\d+(?=\.[A-Za-z_])"), ""),  # `items.0.price`
+    (("desc = ",), re.compile(r"rpc error: code = \w+ desc = "), ""),
+    (("with ",), re.compile(r"^.* with (?:the )?(?:reason|message)(?: string)? (['\"])(.+)\1"), r"\2"),
+    (("with id",), re.compile(r"\bwith id:? \S+", re.I), MASK),
+    (("did you mean --",), re.compile(r"[.;,( ]+did you mean --.*", re.I), ""),
+    (("json",), re.compile(r"(Unexpected token) .*(?: in JSON at position \d+.*| is not valid JSON)"), r"\1 in JSON"),
+    # Coordinates of Maven, and fields of a log line behind the message.
+    (tuple(f":{digit}" for digit in range(10)),
+     re.compile(r"(?<![\w:/.])([a-z][\w.-]*:[a-z][\w.-]+)(?::[a-z]+)?:\d[\w.-]*"), r"'\1'"),
+    (("=",), re.compile(r" \w+=[^\s\"']\S*(?: \w+=[^\s\"']\S*){2,}"), ""),
     # Hedges: what else may be the reason.
-    (
-        (" or the ", "or resource", "or it "),
-        re.compile(r" \(?or (?:the )?(?:resource|scope|it)\b[\w ]* (?:not exist|invalid)\)?", re.I),
-        "",
-    ),
+    ((" or the ", "or resource", "or it "),
+     re.compile(r" \(?or (?:the )?(?:resource|scope|it)\b[\w ]* (?:not exist|invalid)\)?", re.I), ""),
     (("out of memory. ", "allocating tensor"), re.compile(r"(out of memory|allocating tensor)\W.*", re.I), r"\1"),
     (("unresolved reference",), re.compile(r"(unresolved reference):? '?([\w.]+)'?", re.I), r"\1 '\2'"),
     (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
-    (
-        ("referenced in ", "error)", ". ("),
-        re.compile(
-            r" referenced in .*| \((?:[A-Z]\w*::)*[A-Z]\w*Error\)$"
-            r"|(?<=\.) \(\w+\)$"
-        ),
-        "",
-    ),
-    (
-        ('. {"', "(status code"),
-        re.compile(r"(?<=\.) \{\"(?:exception|context)\".*| \(status code: \d+\)$"),
-        "",
-    ),
+    (("referenced in ", "error)", ". ("), re.compile(r" referenced in .*| \((?:[A-Z]\w*::)*[A-Z]\w*Error\)$"
+     r"|(?<=\.) \(\w+\)$"), ""),
+    (('. {"', "(status code", "(service:"),
+     re.compile(r"(?<=\.) \{\"(?:exception|context)\".*| \(status code: \d+\)$| \(Service: [^()]*\)"), ""),
     (("commits between ",), re.compile(r"(commits between ).*"), rf"\1{MASK}"),
     # A resolver gives its reason first, and then says for which project.
     (("because ",), re.compile(r"(\bbecause )\S+(?: \(\S+\))?(?= depends on .* which )", re.I), rf"\1{MASK}"),
     (("because ",), re.compile(r"((?:^|[: ])because .+?)(?: and |, ).*", re.I), r"\1"),
     (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
-    (("][",), re.compile(r"^(?:\('\w{5}', \")?(?:\[[\w .]+\] ?){2,}"), ""),
+    (("][",), re.compile(r"(?:\('\w{5}', \")?(?:\[[A-Za-z\d][\w ./]+\] ?){2,}"), ""),
+    (("sqlerrmc=",), re.compile(r"^.*\bSQLCODE=-204\b.*SQLERRMC=([\w.$]+).*"), r"'\1' is undefined"),
     (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
-    (
-        ("full error", "[recovered]", "(http ", "] "),
-        re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$", re.I),
-        "",
-    ),
+    (("full error", "[recovered]", "(http ", "] "),
+     re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$", re.I), ""),
     # A shell names the signal by words, before the command.
-    (
-        ("killed", "fault", "aborted", "bus error", "instruction", "exception"),
-        re.compile(
-            r"^(?:\S+: )?(?:line \d+: )?(?:\d+ )?(Killed|Segmentation fault|Aborted|Bus error|Illegal instruction"
-            r"|Floating point exception)(?:: \d+)?(?: \(core dumped\).*|(?<=\d .{6}) .*)?$",
-            re.I,
-        ),
-        r"signal \1",
-    ),
+    (("killed", "fault", "aborted", "bus error", "instruction", "exception"),
+     re.compile(r"^(?:\S+: )?(?:line \d+: )?(?:\d+ )?(Killed|Segmentation fault|Aborted|Bus error|Illegal instruction"
+     r"|Floating point exception)(?:: \d+)?(?: \(core dumped\).*|(?<=\d .{6}) .*)?$", re.I), r"signal \1"),
     # `make` and npm name the exit code of a program that a signal ended.
-    (
-        ("] error 1", "code 1"),
-        re.compile(r"^(?:(?:\w+(?:\[\d+\])?: )?(?:\*\*\* )?\[[^\]]*\] Error|code) (1[34]\d)$"),
-        r"exit code \1",
-    ),
+    (("] error 1", "code 1"), re.compile(r"^(?:(?:\w+(?:\[\d+\])?: )?(?:\*\*\* )?\[[^\]]*\] Error|code) (1[34]\d)$"
+    ), r"exit code \1"),
     # A shell's script and line do not say what is wrong.
-    (
-        (": ",),
-        re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "),
-        "sh: ",
-    ),
+    ((": ",), re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "), "sh: "),
     # Each shell words a missing command differently.
-    (
-        ("not found", "unknown command", "not recognized as"),
-        re.compile(
+    (("not found", "unknown command", "not recognized as"),
+     re.compile(
             r"^(?:(?:-?sh|-?zsh|fish|k?sh|ash|nu): )?(?:(?:(?:line )?\d+: )?)(?:command not found|Unknown command):? "
             r"['\"`]?([^\s'\"`:]+)['\"`]?$"
             r"|^(?:sh|zsh|ash): (?:\d+: )?([^\s:]+): (?:command )?not found$"
             r"|^([^\s:]+): command not found$"
             r"|^(?:\S+ : )?(?:The term )?'([^\s']+)' is not recognized as (?:the name of|an internal or) .*"
-        ),
-        lambda match: f"sh: {next(filter(None, match.groups()))}: command not found",
-    ),
+     ), lambda match: f"sh: {next(filter(None, match.groups()))}: command not found"),
     # Words of an XML or HTML answer, without tags and the request's own names.
     (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
     (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
     ((" :",), re.compile(r" +:(?= )"), ":"),
     # The fields of a log line.
-    (
-        ("=",),
-        re.compile(
-            r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
-            r"node|pod|queue|job|task|"
-            r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+",
-            re.I,
-        ),
-        r"\1<*>",
-    ),
+    (("=",),
+     re.compile(r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
+     r"node|pod|queue|job|task|"
+     r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+", re.I), r"\1<*>"),
     # A later sentence that only gives advice.
-    (
-        (". ", "; ", ": "),
-        re.compile(
-            r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
-            r"use(?! of)|consider|visit|note|refer|"
-            r"enable|this command|reason:|dependency annotations|the \S+ option|more details|"
-            r"you (?:can|may|should|must|need)|is the|are you|contact|did you) .*",
-            re.I,
-        ),
-        "",
-    ),
-    (
-        ("=", "<", ">", "@"),
-        re.compile(
-            r"(?<=\w)@(?:[\^~<>=]{0,2}v?\d[\w.-]*?|\*|latest)(?=[.,;:]?(?:\s|$)|['`\",)])"
-            r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"
-        ),
-        "",
-    ),
+    ((". ", "; ", ": "),
+     re.compile(r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
+     r"use(?! of)|consider|visit|note|refer|"
+     r"enable|this command|reason:|dependency annotations|the \S+ option|more details|"
+     r"you (?:can|may|should|must|need)|is the|are you|contact|did you) .*", re.I), ""),
+    (("=", "<", ">", "@"), re.compile(r"(?<=\w)@(?:[\^~<>=]{0,2}v?\d[\w.-]*?|\*|latest)(?=[.,;:]?(?:\s|$)|['`\",)])"
+     r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"), ""),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
     (
         ("1", "2", "3", "4", "5"),
@@ -346,9 +340,10 @@ NOISE: tuple[Rule, ...] = (
             # Searching for a set as first character is ten times as fast as for a boundary.
             r"([1-5](?<=\b[1-5])\d\d) (?:"
             + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
+            + "|Gateway Time-out|Service Temporarily Unavailable"
             + r")\b",
             re.I,
         ),
         r"\1",
     ),
-)
+)  # fmt: skip

@@ -39,8 +39,8 @@ def test_rivals_join_texts_by_their_own_rules() -> None:
     assert len(set(exact_text(texts))) == 3
 
 
-def test_texts_that_nobody_looked_at_are_not_joined_wrongly_and_most_of_one_failure_are_joined() -> None:
-    for part, least in {"seventh": 0.7, "tenth": 0.7}.items():
+def test_texts_of_later_parts_are_not_joined_wrongly_and_most_of_one_failure_are_joined() -> None:
+    for part, least in {"seventh": 0.7, "tenth": 0.8, "twelfth": 0.7}.items():
         texts = [each for each in read_reported() if each.part == part]
         pairs, found = pairs_of(texts), ours(texts)
         assert right_of(pairs, found, same=True) >= least, part

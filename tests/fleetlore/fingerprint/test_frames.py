@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.frames import FRAMES, MAX_MESSAGE, Frame, FrameReader, excerpt, head_line
+from fleetlore.fingerprint.frames import MAX_MESSAGE, FrameReader, excerpt, head_line
+from fleetlore.fingerprint.template_rules import FRAMES, Frame
 from tests.cpu import costs_less_than
 from tests.error_texts import any_text
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.frames import MAX_MESSAGE
-from fleetlore.fingerprint.identity import PhraseBook, identity_of, sentences_of, words_of
+from fleetlore.fingerprint.identity import identity_of, sentences_of, words_of
 from fleetlore.fingerprint.normal_form import normal_form
-from fleetlore.fingerprint.wordings import PHRASES, Phrase
+from fleetlore.fingerprint.wordings import PHRASES, Phrase, PhraseBook
 from tests.cpu import costs_less_than
 from tests.error_texts import any_text
 
