@@ -55,7 +55,7 @@ async def read_dead_letters(
 @asynccontextmanager
 async def observer(bootstrap: Bootstrap, group: str | None = None) -> AsyncIterator[Any]:
     """Yield a consumer that joins no group."""
-    times = {"metadata_max_age_ms": _METADATA_AGE_MS, "request_timeout_ms": _REQUEST_MS}
+    times: dict[str, Any] = {"metadata_max_age_ms": _METADATA_AGE_MS, "request_timeout_ms": _REQUEST_MS}
     consumer = make_consumer(bootstrap, group=group, fetch_max_wait_ms=_FETCH_WAIT_MS, **times)
     try:
         await connect(consumer)
