@@ -6,14 +6,15 @@ authors. A server's `openWorldHint: false` is its own claim.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 
 import orjson
 
 from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, object_of, shaped_call_id
-from fleetlore.words import TOKEN
+from fleetlore.fingerprint.literals import is_code
+from fleetlore.words import TOKEN, names_of
 
 __all__ = [
     "CALL_CHARACTERS", "KEYWORDS", "MadeCall", "is_closed", "mcp_name", "shows_names", "text_of", "values_of",
@@ -28,6 +29,12 @@ KEYWORDS = frozenset(
     """.split()  # noqa: SIM905
 )
 CALL_CHARACTERS = 2_500
+_COMMAND = re.compile(r"&&|\|\|?|;|\n")
+# A program and perhaps its command: `npm run`, but neither `df.append(x)` nor `x = 1`.
+_PROGRAM = re.compile(
+    r"\s*(?:(?:sudo|env|time|exec|\w+=\S*)\s+)*+(?:[\w.~-]*/)*+([a-z][\w.-]*+)(?=\s|$)(?!\s+[=(:+])"
+    r"(?:\s+([a-z][a-z-]*+)(?=\s|$))?"
+)
 MAX_TOKENS = 260
 _LAST_TOKENS = 70
 # Matches `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, and `x = 1` at the beginning of a command.
@@ -87,11 +94,27 @@ class MadeCall:
         words = dict.fromkeys([token.lower() for token in self.tokens if len(token) > 1 and not token[0].isdigit()])
         return [word for word in words if word not in KEYWORDS]
 
+    def programs(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the program of each command line that holds one of these names, "" for other lines of code."""
+        values = object_of(self.json)
+        texts = (
+            [self.json] if values is None else [str(each) for key, each in values.items() if is_code(key, str(each))]
+        )
+        lines = _COMMAND.split("\n".join(texts)[:CALL_CHARACTERS].lower())
+        return tuple(_program(line, names) for line in lines if not names_of(line).isdisjoint(names))
+
     @property
     def bound(self) -> frozenset[str]:
         return frozenset(
             [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
         )
+
+
+def _program(line: str, names: Collection[str]) -> str:
+    found = _PROGRAM.match(line)
+    if found is None or found[1] in KEYWORDS or found[1] in names:
+        return ""
+    return found[1] if found[2] is None or found[2] in names else f"{found[1]} {found[2]}"
 
 
 _STATEMENT = re.compile(

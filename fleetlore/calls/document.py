@@ -49,7 +49,7 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """How calls of a tool that held these names ended. `failed`, `held`: numbers of sessions."""
+    """How calls of a tool, or of a program that it runs, ended that held these names. `failed`, `held`: sessions."""
 
     tool: str
     kind: str
@@ -57,6 +57,7 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
     failed: int
     held: int
     agents: int
+    program: str = ""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):

@@ -223,6 +223,7 @@ class Expected:
         failed: number of those that failed like this.
         agents: number that met this kind of failure.
         other: the next likely failure, if this one is not sure.
+        tool, program: of this session's own failure.
     """
 
     kind: str
@@ -231,6 +232,8 @@ class Expected:
     held: int = 0
     agents: int = 0
     other: Expected | None = None
+    tool: str = ""
+    program: str = ""
 
 
 class CallModel:
@@ -286,7 +289,7 @@ class CallModel:
         """`own`: this session's failures with names, the newest last."""
         held = frozenset(call.names) - call.bound
         for mine in reversed(list(own)):
-            if mine.names and held.issuperset(mine.names):
+            if mine.names and mine.tool == call.tool and held.issuperset(mine.names) and _runs(call, mine):
                 return mine
         chances = self._kinds.chances(features(call, context))
         of_tool = {
@@ -315,7 +318,7 @@ class CallModel:
     def _held(self, call: MadeCall, held: frozenset[str]) -> Iterable[Named]:
         for name in call.names:
             for named in self._named.get((call.tool, name), ()):
-                if held.issuperset(named.names):
+                if held.issuperset(named.names) and _runs(call, named):
                     yield named
 
     def _rate(self, named: Named, place: str | None) -> float:
@@ -326,6 +329,11 @@ class CallModel:
                 failed, worked = min(each.failed for each in known), max(each.worked for each in known)
                 return (failed + 0.25) / (failed + worked + 1.0)
         return (named.failed + 0.25) / (named.held + 1.0)
+
+
+def _runs(call: MadeCall, failure: Named | Expected) -> bool:
+    """Whether the call runs the program that failed: `npm run tests` fails, and `ls tests` works."""
+    return not failure.program or failure.program in call.programs(failure.names)
 
 
 class KindScores:

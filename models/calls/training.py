@@ -47,7 +47,7 @@ _TOOL_BYTES = 24_000
 _KEPT_NAMED, _KEPT_KINDS = 50_000, 4_096
 _SAID_RATE = 0.4
 _FREE_CALLS = 4
-Key = tuple[str, str, tuple[str, ...]]
+Key = tuple[str, str, tuple[str, ...], str]  # tool, kind, names, program
 # Adagrad (Duchi et al. 2011) over hashed features: one pass, no dictionary of features.
 _RATE = np.float32(0.1)
 # Decay of the squared gradients: the world may change.
@@ -72,7 +72,8 @@ class _NamedFailures:
             names = frozenset(made.call.names)
             for name in names:
                 known = self._of_name.get((made.step.tool, name), ())
-                held.update(each for each in known if names.issuperset(each[2]))
+                within = [each for each in known if names.issuperset(each[2])]
+                held.update(each for each in within if not each[3] or each[3] in made.call.programs(each[2]))
             if (key := made.failure) is not None and key[2]:
                 failed[key] = None
                 held.add(key)
@@ -88,12 +89,12 @@ class _NamedFailures:
 
     def said(self, most: int) -> tuple[Named, ...]:
         found = [
-            Named(*key, failed.sessions, self._held[key].sessions, failed.agents)
+            Named(*key[:3], failed.sessions, self._held[key].sessions, failed.agents, key[3])
             for key, failed in self._failed.items()
             if failed.is_enough
         ]
         often = [each for each in found if each.failed >= _SAID_RATE * each.held]
-        often.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.kind, each.names))
+        often.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.kind, each.names, each.program))
         return tuple(often[:most])
 
 
@@ -159,7 +160,7 @@ class CallTraining:
         who, context = Who.of(session), CallContext(session.goal)
         self._fleet.agents.add(who.agent)
         made = list(self._made(session, context))
-        place, kinds = _place(session, context), [each.failure[1:] if each.failure else None for each in made]
+        place, kinds = _place(session, context), [each.failure[1:3] if each.failure else None for each in made]
         # A transient failure is not caused by the call.
         lasting = [each for each in made if not each.step.transient]
         for each in lasting:
@@ -191,7 +192,8 @@ class CallTraining:
             call, place = MadeCall(step.tool, step.arguments), _place(session, context)
             found = features(call, context, self._places.names(place) if place else None)
             kind = kind_of(step) if step.failed else None
-            failure = None if kind is None else (step.tool, kind.kind, kind.names)
+            program = next(iter(call.programs(kind.names)), "") if kind is not None else ""
+            failure = None if kind is None else (step.tool, kind.kind, kind.names, program)
             yield _Made(position, step, call, failure, found, context.state)
             context.record(call, said_by(step), step.family)
 

@@ -133,13 +133,13 @@ def test_a_name_that_works_at_this_place_is_not_named_there() -> None:
 
 def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
-    own = [Expected("unknown column", ("model",))]
+    own = [Expected("unknown column", ("model",), tool="sql")]
     assert model.expected(MadeCall("sql", "select model from car"), CallContext("g"), own=own) == own[0]
 
 
 @for_each("text", ["import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:"])
 def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
-    own = (Expected("name <name> is not defined", ("car",)),)
+    own = (Expected("name <name> is not defined", ("car",), tool="sql"),)
     for earlier in ((), own):
         assert not model.expected(MadeCall("sql", text), CallContext("g"), own=earlier).names

@@ -1,20 +1,24 @@
 from random import Random
 
 import msgspec
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fleetlore.agent.session_parts import CallHistory
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
 from fleetlore.calls.model import CallModel
+from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.gate import judge_candidate
 from models.calls.training import MOST_NAMES, train
 from tests.build import call, trajectory
+from tests.rows import for_each
 
 TABLES = ("cars", "makers", "models", "countries")
 WRONG = ("car", "maker", "model", "country")
@@ -55,6 +59,43 @@ def test_the_failure_that_comes_is_named(learned: CallModel) -> None:
     assert expected is not None
     assert (expected.kind, expected.names) == ("no such table: <name>", ("maker",))
     assert 0 < expected.failed == expected.held
+
+
+@for_each(
+    "command, names",
+    [
+        ("npm run tests", ("tests",)), ("cd /repo && CI=1 npm run tests", ("tests",)), ("ls tests", ()),
+        ("git add tests", ()), ("uv run pytest tests/", ()), ("npm test; cat tests/a.py", ()),
+        ("git push origin main", ("main",)), ("git checkout main", ()),
+        ("df.append(x)", ("append",)), ("y = other.append", ("append",)),
+        ("jq .a", ("jq",)), ("cat x | jq .b", ("jq",)),
+    ],
+)  # fmt: skip
+def test_a_name_is_blamed_only_for_the_program_that_failed_with_it(command: str, names: tuple[str, ...]) -> None:
+    def bash(command: str, error: str | None = None) -> Step:
+        return call("Bash", orjson.dumps({"command": command, "description": "Run the tests"}).decode(), "ok", error)
+
+    past = [
+        trajectory(
+            bash("npm run tests", 'npm error Missing script: "tests"'),
+            bash("uv run pytest tests/"),
+            bash("git push origin main", "error: no such branch 'main'"),
+            bash("df.append(x)", "AttributeError: 'DataFrame' object has no attribute 'append'"),
+            bash("jq .a", "jq: command not found"),
+            session=f"s{number}", agent=f"a{number}", ended=float(number),
+        )
+        for number in range(9)
+    ]  # fmt: skip
+    model, made = CallModel.from_bytes(train(past).weights), MadeCall("Bash", {"command": command})
+    assert model.expected(made, CallContext("g")).names == names
+    session = CallHistory("g")
+    for step in past[0].calls:
+        if step.error_message is not None:
+            failure = failure_of("Bash", step.arguments, None, step.error_message)
+            session.record(MadeCall("Bash", step.arguments), "", ("", step.error_message), failure)
+    assert model.expected(made, CallContext("g"), own=session.expected).names == names
+    other = MadeCall("Shell", {"command": command})
+    assert model.expected(other, CallContext("g"), own=session.expected).names == ()
 
 
 def test_of_two_revisions_of_a_session_the_newest_counts() -> None:
