@@ -16,7 +16,7 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
-from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of, values_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.fingerprint.fingerprint import arguments_text, object_of, parsed, strategy_id
 from fleetlore.fingerprint.names import kind_of, missing_name
@@ -178,8 +178,10 @@ def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
 def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
     failed = calls[place]
     later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
-    kept = {name for call in later if not set(_names(call)).isdisjoint(_names(failed)) for name in _names(call)}
-    return [name for name in dict.fromkeys(_names(failed)) if name in kept and name not in KEYWORDS][:_MAX_NAMES]
+    fields = {key.lower() for key in values_of(failed.arguments)}  # they stand in each call of the tool
+    names = [name for name in dict.fromkeys(_names(failed)) if name not in fields]
+    kept = {name for call in later if not set(_names(call)).isdisjoint(names) for name in _names(call)}
+    return [name for name in names if name in kept and name not in KEYWORDS][:_MAX_NAMES]
 
 
 def _names(step: Step) -> list[str]:

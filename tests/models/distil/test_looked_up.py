@@ -68,6 +68,16 @@ def test_an_error_that_is_said_everywhere_is_told_with_what_stood_beside() -> No
     assert item.title.endswith("— instead beside `pets`: `pettype`")
     assert looked_up(session(0, "pets"), session(1, "dogs")) == []
 
+    def of_field(number: int) -> Judgment:
+        steps = session(number, "pets").trajectory.calls
+        return of_session(
+            number,
+            *(call("sql", f'{{"column": "{each.arguments}"}}', each.result, each.error_message) for each in steps),
+        )
+
+    (item,) = looked_up(of_field(0), of_field(1))
+    assert item.title.endswith("— instead beside `pets`: `pettype`"), "each call has a column"
+
 
 def test_one_goal_says_nothing_and_each_name_has_the_evidence_of_those_who_used_it() -> None:
     assert looked_up(of_session(1, *query(1))) == []
