@@ -22,9 +22,9 @@ from fleetlore.wire.stats import wilson
 # Lower bound of the rate: one failure of one call is enough (0.21).
 _WARN_RATE = 0.2
 _MAX_NAMES = 3
-# A call that holds what such an error names is the cure.
-_LACKED = re.compile(
-    r"\bmissing\b.{0,40}\b(?:argument|field|header|key|option|parameter|property)|\brequire[sd]\b", re.I
+# A call that holds what such an error lacks is the cure. A masked value may be the rejected one, not the names beside.
+_BLAMES_NONE = re.compile(
+    r"\bmissing\b.{0,40}\b(?:argument|field|header|key|option|parameter|property)|\brequire[sd]\b|\w <\*>", re.I
 )
 # What stands before a part of a longer name, and behind a whole one.
 _BEFORE, _BEHIND = re.compile(r"\w-?\Z"), re.compile(rf"(?:\.{FILE})?(?!\w|-\w|\.[\w.-]{{1,99}}$)", re.MULTILINE)
@@ -40,11 +40,11 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     newer = [each for each in known if since is None or each.pattern.first_seen > since]
     text = folded(call.text) if newer else ""
     held = names_in(text, mentioned_in_any)
-    for pattern, mentioned, is_cure, of_any_call, fails in newer:
-        if not of_any_call and (is_cure or held.isdisjoint(mentioned)):
+    for pattern, mentioned, blames_none, of_any_call, fails in newer:
+        if not of_any_call and (blames_none or held.isdisjoint(mentioned)):
             continue
         named = held & mentioned
-        parts_of_names = () if is_cure else named
+        parts_of_names = () if blames_none else named
         names = [name for name in parts_of_names if _is_whole(name, text)]
         is_own_failure = pattern.id in met.own_failures
         # Counts do not tell the value that failed from the one that the session sends now, or from a longer one.
@@ -68,7 +68,7 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 class _Counted(NamedTuple):
     pattern: Pattern
     mentioned: frozenset[str]
-    is_cure: bool
+    blames_none: bool
     of_any_call: bool
     fails: float
 
@@ -86,8 +86,9 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[frozenset[str], tupl
             # A warning of all calls of a kind is wrong of those that work.
             is_likely = 2 * failures > calls and wilson(failures, calls)[0] >= _WARN_RATE
             of_any_call = is_likely and not is_free_text(pattern.shape)
-            mentioned, is_cure = frozenset(mentioned_names(pattern.template)), bool(_LACKED.search(pattern.template))
-            found.append(_Counted(pattern, mentioned, is_cure, of_any_call, (failures + 0.5) / (calls + 1.0)))
+            mentioned = frozenset(mentioned_names(pattern.template))
+            blames_none = _BLAMES_NONE.search(pattern.template) is not None
+            found.append(_Counted(pattern, mentioned, blames_none, of_any_call, (failures + 0.5) / (calls + 1.0)))
         before += pattern.failures
     return frozenset().union(*(each.mentioned for each in found)), tuple(found)
 

@@ -103,6 +103,8 @@ def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing(
         ("http_404", "zzz", "This sql call may fail: http_404."),
         ("OperationalError", "zzz: 'cars'", "This sql call may fail with `cars`: OperationalError."),
         ("ApiError", "zzz 'cars' yyy", "This sql call may fail with `cars`: ApiError."),
+        ("TimeoutError", "the value <*> does not exist for the field 'cars'", "This sql call may fail: TimeoutError."),
+        ("TimeoutError", "zzz: 'cars' yyy", "This sql call may fail with `cars`: TimeoutError."),
         ("no_such_zzz_cars", "no such zzz: 'cars'", "This sql call may fail with `cars`."),
         ("ZzzError", "zzz 'cars'", "This sql call may fail with `cars`."),
     ],
