@@ -45,11 +45,17 @@ Share = tuple[Hashable, Hashable]
 
 
 class Shares(Generic[Key, Value]):
-    """A bounded dictionary. When full, the longest unused entry of the largest tenant's largest caller gives way."""
+    """A bounded dictionary. When full, the longest unused entry of the largest tenant's largest caller gives way.
 
-    def __init__(self, limit: int, name: str) -> None:
+    `most_bytes`: of a caller's entries, as `resize` states them.
+    """
+
+    def __init__(self, limit: int, name: str, most_bytes: int = 32 * 1024 * 1024) -> None:
         self._limit = limit
         self._name = name
+        self._most_bytes = most_bytes
+        self._sizes: dict[Key, int] = {}
+        self._bytes = Counter[Share]()
         self._owners: dict[Key, Share] = {}
         self._tenants: dict[Hashable, _Tenant[Key, Value]] = {}
 
@@ -81,12 +87,30 @@ class Shares(Generic[Key, Value]):
     def pop(self, key: Key) -> Value | None:
         if key not in self._owners:
             return None
-        tenant, name = self._owners.pop(key)
+        tenant, name = owner = self._owners.pop(key)
+        self._bytes[owner] -= self._sizes.pop(key, 0)
+        if not self._bytes[owner]:
+            del self._bytes[owner]
         held = self._tenants[tenant]
         value = held.pop(name, key)
         if not held.count:
             del self._tenants[tenant]
         return value
+
+    def resize(self, key: Key, size: int) -> list[Key]:
+        """State the size of an entry in bytes. Return its caller's longest unused entries, which gave way."""
+        gone: list[Key] = []
+        if key not in self._owners:
+            return gone
+        tenant, name = owner = self._owners[key]
+        self._bytes[owner] += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        while self._bytes[owner] > self._most_bytes:
+            gone.append(next(iter(self._tenants[tenant].held[name])))
+            self.pop(gone[-1])
+            detail = f"{name!r} keeps more than {self._most_bytes} bytes: its oldest is forgotten"
+            refused(f"{self._name}_too_large", detail)
+        return gone
 
     def _pop_oldest(self, owner: Share) -> tuple[Key, Value]:
         tenant, name = owner

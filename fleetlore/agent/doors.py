@@ -92,6 +92,11 @@ class NamedSessions(dict[str, Session]):
         self._used[name] = now = session.fleet.clock.monotonic()
         self.leave_silent(now)
 
+    def resize(self, name: str, size: int) -> None:
+        """State the bytes that a session keeps."""
+        for gone in self._shares.resize(name, size):
+            self.leave(gone)
+
     def leave_silent(self, now: float) -> None:
         for name in list(self):
             if now - self._used[name] < _SILENT_SECONDS:

@@ -162,6 +162,11 @@ class Session:
         return self._history.calls
 
     @property
+    def size(self) -> int:
+        """Bytes of the texts of others that it keeps, from above."""
+        return len(self.goal) + len(self.task) + self._history.size
+
+    @property
     def errors(self) -> int:
         return self._history.errors
 

@@ -29,7 +29,7 @@ from fleetlore.wire import events as names
 from fleetlore.wire.events import Event, Kind, Outcome
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.principals import session_key
-from fleetlore.wire.stats import user_hash
+from fleetlore.wire.stats import stable_hash, user_hash
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
@@ -162,6 +162,7 @@ def _known(data: dict[str, Any]) -> dict[str, Any]:
 
 
 _KEPT_CALLS = 32
+_ENTRY_BYTES = 2048
 
 
 class CallHistory:
@@ -180,6 +181,12 @@ class CallHistory:
         self.unchanged: dict[tuple[str, str], FailedCall] = {}
         self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
         self.context = CallContext(goal)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the failed calls, from above: arguments as values, text and tokens."""
+        failed = {id(each): each for each in (self.failed, *self.unchanged.values()) if each is not None}
+        return sum(_ENTRY_BYTES + 8 * len(each.call.json) + len(each.error) for each in failed.values())
 
     def record(
         self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None, now: float = 0.0
@@ -215,7 +222,7 @@ class SessionAdvice:
         self._history, self._ledger = history, ledger
         self.nonce = self._fleet.new_nonce()
         # Held calls, names in shown tips, and the failure whose way out was shown.
-        self._held: set[tuple[str, str]] = set()
+        self._held: set[tuple[str, int]] = set()
         self._brought: set[str] = set()
         self._led_out: FailedCall | None = None
         self._recognised: tuple[CallModel, int, str | None] | None = None
@@ -275,14 +282,14 @@ class SessionAdvice:
         return shown
 
     def hold(self, tool: str, arguments: object) -> Advice | None:
-        text = arguments_text(arguments)
-        if (tool, text) in self._held or any(holds(arguments, (part,)) for part in self._brought):
+        call = tool, stable_hash(arguments_text(arguments))
+        if call in self._held or any(holds(arguments, (part,)) for part in self._brought):
             return None
         moment = self.moment(tool, arguments, unseen=False)
         advice = warn(self._fleet.replica.index, moment, holdout_share=self._share)
         if not advice or not (advice.sure or self._fleet.settings.hold == "always"):
             return None
-        self._held.add((tool, text))
+        self._held.add(call)
         # The call that is made next has another id.
         return self._show(advice._replace(held=True), "")
 

@@ -18,6 +18,7 @@ from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.join.dialects import Body, Dialect, Made, Result, Turn, call_of_item, readable, response_of
 from fleetlore.limits import Shares, refused
+from fleetlore.redact.values import MAX_CHARACTERS, fitting
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire.events import Outcome
 
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 600.0
 _MOST = 10_000
-# Limit for a caller: characters of ids, arguments and advice, and bytes of their objects.
-_MOST_BYTES = 32 * 1024 * 1024
 _ENTRY_BYTES = 512
 # A longer conversation passes unread: this many turns, calls and results take 20 ms of the event loop.
 _MAX_TURNS = 4096
@@ -95,8 +94,10 @@ class Conversation:
             refused("call_never_made", f"a call of {call.tool} was refused or cancelled before it was made")
             return ""
         seconds = max(0.0, now - self.answered_at) if self.answered_at is not None else 0.0
-        ended: dict[str, Any] = {"result": result.value} if error is None else {"error_text": error}
-        self.session.record(call.tool, call.arguments, call_id=call.id, duration_seconds=seconds, **ended)
+        ended: dict[str, Any] = {"result": result.value} if error is None else {"error_text": error[:MAX_CHARACTERS]}
+        # The session keeps failed calls.
+        arguments = fitting({"": call.arguments}).get("")
+        self.session.record(call.tool, arguments, call_id=call.id, duration_seconds=seconds, **ended)
         return after_call(self.session, failed=error is not None)
 
 
@@ -106,7 +107,6 @@ class Conversations:
         self._found: dict[Key, Conversation] = {}
         self._open: OrderedDict[Conversation, None] = OrderedDict()
         self._shares = Shares[Conversation, None](_MOST, "conversations")
-        self._sizes = Counter[Key]()
 
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
@@ -127,7 +127,6 @@ class Conversations:
         if found is None:
             goal = next((turn.text for turn in turns if turn.role == "user" and turn.text), "")
             found = Conversation(owner, begin(goal), now)
-        before = found.size
         self._link(found, keys or [start])
         if keys:
             self._unlink(found, start)
@@ -139,7 +138,7 @@ class Conversations:
         try:
             found.tell(dialect, body, turns, is_new=is_new, now=now)
         finally:
-            self._grow(found, found.size - before)
+            self._resize(found)
         return found
 
     def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
@@ -148,7 +147,6 @@ class Conversations:
         response = response_of(answer)
         if response is None or conversation not in self._open:
             return
-        before = conversation.size
         calls = list(filter(None, readable(response.get("output") or (), call_of_item)))
         conversation.keep(calls)
         starts = [key for key in conversation.keys if key[len(owner)] == "start"]
@@ -157,7 +155,7 @@ class Conversations:
         self._link(conversation, ids)
         for start in starts if calls else ():
             self._unlink(conversation, start)
-        self._grow(conversation, conversation.size - before)
+        self._resize(conversation)
 
     def end(self, tenant: str, agent: str, name: str, outcome: Outcome, reward: float | None) -> bool:
         """Report how the conversation of this name ended. Return whether there is one."""
@@ -198,12 +196,10 @@ class Conversations:
             del self._found[key]
         conversation.keys.discard(key)
 
-    def _grow(self, conversation: Conversation, size: int) -> None:
-        owner = conversation.owner
-        self._sizes[owner] += size
-        while self._sizes[owner] > _MOST_BYTES:
-            refused("conversations_too_large", f"{owner} keeps more than {_MOST_BYTES} bytes: its oldest is left")
-            self._leave(next(each for each in self._open if each.owner == owner))
+    def _resize(self, conversation: Conversation) -> None:
+        """Its size: characters of ids, arguments and advice, and bytes of their objects."""
+        for gone in self._shares.resize(conversation, conversation.size + conversation.session.size):
+            self._leave(gone)
 
     def _leave_silent(self, now: float) -> None:
         while self._open:
@@ -215,9 +211,6 @@ class Conversations:
     def _leave(self, conversation: Conversation) -> None:
         del self._open[conversation]
         self._shares.pop(conversation)
-        self._sizes[conversation.owner] -= conversation.size
-        if self._sizes[conversation.owner] <= 0:
-            del self._sizes[conversation.owner]
         for key in list(conversation.keys):
             self._unlink(conversation, key)
         if self._own:

@@ -12,6 +12,7 @@ from fleetlore.agent.action import Action
 from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.redact.values import fitting
 from fleetlore.transcripts.calls import OpenCalls, json_or_text, text_of_content, verdict_of
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
@@ -30,6 +31,9 @@ _CURSORS = {
 # Cursor's hooks whose answer the model reads.
 _HEARD = ("SessionStart", "PostToolUse")
 _MAX_BEGUN = 1024
+_ENTRY_BYTES = 512
+# Fields of a hook that a session keeps, or whose names it compares.
+_KEPT = ("prompt", "tool_name", "tool_use_id", "tool_input", "error", "last_assistant_message")
 _MAX_MILLISECONDS = 1e12
 
 
@@ -64,9 +68,15 @@ class HookCalls:
         """Abandon the calls that a person refused, which no hook reports."""
         self._begun.close()
 
+    @property
+    def size(self) -> int:
+        """Characters of the calls that it keeps, and bytes of their objects."""
+        return self._begun.size + sum(_ENTRY_BYTES + len(call) for call in self._held)
+
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a hook. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
+        given = {**given, **fitting({name: given[name] for name in _KEPT if name in given})}
         if event == "PreToolUse":
             output = self._chosen(given)
         else:
@@ -102,7 +112,8 @@ class HookCalls:
         held = self._session.hold(tool, arguments)
         if held is None:
             self._held.pop(call, None)
-            self._begun.add(call, tool, self._session.begin(tool, arguments, call_id=call))
+            size = _ENTRY_BYTES + len(call) + 2 * len(arguments_text(arguments))
+            self._begun.add(call, tool, self._session.begin(tool, arguments, call_id=call), size)
             return {}
         self._held[call] = None
         if len(self._held) > _MAX_BEGUN:

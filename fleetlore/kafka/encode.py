@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from fleetlore.redact.redact import may_hold_secret, redact, redact_name
-from fleetlore.redact.values import plain_value, redact_value, weight
+from fleetlore.redact.values import MAX_CHARACTERS, cut_copies, redact_value, weight
 from fleetlore.wire.decode import well_formed
 from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
 
@@ -28,9 +28,6 @@ __all__ = ["Encoded", "encode", "encode_event", "mask", "masks_of", "personal_da
 # plain tuple is fastest.
 Encoded = tuple[int, bytes, bytes, bytes, bytes, float, bytes]
 
-# Limit by `weight`. The pipeline keeps 2,000 characters of each text.
-MAX_CHARACTERS = 8 * 1024
-_LEAST_CUT = 1024
 _LARGEST_DATA = 4 * MAX_CHARACTERS  # JSON needs up to six bytes a character
 _MASK = re.compile(rb"\[redacted:(\w+)\]")
 _PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -139,16 +136,7 @@ def _written(times: list[float]) -> list[bytes]:
 
 
 def _bounded(value: Mapping[str, Any]) -> bytes:
-    """Truncate texts and collections. The structure stays: the shape identifies a call."""
-    longest = 2 * MAX_CHARACTERS // 3
-    while longest > 1:
-        if weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS or longest < _LEAST_CUT:
-            copy = plain_value(value, longest)
-            data = _dump(copy)
-            if len(data) <= _LARGEST_DATA and weight(copy, MAX_CHARACTERS) <= MAX_CHARACTERS:
-                return data
-        longest = longest * 3 // 4
-    return b"{}"
+    return next((data for copy in cut_copies(value) if len(data := _dump(copy)) <= _LARGEST_DATA), b"{}")
 
 
 def _dump(data: Any) -> bytes:

@@ -11,8 +11,20 @@ from fleetlore.redact.columns import kind_of_column
 from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, mask_of
 from fleetlore.redact.redact import fold, redact
 
-__all__ = ["cut_text", "plain_value", "redact_value", "weight", "whole_tokens"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "cut_copies",
+    "cut_text",
+    "fitting",
+    "plain_value",
+    "redact_value",
+    "weight",
+    "whole_tokens",
+]
 
+# Limit of an event by `weight`. The pipeline keeps 2,000 characters of each text.
+MAX_CHARACTERS = 8 * 1024
+_LEAST_CUT = 1024
 _UNCUT = 2**62
 _MAX_DEPTH = 64  # deeper nesting would raise RecursionError in the agent
 _MAX_INT = 2**64  # the JSON encoder refuses larger integers
@@ -48,6 +60,25 @@ def redact_value(value: Any, longest: int = _UNCUT) -> Any:
 
 def plain_value(value: Any, longest: int) -> Any:
     return _Copy(longest, masks=False).of(value, 0)
+
+
+def cut_copies(value: Any) -> Iterator[Any]:
+    """Yield copies that an event can hold, each shorter than the one before.
+
+    Texts and collections are cut. The structure stays: the shape identifies a call.
+    """
+    longest = 2 * MAX_CHARACTERS // 3
+    while longest > 1:
+        if longest < _LEAST_CUT or weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS:
+            copy = plain_value(value, longest)
+            if weight(copy, MAX_CHARACTERS) <= MAX_CHARACTERS:
+                yield copy
+        longest = longest * 3 // 4
+
+
+def fitting(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON as an event keeps it, for what a process holds of a sender's."""
+    return value if weight(value, MAX_CHARACTERS) <= MAX_CHARACTERS else next(cut_copies(value), {})
 
 
 class _Copy:

@@ -21,11 +21,12 @@ from fleetlore.http_server import PROBLEM
 from fleetlore.join.conversations import Conversations
 from fleetlore.limits import bounded, refusals, refused
 from fleetlore.recall.index import LoreIndex
+from fleetlore.redact.values import fitting
 from fleetlore.relay import schemas
 from fleetlore.relay.callers import NUMBERLESS, BufferFull, Caller, Member, RemoteSessions, events_of
 from fleetlore.relay.native import Native, send_record
 from fleetlore.wire.decode import read_json
-from fleetlore.wire.events import OUTCOME, REWARD, Event
+from fleetlore.wire.events import MAX_ID_LENGTH, OUTCOME, REWARD, Event
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 
 __all__ = ["OPERATIONS", "PROBLEM", "Api", "Operation", "answer", "body_of", "problem"]
@@ -39,6 +40,7 @@ _LOOK_SECONDS = 0.25
 # Proxies close silent connections.
 _SILENT_SECONDS = 15.0
 _MOST_WAITING = 1024
+_MOST_TOOLS = 1024
 
 
 class Api:
@@ -61,14 +63,14 @@ class Api:
         return await self._take_all(fleet, caller, events, query.wait, whole=query.whole)
 
     async def advise(self, caller: Caller, body: schemas.AdviseRequest) -> schemas.AdviceAnswer:
-        session = self._session(caller, body)
-        held = session.hold(body.tool, body.arguments) if body.hold and body.tool else None
-        found = held or session.advise(body.tool, body.arguments, call_id=body.call_id)
+        session, tool = self._session(caller, body), body.tool and body.tool[:MAX_ID_LENGTH]
+        held = session.hold(tool, body.arguments) if body.hold and tool else None
+        found = held or session.advise(tool, body.arguments, call_id=body.call_id[:MAX_ID_LENGTH])
         return _answer(session, found)
 
     async def brief(self, caller: Caller, body: schemas.BriefRequest) -> schemas.AdviceAnswer:
         session = self._session(caller, body)
-        return _answer(session, session.brief(body.tools))
+        return _answer(session, session.brief([tool[:MAX_ID_LENGTH] for tool in body.tools[:_MOST_TOOLS]]))
 
     async def end(
         self, caller: Caller, request: Request, body: schemas.EndRequest, query: schemas.WaitQuery
@@ -137,8 +139,11 @@ class Api:
         return schemas.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, held, refusals())
 
     def _session(self, caller: Caller, about: schemas.AdviseRequest | schemas.BriefRequest) -> Session:
-        words = {"goal": about.goal, "task": about.task, "place": about.place}
-        return self.sessions.open(self.fleet(caller), caller, caller.agent, about.session, **words).session
+        words = fitting({"goal": about.goal, "task": about.task}) | {"place": about.place}
+        fleet = self.fleet(caller)
+        session = self.sessions.open(fleet, caller, caller.agent, about.session, **words)
+        self.sessions.resize((fleet.tenant, caller.agent, about.session), session.size)
+        return session.session
 
     async def _take_all(
         self, fleet: Fleet, caller: Caller, events: list[Event], wait: float, *, whole: bool = False
@@ -184,6 +189,7 @@ class Api:
             event = event._replace(sequence=self.sessions.next_number(key) or 0)
         session = self.sessions.open(fleet, caller, event.agent, event.session)
         is_new = session.take(event)
+        self.sessions.resize(key, session.size)
         if session.is_over:
             self.sessions.pop(key)
         return is_new

@@ -226,7 +226,10 @@ class Hooks:
         tool = str(given.get("tool_name") or "")
         if 0 < len(tool) <= MAX_ID_LENGTH and len(tools) < _MAX_TOOLS:
             tools[tool] = None
-        return self._calls.setdefault(session, HookCalls(session, tools.keys(), client)).take(given)
+        calls = self._calls.setdefault(session, HookCalls(session, tools.keys(), client))
+        answer = calls.take(given)
+        self.sessions.resize(name, session.size + calls.size)
+        return answer
 
 
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"

@@ -21,10 +21,11 @@ from fleetlore.config import DEFAULT_TENANT, check_tenant
 from fleetlore.errors import ConfigError, InvalidEvent
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.limits import Shares
+from fleetlore.redact.values import MAX_CHARACTERS, fitting, weight
 from fleetlore.transcripts.calls import OpenCalls
 from fleetlore.wire import events as names
 from fleetlore.wire.decode import incoming, latest_from, of_headers, read_json
-from fleetlore.wire.events import KINDS, Event, checked_name
+from fleetlore.wire.events import KINDS, MAX_ID_LENGTH, Event, checked_name
 
 __all__ = ["read_tokens"]
 
@@ -136,12 +137,17 @@ def _event(raw: Any, caller: Caller, now: float) -> Event:
         raise InvalidEvent("foreign_agent", f"the token is of agent {caller.agent}, the event of {found.agent}")
     sequence = NUMBERLESS if raw.get("sequence") is None else found.sequence
     time = found.time.timestamp()
-    return Event(KINDS[found.type], caller.tenant, found.agent, found.session, sequence, time, whole["data"])
+    data = fitting(whole["data"])
+    return Event(KINDS[found.type], caller.tenant, found.agent, found.session, sequence, time, data)
 
 
 # Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
+# Of a caller's sessions.
+MOST_BYTES = 32 * 1024 * 1024
 _MAX_BEGUN = 1024
+# An object of an event or call beside its texts.
+_ENTRY_BYTES = 512
 
 
 class BufferFull(Exception):
@@ -176,6 +182,11 @@ class _RemoteSession:
         self._sent = False
         self._begun = OpenCalls[Action](Action.abandon, _MAX_BEGUN)
         self.session = self._begin(goal, task, place)
+
+    @property
+    def size(self) -> int:
+        """Characters of the texts that it keeps, from above, and bytes of their objects."""
+        return self.session.size + self._begun.size + _ENTRY_BYTES * (1 + len(self._seen))
 
     def take(self, event: Event) -> bool:
         if event.sequence < self._all_before or event.sequence in self._seen:
@@ -218,7 +229,8 @@ class _RemoteSession:
             self.session = self._begin(*about)
         elif kind == "action":
             action = session.begin(data[names.TOOL], data.get(names.ARGUMENTS), call_id=_call_id(data))
-            self._begun.add(_key(data), data[names.TOOL], action)
+            # The id is kept too.
+            self._begun.add(_key(data), data[names.TOOL], action, _ENTRY_BYTES + 2 * weight(data, MAX_CHARACTERS))
             # The inner session sends no event, and its quotes of advice are no evidence here.
             if self._given is not None:
                 self.emit(self._given._replace(data={names.ARGUMENTS: action.recorded}))
@@ -247,7 +259,7 @@ class _RemoteSession:
 
 
 def _call_id(data: dict[str, Any]) -> str:
-    return str(data.get(names.CALL_ID) or "")
+    return str(data.get(names.CALL_ID) or "")[:MAX_ID_LENGTH]
 
 
 def _key(data: dict[str, Any]) -> str:
@@ -256,7 +268,7 @@ def _key(data: dict[str, Any]) -> str:
 
 class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
     def __init__(self) -> None:
-        super().__init__(MAX_SESSIONS, "sessions")
+        super().__init__(MAX_SESSIONS, "sessions", MOST_BYTES)
 
     def open(self, fleet: Fleet, caller: Caller, agent: str, id: str, **about: str) -> _RemoteSession:
         key = fleet.tenant, agent, id

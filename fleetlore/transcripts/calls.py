@@ -25,7 +25,8 @@ class OpenCalls(Generic[T]):
         self._leave, self._limit = leave, limit
         self._numbers = count()
         # By age: the call, its id and its tool.
-        self._open: dict[int, tuple[T, str, str]] = {}
+        self._open: dict[int, tuple[T, str, str, int]] = {}
+        self.size = 0
         self._by: dict[_Key, dict[int, None]] = {}
         # Calls of this turn alone can have a result without an id.
         self._turn: dict[_Key, dict[int, None]] = {}
@@ -36,19 +37,20 @@ class OpenCalls(Generic[T]):
         return len(self._open)
 
     def __iter__(self) -> Iterator[T]:
-        return (call for call, _, _ in self._open.values())
+        return (call for call, *_ in self._open.values())
 
     def __contains__(self, id: str) -> bool:
         return (id, None) in self._by
 
-    def add(self, id: str, tool: str, call: T) -> None:
-        """Replaces an earlier turn's call of its id."""
+    def add(self, id: str, tool: str, call: T, size: int = 0) -> None:
+        """Replaces an earlier turn's call of its id. `size`: bytes that the call keeps."""
         if self._is_answered:
             self.end_turn()
         for number in [each for each in self._by.get((id, None), ()) if each < self._turn_start]:
             self._leave(self._removed(number))
         number = next(self._numbers)
-        self._open[number] = call, id, tool
+        self._open[number] = call, id, tool, size
+        self.size += size
         for held, first in ((self._by, id), (self._turn, None)):
             for named in (None, tool):
                 held.setdefault((first, named), {})[number] = None
@@ -79,7 +81,8 @@ class OpenCalls(Generic[T]):
             self._leave(self._removed(next(iter(self._open))))
 
     def _removed(self, number: int) -> T:
-        call, id, tool = self._open.pop(number)
+        call, id, tool, size = self._open.pop(number)
+        self.size -= size
         for held, first in ((self._by, id), (self._turn, None)):
             for named in (None, tool):
                 if (numbers := held.get((first, named))) is not None:

@@ -1,9 +1,11 @@
 """One caller of a relay cannot make it forget what it holds for others."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
+from types import FunctionType, ModuleType
 from typing import Any
 
 import httpx2
@@ -17,6 +19,7 @@ from fleetlore.join import conversations
 from fleetlore.join.dialects import CHAT_COMPLETIONS
 from fleetlore.kafka.by_relay import LORE, Following
 from fleetlore.relay import app, callers, native
+from fleetlore.relay.api import Api
 from fleetlore.relay.app import Hooks, relay_app
 from fleetlore.relay.callers import Caller
 from fleetlore.relay.gateway import About, tell
@@ -140,8 +143,8 @@ def test_conversations_of_one_caller(fleets: dict[str, Fleet], flooder: Caller) 
 def test_bytes_of_conversations_of_one_caller(
     fleets: dict[str, Fleet], flooder: Caller, large: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "_MOST_BYTES", 100_000)
     found = conversations.Conversations()
+    monkeypatch.setattr(found._shares, "_most_bytes", 100_000)
 
     def send(caller: Caller, number: int, size: int) -> conversations.Conversation:
         text = f"{number}" + "x" * size
@@ -160,7 +163,105 @@ def test_bytes_of_conversations_of_one_caller(
     assert first.session.is_open
     assert [each.session.is_open for each in others][-1] and sum(each.session.is_open for each in others) <= 3
     assert not send(flooder, 7, 200_000).session.is_open, "larger than all that a caller may keep"
-    assert first.session.is_open and sum(found._sizes.values()) == sum(each.size for each in found._open)
+    assert first.session.is_open
+    assert found._shares._bytes.total() == sum(each.size + each.session.size for each in found._open)
+
+
+@pytest.fixture
+def api(fleets: dict[str, Fleet], monkeypatch: pytest.MonkeyPatch) -> Api:
+    made = Api(fleets)
+    monkeypatch.setattr(app, "Api", lambda _: made)
+    return made
+
+
+LONG = "x y " * 100_000
+CALL = {names.TOOL: "t", names.CALL_ID: "c"}
+FAILS = CALL | {names.ARGUMENTS: {"a": 1}, names.ERROR_MESSAGE: "e"}
+
+
+def kept(about: list[object]) -> int:
+    """Characters of the longest text that objects hold, directly or not."""
+    longest, seen = 0, {id(each) for each in about}
+    for each in about:
+        longest = max(longest, len(each) if isinstance(each, str) else 0)
+        for inner in gc.get_referents(each):
+            if id(inner) not in seen and not isinstance(inner, ModuleType | type | FunctionType):
+                seen.add(id(inner))
+                about.append(inner)
+    return longest
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("/v1/events", [STARTED | {"data": {names.GOAL: LONG, names.TASK: LONG}}]),
+        ("/v1/events", [STARTED, event("action", "s1", **CALL | {names.CALL_ID: LONG, names.ARGUMENTS: {"a": LONG}})]),
+        ("/v1/events", [STARTED, event("outcome", "s1", **FAILS | {names.ARGUMENTS: {"a": LONG}})]),
+        ("/v1/events", [STARTED, event("outcome", "s1", **FAILS | {names.ERROR_MESSAGE: LONG})]),
+        ("/v1/events", [STARTED, event("outcome", "s1", **FAILS | {names.ERROR_TYPE: LONG})]),
+        ("/v1/advise", {"session": "s", "goal": LONG, "task": LONG, "tool": LONG, "call_id": LONG}),
+        ("/v1/brief", {"session": "s", "tools": [LONG]}),
+    ],
+    ids=lambda asked: asked[0],
+)
+async def test_texts_of_a_caller_are_kept_as_the_wire_keeps_them(
+    fleets: dict[str, Fleet], api: Api, asked: Any
+) -> None:
+    async with relayed(fleets) as send:
+        assert (await send(ALICE, *asked)).status_code < 300
+        assert len(api.sessions) == 1 and kept([api.sessions, fleets["default"]]) <= 8 * 1024
+
+
+def test_hooks_keep_texts_as_the_wire_keeps_them(fleets: dict[str, Fleet]) -> None:
+    hooks = Hooks()
+    about = {"session_id": "s", "tool_name": "Bash", "tool_input": {"command": LONG}, "prompt": LONG}
+    for name, more in (
+        ("UserPromptSubmit", {}),
+        ("PreToolUse", {"tool_use_id": LONG}),
+        ("PreToolUse", {"tool_use_id": "", "tool_name": LONG}),
+        ("PostToolUseFailure", {"tool_use_id": "a", "error": LONG}),
+    ):
+        given = about | {"hook_event_name": name} | more
+        hooks.answer(fleets["default"], ALICE, "claude-code", msgspec.json.encode(given))
+    assert kept([hooks, fleets["default"]]) <= 8 * 1024
+
+
+def test_conversations_keep_failed_calls_as_the_wire_keeps_them(fleets: dict[str, Fleet]) -> None:
+    call = {"function": {"name": "f", "arguments": msgspec.json.encode({"q": LONG}).decode()}}
+    body = chat(prompt="go")
+    body["messages"] += [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "Error: " + LONG},
+    ]
+    told = tell(conversations.Conversations(), fleets["default"], "alice", CHAT_COMPLETIONS, body, About())
+    assert told is not None and kept([told.session, fleets["default"]]) <= 8 * 1024
+
+
+@pytest.mark.parametrize("flooder", [BOB, EVE])
+async def test_bytes_of_sessions_of_one_caller(fleets: dict[str, Fleet], api: Api, flooder: Caller) -> None:
+    api.sessions._most_bytes = 100_000
+    began = event("action", "s1", **CALL | {names.ARGUMENTS: {"a": "x" * 5_000}})
+    async with relayed(fleets) as send:
+        await send(ALICE, "/v1/events", [STARTED])
+        for number in range(MOST - 1):
+            flood = [each | {"session": f"s{number}"} for each in (STARTED, began)]
+            assert (await send(flooder, "/v1/events", flood)).json()["accepted"] == 2
+        assert 5 <= len(api.sessions) <= 11 and ("default", "alice", STARTED["session"]) in api.sessions
+
+
+def test_bytes_of_hooks_of_one_caller(fleets: dict[str, Fleet]) -> None:
+    hooks = Hooks()
+    hooks.sessions._shares._most_bytes = 100_000
+
+    def send(caller: Caller, session: str, size: int) -> None:
+        about = {"hook_event_name": "PreToolUse", "session_id": session, "tool_name": "Bash", "tool_use_id": "u"}
+        given = about | {"tool_input": {"command": "x" * size}}
+        hooks.answer(fleets[caller.tenant], caller, "claude-code", msgspec.json.encode(given))
+
+    send(ALICE, "s", 10)
+    for number in range(MOST - 1):
+        send(BOB, f"s{number}", 5_000)
+    assert 5 <= len(hooks.sessions) <= 11 and "default\x1falice\x1fclaude-code\x1fs" in hooks.sessions
 
 
 async def test_streams_of_one_caller(fleets: dict[str, Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
