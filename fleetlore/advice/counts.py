@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from fleetlore.advice.before_call import error_parts
 from fleetlore.advice.changes import SURE_ONCE, is_sure, is_unmended
-from fleetlore.advice.gate import Tip
+from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.context import normal
 from fleetlore.fingerprint.fingerprint import is_free_text, tool_id
 from fleetlore.fingerprint.literals import FILE
 from fleetlore.fingerprint.names import folded, kind_with, mentioned_names, names_in, occurrences, spelled
 from fleetlore.recall.index import LoreIndex, worth_showing
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.stats import wilson
 
 # Lower bound of the rate: one failure of one call is enough (0.21).
@@ -40,7 +40,7 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     newer = [each for each in known if since is None or each.pattern.first_seen > since]
     text = folded(call.text) if newer else ""
     held = names_in(text, mentioned_in_any)
-    for pattern, mentioned, blames_none, of_any_call, fails in newer:
+    for pattern, mentioned, blames_none, of_any_call, fails, shown, changes in newer:
         if not of_any_call and (blames_none or held.isdisjoint(mentioned)):
             continue
         named = held & mentioned
@@ -52,11 +52,10 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             continue
         if pattern.sessions <= 1 and is_own_failure:
             continue
-        changes = [item for item in index.recoveries(pattern.parent or "") if is_sure(item)]
         if changes and not any(is_unmended(item, call.arguments) for item in changes):
             continue  # it is the other half of these calls that fails
         quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
-        parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *error_parts(pattern), ".")
+        parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *shown, ".")
         kind = kind_with(pattern.error_class, pattern.template, named)
         yield Tip(
             pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
@@ -71,6 +70,8 @@ class _Counted(NamedTuple):
     blames_none: bool
     of_any_call: bool
     fails: float
+    shown: tuple[Part, ...]
+    changes: list[MemoryItem]
 
 
 def _counted(index: LoreIndex, tool: str, id: str) -> tuple[frozenset[str], tuple[_Counted, ...]]:
@@ -88,7 +89,9 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[frozenset[str], tupl
             of_any_call = is_likely and not is_free_text(pattern.shape)
             mentioned = frozenset(mentioned_names(pattern.template))
             blames_none = _BLAMES_NONE.search(pattern.template) is not None
-            found.append(_Counted(pattern, mentioned, blames_none, of_any_call, (failures + 0.5) / (calls + 1.0)))
+            fails, shown = (failures + 0.5) / (calls + 1.0), error_parts(pattern)
+            changes = [item for item in index.recoveries(pattern.parent or "") if is_sure(item)]
+            found.append(_Counted(pattern, mentioned, blames_none, of_any_call, fails, shown, changes))
         before += pattern.failures
     return frozenset().union(*(each.mentioned for each in found)), tuple(found)
 

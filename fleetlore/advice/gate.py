@@ -15,7 +15,7 @@ mark or link (`clean`). Only the quorum stops instructions in plain words.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from html import unescape
 from itertools import groupby
@@ -161,8 +161,8 @@ class Tip(NamedTuple):
     text: str = ""
 
     @property
-    def quotes(self) -> Iterator[Quote]:
-        return (part for part in self.parts if isinstance(part, Quote))
+    def quotes(self) -> list[Quote]:
+        return [part for part in self.parts if isinstance(part, Quote)]
 
 
 def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
@@ -180,10 +180,11 @@ def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
         shown.append(text)
     if vague and all(vague) and tip.pattern is not None and tip.chance is not None and not tip.rejected:
         return None
-    agents = min([quote.agents for quote in tip.quotes], default=tip.agents)
+    quotes = tip.quotes
+    agents = min([quote.agents for quote in quotes], default=tip.agents)
     text = clean(_UNSAID.sub("", "".join(shown)))
     # With other brackets it would be another call.
-    if any(quote.brings and quote.text not in text for quote in tip.quotes):
+    if any(quote.brings and quote.text not in text for quote in quotes):
         return None
     return tip._replace(text=text, agents=agents)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from fleetlore.advice import before_call, counts
 from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, replacements
@@ -281,35 +281,31 @@ class Source(NamedTuple):
     """A source of tips. `name`: `Tip.source`. `repeats`: it is asked again if no new tips are left."""
 
     name: str
-    moment: Literal["start", "before", "after"]
     yields: Callable[[LoreIndex, Situation], Iterable[Tip]]
     repeats: bool = False
 
 
-# The start shows all tips that fit. Other moments show only the first, and no other until the next failure.
-_ASKED = (
-    Source("changed", "before", before_call.changed),
-    Source("sent again", "before", before_call.sent_again),
-    Source("foreseen", "before", before_call.foreseen),
-    Source("counted", "before", counts.counted),
-    Source("worked instead", "after", worked_instead, repeats=True),
-    Source("renamed", "after", renamed, repeats=True),
-    Source("got past", "after", got_past),
-    Source("proposed", "after", proposed, repeats=True),
-    Source("known here", "after", known_here, repeats=True),
-    Source("looked up", "after", looked_up),
-    Source("forbidden", "after", forbidden, repeats=True),
-    Source("way", "start", way),
-    Source("card", "start", card),
-    Source("recoveries", "start", recoveries),
-    Source("passing", "start", before_call.passing),
+# Before a call and after a failure only the first tip is shown, and no other until the next failure.
+BEFORE_CALL = (
+    Source("changed", before_call.changed),
+    Source("sent again", before_call.sent_again),
+    Source("foreseen", before_call.foreseen),
+    Source("counted", counts.counted),
 )
-BEFORE_CALL, AFTER_FAILURE, AT_START = (
-    tuple(each for each in _ASKED if each.moment == when) for when in ("before", "after", "start")
+AFTER_FAILURE = (
+    Source("worked instead", worked_instead, repeats=True),
+    Source("renamed", renamed, repeats=True),
+    Source("got past", got_past),
+    Source("proposed", proposed, repeats=True),
+    Source("known here", known_here, repeats=True),
+    Source("looked up", looked_up),
+    Source("forbidden", forbidden, repeats=True),
 )
-PASSING = tuple(each for each in AT_START if each.name == "passing")
+PASSING = (Source("passing", before_call.passing),)
+# The start shows all tips that fit.
+AT_START = (Source("way", way), Source("card", card), Source("recoveries", recoveries), *PASSING)
 WAYS_OUT = frozenset(each.name for each in AFTER_FAILURE)
 # Beside these a session needs no warning that it goes in circles.
 SAYS_HOW = WAYS_OUT | {"passing"}
 # The first three are from `fleetlore.watch`.
-SOURCES = tuple(dict.fromkeys(("loop", "budget", "safety", PERSON, *(each.name for each in _ASKED))))
+SOURCES = ("loop", "budget", "safety", PERSON, *(each.name for each in (*BEFORE_CALL, *AFTER_FAILURE, *AT_START)))

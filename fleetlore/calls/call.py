@@ -148,12 +148,14 @@ def _statement(tool: str, arguments: str) -> str:
     values = object_of(arguments)
     named = [("", arguments)] if values is None else [(key, each) for key, each in values.items() if each is not None]
     texts = [(key, each[:_MAX_TEXT]) for key, each in named if isinstance(each, str) and " " in each.strip()]
-    if len(texts) != 1 or _ADDRESS.search(texts[0][1]):
+    if len(texts) != 1:
         return ""
     key, text = texts[0]
     text = _WRAPPED.sub(r"\1", text)
     of_database = _DATABASE.search(tool) or _DATABASE.search(key)
-    return text if _STATEMENT.match(text.upper() if of_database else text) else ""
+    # An address is sought last: that reads the whole text.
+    is_statement = _STATEMENT.match(text.upper() if of_database else text) and not _ADDRESS.search(texts[0][1])
+    return text if is_statement else ""
 
 
 def is_closed(tool: str, arguments: str, listed: Iterable[str] = ()) -> bool:
