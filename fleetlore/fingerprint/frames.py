@@ -72,10 +72,8 @@ _OBJECT = re.compile(
 _ESCAPED, _ESCAPES = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.S), {"n": "\n", "r": "\r", "t": "\t"}
 _ITEM = re.compile(r"[^\s,'\"][^,'\"]*")
 # Where an object begins in a line, and the status before it, which its fields repeat.
-_EMBEDDED = re.compile(
-    r"(?:[:>-] |\d |\n)(?:b?['\"])?(?=\{ ?['\"]|\[ ?\{ ?['\"])"
-    r"|(?<=\w)(?= ?[{(] ?\w+[=:][^{}()]*\b(?:str|message)[=:] ?[\"'])"
-)
+_EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?:b?['\"])?(?=\{ ?['\"]|\[ ?\{ ?['\"])")
+_PRINTED = re.compile(r"(?<=\w)(?= ?[{(] ?\w+[=:][^{}()]*\b(?:str|message)[=:] ?[\"'])")
 # `{ Error: no such table` is an error of JavaScript, with its fields behind its stack.
 _RAISED = re.compile(r"\{ \[?\w*[Ee]rror: [^'\"{\[]").match
 _LIST_BEFORE = re.compile(r"\[\s*$")
@@ -171,6 +169,8 @@ class FrameReader:
         if mark := self._mark(lines[place]):
             return lines[place][mark.end() :]
         line, below = lines[place], lines[place + 1 : place + 1 + _MAX_BELOW]
+        if not below:
+            return line
         joins = self._join(line) is not None
         if joins or line.endswith(":"):
             following = [each for each in below if not self._drop(each)]
@@ -208,8 +208,10 @@ def _unpacked(text: str, depth: int = 0) -> str:
     if _RAISED(text):
         return text
     start = 0 if text[:1] in ("{", "[") else text.find("{\n")
-    if start < 0 and ("{" in text or "=" in text) and (embedded := _EMBEDDED.search(text)):
+    if start < 0 and "{" in text and (embedded := _EMBEDDED.search(text)):
         start = embedded.end()
+    if start < 0 and ("message" in text or "str=" in text) and (printed := _PRINTED.search(text)):
+        start = printed.end()
     if start < 0:
         return _without_html(text) if "<" in text else text
     found, end = _said_by(text, start, depth)

@@ -204,24 +204,32 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
     Args:
         status: an HTTP status that they hold. It is the identity of sentences that say nothing else.
     """
-    parts = [part for line in masked for part in _END.split(line)]
-    sentences = [[_clause(text) for each in _COLON.split(part) if (text := each.strip())] for part in parts]
-    clauses = [clause for sentence in sentences for clause in sentence]
-    if code := next((each.code for each in reversed(clauses) if each.code), ""):
+    clauses: list[_Clause] = []
+    ends: list[int] = []  # the numbers of the clauses' sentences
+    code, number = "", 0
+    for line in masked:
+        for part in _END.split(line):
+            number += 1
+            for each in _COLON.split(part) if ":" in part or "=" in part else (part,):
+                if text := each.strip():
+                    clauses.append(clause := _clause(text))
+                    ends.append(number)
+                    code = clause.code or code
+    if code:
         return code
-    if clauses and _LONE_CODE.fullmatch(last := clauses[-1].text.strip("'")):
+    if not clauses:
+        return f"http {status}" if status else None
+    if _LONE_CODE.fullmatch(last := clauses[-1].text.strip("'")):
         return last
-    first = next((number for number, each in enumerate(clauses) if each.length > 1), 0)
-    if status and not any(each.says_more for each in clauses[first:]):
-        return f"http {status}"
+    if status:
+        first = next((number for number, each in enumerate(clauses) if each.length > 1), 0)
+        if not any(each.says_more for each in clauses[first:]):
+            return f"http {status}"
     # The cause within the first of the best sentences.
-    ends = [number for number, sentence in enumerate(sentences) for _ in sentence]
-    place = max(range(len(clauses)), key=lambda place: (clauses[place].rank, -ends[place], place), default=-1)
-    if place < 0:
-        return None
+    place = max(range(len(clauses)), key=lambda place: (clauses[place].rank, -ends[place], place))
     best, behind = clauses[place], [each for each in clauses[place + 1 : place + 2] if ends[place + 1] == ends[place]]
     if best.rank < 0 or (best.rank == 0 and any(each.length > _MAX_BEHIND for each in clauses)):
-        return _by_words(sentences)
+        return _by_words(clauses, ends)
     names = best.names or _beside(clauses, place, ends.index(ends[place]))
     if best.names and behind and behind[0].names and not (behind[0].words or behind[0].kind):
         names |= behind[0].names  # `not unique table/alias: 'a'`
@@ -253,14 +261,13 @@ def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
     return names or next((found for each in others if not each.kind and (found := each.names or each.words)), names)
 
 
-def _by_words(sentences: list[list[_Clause]]) -> str | None:
-    telling = [[min(_MAX_WORDS, len(set(each.telling))) for each in sentence] for sentence in sentences]
-    number = max(range(len(telling)), key=lambda number: max(telling[number], default=0))
-    clauses, counts = sentences[number], telling[number]
-    place = max(range(len(clauses)), key=lambda place: (counts[place], place))
-    best = clauses[place]
+def _by_words(clauses: list[_Clause], ends: list[int]) -> str | None:
+    counts = [min(_MAX_WORDS, len(set(each.telling))) for each in clauses]
+    place = max(range(len(clauses)), key=lambda place: (counts[place], -ends[place], place))
+    best, start = clauses[place], ends.index(ends[place])
     if counts[place] < _MIN_WORDS:
         return None
+    clauses, place = clauses[start : start + ends.count(ends[place])], place - start
     before = [each for each in _near(clauses[1 : place + 1], place - 1) if each.length == 1] if place > 1 else []
     behind = [each for each in clauses[place + 1 : place + 3] if each.length <= _MAX_BEHIND]
     return "\x1e".join(("", "", *sorted({word for each in (*before, best, *behind) for word in each.telling})))
@@ -303,6 +310,7 @@ def _clause(text: str) -> _Clause:
         end = next((place for place, word in enumerate(spoken) if word in _PLACES and place not in names), end)
         if found and found[0][1] > end:
             end = len(spoken)
+    long = {place for start, stop, _ in found if stop - start > _MAX_BEHIND for place in range(start, stop)}
     phrased = {place for start, stop, _ in found for place in range(start, stop)}
     thing, chosen, words, behind = "", [], [], []
     for place, word in enumerate(spoken):
@@ -310,7 +318,7 @@ def _clause(text: str) -> _Clause:
             if place < end:
                 chosen.append(names[place])
             continue
-        if place < end and not thing and word in _THINGS and not _in_long(place, found):
+        if place < end and not thing and word in _THINGS and place not in long:
             thing = _THINGS[word]
         if place in phrased or word.lstrip("-").isdigit():
             continue
@@ -329,10 +337,6 @@ def _clause(text: str) -> _Clause:
         chosen = [name.rpartition(".")[2] for name in chosen]  # Python 3.10 names the class of a method, too
     code = next((each for _, _, each in reversed(found) if each in _DECIDING), "") if found else ""
     return _Clause(text, kind, code, thing, frozenset(chosen), left, tuple(spoken), rank)
-
-
-def _in_long(place: int, found: list[tuple[int, int, str]]) -> bool:
-    return any(start <= place < stop and stop - start > _MAX_BEHIND for start, stop, _ in found)
 
 
 def _read(text: str) -> tuple[list[str], dict[int, str]]:

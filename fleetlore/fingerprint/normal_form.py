@@ -267,17 +267,17 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     """The form of an error. Its class with the same message gives the same form."""
     head = head_line(message)[:_SEARCHED]
     error_class = error_type.strip().rpartition(".")[2]
-    if _is_wrapper(error_class) or _repeats(error_class, message):
+    if error_class and (_is_wrapper(error_class) or _repeats(error_class, message)):
         error_class = ""
     elif len(error_class) == 3 and error_class.isascii() and error_class.isdigit():
         error_class = f"http_{error_class}"  # an HTTP client's `error.type` is the status
     error_class, line = _without_wrappers(error_class, head)
-    in_frame = _GIVEN.sub(" ", head.removesuffix(line)) + line
+    frame = head.removesuffix(line)
     line = _unquoted(line, error_class)
     codes = CODES_BEFORE.match(line)
     text = template(line[codes.end() :] if codes else line)
     # A sentence behind a status names the failure. The status still says whether it passes.
-    status = _HTTP.search(line) or _HTTP.search(in_frame) if _STATUS.search(head) else None
+    status = _HTTP.search(line) or _HTTP.search(_GIVEN.sub(" ", frame) + line) if _STATUS.search(head) else None
     stated = error_class
     error_class = stated or _class_by_text(message, line, status, text)
     transient = (

@@ -88,9 +88,8 @@ def _number(match: re.Match[str]) -> str:
 # The forms of instances. Longer forms come first, so that no part is masked separately.
 LOOKS: tuple[Rule, ...] = (
     (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
-    (("s/",),
-     re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos|orgs)/[\w.@-]+"
-    ), MASK),
+    (("s/",), re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos"
+     r"|orgs)/[\w.@-]+"), MASK),
     (("[",), re.compile(r"\[(?:'[^']*'|\"[^\"]*\")(?:, ?(?:'[^']*'|\"[^\"]*\")){2,}\]"), MASK),
     (("</",), re.compile(r"<[a-z]\w*(?:\s[^<>]*)?>.*?</\w+>"), MASK),
     (("@",),
@@ -120,8 +119,7 @@ LOOKS: tuple[Rule, ...] = (
      r"(?:\.\d+)*(?:-(?:rc|alpha|beta|SNAPSHOT)[\w.]*)?(?![\w.]\w)"), MASK),
     (_DIGITS, re.compile(r"(?<![\w-])(?:[A-Za-z_-]++\d[\w-]*|\d++[A-Za-z_-][\w-]*)"), _token),
     (_DIGITS, re.compile(r"[-\d](?<![\w.].)(?:(?<=\d)|\d)\d*(?:[.,]\d+)*"
-     r"(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|"
-     r"minutes?|"
+     r"(?: ?(?:[kKMGT]i?[bB]|bytes?|ms|milliseconds?|[µu]s|ns|s|secs?|seconds?|mins?|minutes?|"
      r"hours?|days?|tokens|%)\b)?(?!\w)"), _number),
 )  # fmt: skip
 
@@ -163,8 +161,8 @@ PLACES: tuple[Rule, ...] = (
     (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
     # Expected, actual and unconvertible values, positions of a parser, and searched texts.
-    (("expected",), re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) .+"
-    , re.I), rf"\1 {MASK}\2 {MASK}"),
+    (("expected",), re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) "
+     r".+", re.I), rf"\1 {MASK}\2 {MASK}"),
     (("literal", "convert", "parse", "input", "invalid "),
      re.compile(r"(\b(?:literal|convert|parse|input(?! validation)|invalid (?:value|date|number|format))\b[^'\"]*: ?)"
      r"['\"].*", re.I), rf"\1{MASK}"),
@@ -172,14 +170,14 @@ PLACES: tuple[Rule, ...] = (
     ((": `",), re.compile(r"(?<=: )`.* .*'$"), MASK),
     (("find [",), re.compile(r"(\bfind )\[.*", re.I), rf"\1{MASK}"),
     # A command that was run: only its exit counts.
-    (("command",), re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))"
-    , re.I), rf"\1{MASK}"),
+    (("command",),
+     re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I), rf"\1{MASK}"),
     # Words of single tools. Codes of curl replace its varying words, but for those on certificates and HTTP statuses.
     (("curl: (",), re.compile(r"(curl): \((?!60\))(\d+)\) (?!The requested URL).*"), r"\1 code \2"),
     ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),
-    (tuple(f"{each} " for each in _NUMBERED), re.compile(rf"\b((?:{'|'.join(_NUMBERED)}) )#?[A-Z0-9]{{5,}}\b"
-    ), rf"\1{MASK}"),
+    (tuple(f"{each} " for each in _NUMBERED),
+     re.compile(rf"\b((?:{'|'.join(_NUMBERED)}) )#?[A-Z0-9]{{5,}}\b"), rf"\1{MASK}"),
     (("sudoers",), re.compile(r"^\S+(?= is not in the sudoers)"), MASK),
     (("process ",), re.compile(r"(?<=process )\d+ \([^()]*\)", re.I), MASK),
     (("manifest for", "denied for"), re.compile(r"((?:manifest|access denied) for )[^\s,]+", re.I), rf"\1{MASK}"),

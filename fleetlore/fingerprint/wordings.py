@@ -264,9 +264,8 @@ NOISE: tuple[Rule, ...] = (
      r"|(?:sqlite_error: )?sqlite3 result code \d+: )+", re.I), ""),
     (("sql server :",), re.compile(r"^(?:Sqlcmd: Error: )?Microsoft ODBC Driver [\d.]+ for SQL Server ?: "), ""),
     (("cannot find -l",), re.compile(r"(cannot find -l[\w.+-]+).*"), r"\1"),
-    (("not found - ",),
-     re.compile(r"^(?:404 )?Not Found - (?:GET|PUT) \S+?/(?:(@[^/\s%]+)%2f)?([^/\s]+)(?: - Not found)?$"
-    , re.I), r"no package '\1\2'"),
+    (("not found - ",), re.compile(r"^(?:404 )?Not Found - (?:GET"
+     r"|PUT) \S+?/(?:(@[^/\s%]+)%2f)?([^/\s]+)(?: - Not found)?$", re.I), r"no package '\1\2'"),
     (("assert",), re.compile(r"AssertionError: (?=assert )"), ""),
     ((".",), re.compile(r"\.(?<=[a-z_]\.)\d+(?=\.[A-Za-z_])"), ""),  # `items.0.price`
     (("desc = ",), re.compile(r"rpc error: code = \w+ desc = "), ""),
@@ -275,7 +274,7 @@ NOISE: tuple[Rule, ...] = (
     (("did you mean --",), re.compile(r"[.;,( ]+did you mean --.*", re.I), ""),
     (("json",), re.compile(r"(Unexpected token) .*(?: in JSON at position \d+.*| is not valid JSON)"), r"\1 in JSON"),
     # Coordinates of Maven, and fields of a log line behind the message.
-    (tuple(f":{digit}" for digit in range(10)),
+    (("com.", "org.", "net.", "io.", ":jar:"),
      re.compile(r"(?<![\w:/.])([a-z][\w.-]*:[a-z][\w.-]+)(?::[a-z]+)?:\d[\w.-]*"), r"'\1'"),
     (("=",), re.compile(r" \w+=[^\s\"']\S*(?: \w+=[^\s\"']\S*){2,}"), ""),
     # Hedges: what else may be the reason.
@@ -294,7 +293,6 @@ NOISE: tuple[Rule, ...] = (
     (("because ",), re.compile(r"((?:^|[: ])because .+?)(?: and |, ).*", re.I), r"\1"),
     (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
     (("][",), re.compile(r"(?:\('\w{5}', \")?(?:\[[A-Za-z\d][\w ./]+\] ?){2,}"), ""),
-    (("sqlerrmc=",), re.compile(r"^.*\bSQLCODE=-204\b.*SQLERRMC=([\w.$]+).*"), r"'\1' is undefined"),
     (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
     (("full error", "[recovered]", "(http ", "] "),
      re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$", re.I), ""),
@@ -303,19 +301,18 @@ NOISE: tuple[Rule, ...] = (
      re.compile(r"^(?:\S+: )?(?:line \d+: )?(?:\d+ )?(Killed|Segmentation fault|Aborted|Bus error|Illegal instruction"
      r"|Floating point exception)(?:: \d+)?(?: \(core dumped\).*|(?<=\d .{6}) .*)?$", re.I), r"signal \1"),
     # `make` and npm name the exit code of a program that a signal ended.
-    (("] error 1", "code 1"), re.compile(r"^(?:(?:\w+(?:\[\d+\])?: )?(?:\*\*\* )?\[[^\]]*\] Error|code) (1[34]\d)$"
-    ), r"exit code \1"),
+    (("] error 1", "code 1"),
+     re.compile(r"^(?:(?:\w+(?:\[\d+\])?: )?(?:\*\*\* )?\[[^\]]*\] Error|code) (1[34]\d)$"), r"exit code \1"),
     # A shell's script and line do not say what is wrong.
     ((": ",), re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "), "sh: "),
     # Each shell words a missing command differently.
     (("not found", "unknown command", "not recognized as"),
      re.compile(
             r"^(?:(?:-?sh|-?zsh|fish|k?sh|ash|nu): )?(?:(?:(?:line )?\d+: )?)(?:command not found|Unknown command):? "
-            r"['\"`]?([^\s'\"`:]+)['\"`]?$"
-            r"|^(?:sh|zsh|ash): (?:\d+: )?([^\s:]+): (?:command )?not found$"
+            r"['\"`]?([^\s'\"`:]+)['\"`]?$|^(?:sh|zsh|ash): (?:\d+: )?([^\s:]+): (?:command )?not found$"
             r"|^([^\s:]+): command not found$"
-            r"|^(?:\S+ : )?(?:The term )?'([^\s']+)' is not recognized as (?:the name of|an internal or) .*"
-     ), lambda match: f"sh: {next(filter(None, match.groups()))}: command not found"),
+            r"|^(?:\S+ : )?(?:The term )?'([^\s']+)' is not recognized as (?:the name of|an internal or) .*"),
+     lambda match: f"sh: {next(filter(None, match.groups()))}: command not found"),
     # Words of an XML or HTML answer, without tags and the request's own names.
     (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
     (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
@@ -323,8 +320,7 @@ NOISE: tuple[Rule, ...] = (
     # The fields of a log line.
     (("=",),
      re.compile(r"\b((?:user|username|host|hostname|ip|addr|peer|client|id|pid|\w+_id|session|trace|span|account|email|"
-     r"node|pod|queue|job|task|"
-     r"worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+", re.I), r"\1<*>"),
+     r"node|pod|queue|job|task|worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+", re.I), r"\1<*>"),
     # A later sentence that only gives advice.
     ((". ", "; ", ": "),
      re.compile(r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
