@@ -94,16 +94,33 @@ class OpenCalls(Generic[T]):
 
 # Characters of a result that are searched for an error.
 _BEGINNING = 2_000
+# What a terminal shows in colour, and a mark before a text.
+_DRESS = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]|\ufeff")
+# "Error" and what follows it in a failure. A page, a figure or a log about errors goes on with other words.
+_ERROR = (
+    r"(?:Error|ERROR|error)(?:[:!](?!\s*(?i:none|null|nil|n/a|no(?: errors?)?|0|[\d.]+\s?%)\s*(?:\n|\Z))"
+    r"|[^\S\n]*(?:\n|\Z)|[(,]| \[[A-Z_]+\]| \d+(?: \(\w+\))?(?::| at line )| code:? ?-?\d+(?::| -)"
+    r"| (?:(?!handling|logging|tracking|reporting|monitoring|correcting|messaging)[a-z]+ing|while|when|during|occurred"
+    r"|from server|response from|at line|in (?:line|file|tool|function|query|step))\b| in \S*[(`'\"])"
+)
 _FAILED = re.compile(
-    r"\s*(?:Traceback \(most recent call last\)|An error occurred while running the tool\b|E(?:rror|RROR)\b(?![./])"
-    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b[:(]"
-    r"|\S*sh: (?:line \d+: )?\S+: (?:command not found|No such file or directory|Permission denied))"
+    rf"\s*+(?:Traceback \(most recent call last\)|<tool_use_error>|An error occurred(?=:| while| \()|{_ERROR}"
+    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b(?:[:(]|\s*\Z|\n\s+at )|Exception in thread \""
+    # MCP's kits and pydantic
+    r"|MCP error -\d+: |(?:In|Out)put validation error: |Unknown tool: |\d+ validation errors? for \S+\n"
+    # Shells
+    r"|\S*sh: (?:-c: )?(?:(?:line )?\d+: )?(?:[Ss]yntax error|unexpected EOF"
+    r"|\S+: (?:(?:command )?not found|No such file or directory|Permission denied|Is a directory)\b)"
+    r"|zsh:(?:\d+:)? (?:command not found|no such file or directory|permission denied|no matches found|parse error)\b"
+    r"|'[^'\n]{1,200}' is not recognized as an internal or external command)"
 )
 # Codex's frame of a command that failed. The output below may quote another one.
 _EXITED = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n+)*"
     r"(?:Process exited with code|Exit code:?) -?0*[1-9]\d*[^\S\n]*(?:\n|\Z)"
 )
+# The end of a stock sentence that an ordinary text could go on with.
+_END = r"(?=[\"<.!:]|\s*\Z)"
 # Texts in place of the result of a refused, cancelled or interrupted call, perhaps as the error of a JSON object.
 _NEVER_MADE = re.compile(
     # Blanks are never given back: a megabyte of them would take a second.
@@ -113,9 +130,11 @@ _NEVER_MADE = re.compile(
     r"|(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
     r"(?:<tool_use_error>\s*)?(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
-    r"The user doesn't want to |\[Request interrupted by user|Interrupted by user|Sibling tool call errored"
+    r"The user doesn't want to (?:proceed with this tool use|take this action)\b|\[Request interrupted by user"
+    rf"|Interrupted by user{_END}|Sibling tool call errored"
     r"|Cancelled: parallel tool call |Claude requested permissions? to "
-    r"|Permission to (?:use \S|(?:read|edit) (?:/|\w:\\)).{0,2000} has been (?:auto-)?denied"
+    r"|Permission to (?:use (?:[A-Z]|mcp__)|(?:read|edit) (?:/|\w:\\)).{0,2000} has been (?:auto-)?denied"
+    rf"(?:{_END}| because | in )"
     r"|Permission for this action (?:was|has been) denied"
     r"|This command (?:requires|uses shell operators that require) approval"
     r"|This Bash command contains multiple operations\. The following parts require approval"
@@ -124,13 +143,14 @@ _NEVER_MADE = re.compile(
     r"|\[Tool result missing due to internal error\]"
     r"|\S{1,200} operation blocked by hook|PreToolUse:\S+ hook (?:blocking )?error|Hook PreToolUse:\S+ denied"
     # Codex
-    r"|(?:exec command |patch )?rejected by user|user (?:rejected|cancelled) MCP tool call|(?:command )?aborted by user"
+    rf"|(?:(?:exec command |patch )?rejected by user|(?:command )?aborted by user(?: after [\d.]+s)?){_END}"
+    r"|user (?:rejected|cancelled) MCP tool call"
     # Gemini CLI, Cline, Roo, opencode, goose, OpenHands, VS Code, Kimi
     r"|\[Operation Cancelled\]|User did not allow tool call|Tool call cancelled by user|The user denied this operation"
     r"|(?:Skipping (?:MCP )?tool .{1,2000}|(?:MCP )?[Tt]ool .{1,2000} was interrupted and not executed)"
     r" due to user rejecting a previous tool|Tool \S+ was not executed because a tool has already been used"
-    r"|The user rejected permission to use |The user has specified a rule which prevents you from using this "
-    r"|The user has declined to run this tool|Action (?:has been )?rejected by (?:the )?user"
+    r"|The user rejected permission to use this |The user has specified a rule which prevents you from using this "
+    rf"|The user has declined to run this tool|Action (?:has been )?rejected by (?:the )?user{_END}"
     r"|The user (?:cancelled|chose to skip) the tool call|The tool call is rejected by the user"
     # LangChain, the Vercel AI SDK, the OpenAI Agents SDK, pydantic-ai, Google's ADK
     r"|User rejected the tool call|Tool execution (?:aborted|denied|was not approved|cancell?ed)"
@@ -141,7 +161,7 @@ _NEVER_MADE = re.compile(
 )
 _MAY_SAY = re.compile(
     r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")'
-    r'|"exit(?:Code|_code)"\s*:\s*-?[1-9]'
+    r'|"exit(?:Code|_code)"\s*:\s*-?[1-9]|"success"\s*:\s*false|"errors"\s*:\s*\[\s*\{'
 )
 # MCP's content.
 _TEXT_PARTS = re.compile(r'\s*+\[\s*+\{\s*"type"\s*:\s*"text"')
@@ -167,6 +187,8 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
         result = json_or_text(result)
     if isinstance(result, list):
         result = text_of_content(result) or result
+    if isinstance(result, str) and ("\x1b[" in result or "\ufeff" in result):
+        result = _DRESS.sub("", result)
     error = _stated_error(result, 0, weak=marked is not False)
     if error is None and marked:
         error = _text_of(result)
@@ -180,7 +202,7 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
 def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
     """`weak`: look at fields that results may contain too (`error`, `status`)."""
     if isinstance(result, str):
-        if result[:1] == "{" and _MAY_SAY.search(result):
+        if result[:_BEGINNING].lstrip()[:1] == "{" and _MAY_SAY.search(result):
             found = json_or_text(result)
             said = _stated_error(found, depth + 1, weak=weak) if isinstance(found, dict) else None
             return result if said is not None and said[:1] == "{" else said
@@ -195,13 +217,21 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
         return None
     is_marked = result.get("isError") is True or result.get("is_error") is True
     is_error = result.get("status") == "error"
-    if is_marked or (is_error and (weak or "tool_call_id" in result)) or (weak and result.get("error")):
+    if is_marked or (is_error and (weak or "tool_call_id" in result)) or (weak and _has_error(result)):
         return _text_of(result)
     # A command may print JSON with an exit code.
     if (weak or not depth) and (printed := _failed_command(result)) is not None:
         return printed
     inner = (_stated_error(result[name], depth + 1, weak=weak) for name in _WITHIN if name in result)
     return next((each for each in inner if each is not None), None)
+
+
+def _has_error(result: dict[str, Any]) -> bool:
+    if result.get("error") or (result.get("success") is False and isinstance(result.get("message"), str)):
+        return True
+    errors = result.get("errors")  # of GraphQL, which has nothing beside them
+    is_whole = isinstance(errors, list) and not result.get("data") and result.keys() <= {"data", "errors", "extensions"}
+    return is_whole and any(isinstance(each, dict) and "message" in each for each in errors)
 
 
 def _failed_command(result: dict[str, Any]) -> str | None:

@@ -217,7 +217,33 @@ def test_json_with_an_error_is_kept_whole(text: str) -> None:
     assert verdict_of(text, False) == Verdict()  # its maker says that the call worked
 
 
-ERRORS = ("sqlite3.OperationalError: no such table: cars", "Error: no such user", "bash: foo: command not found")
+ERRORS = (
+    "sqlite3.OperationalError: no such table: cars",
+    "Error: no such user",
+    "Error:\n  no rule",
+    "Error code: 404 - {'error': 'no such model'}",
+    "ERROR 1064 (42000): You have an error in your SQL syntax",
+    "Error from server (NotFound): pods not found",
+    "Error executing tool search: no rule",
+    "Error in library(x) : there is no package called 'x'",
+    "error: pathspec 'x' did not match",
+    "KeyError",
+    "java.lang.NullPointerException\n\tat a.B.c(B.java:1)",
+    'Exception in thread "main" java.lang.X',
+    "An error occurred (NoSuchKey) when calling the GetObject operation: no such key",
+    "<tool_use_error>String to replace not found in file.</tool_use_error>",
+    "MCP error -32602: no such tool",
+    "Input validation error: 'q' is a required property",
+    "1 validation error for Booking\nday\n  Field required",
+    "Unknown tool: book",
+    "bash: foo: command not found",
+    "/bin/sh: 1: foo: not found",
+    "zsh: command not found: foo",
+    "bash: -c: line 1: syntax error near unexpected token `('",
+    "'foo' is not recognized as an internal or external command",
+    '{"success": false, "message": "no rule"}',
+    ' \n{"data": null, "errors": [{"message": "no rule"}]}',
+)
 
 
 FRAMES = (
@@ -228,7 +254,8 @@ FRAMES = (
 
 @for_each("text", ["Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS, *FRAMES])
 def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
-    assert verdict_of(text) == Verdict(text)
+    for dressed in (text, f"\ufeff{text}", f"\x1b[1;31m{text}\x1b[0m"):
+        assert verdict_of(dressed) == Verdict(text)
 
 
 WORKED: list[object] = [None, "", 3, [1], [MCP["content"]], {}, {"error": None}, {"error": ""}, {"isError": False}]
@@ -238,7 +265,25 @@ WORKED += [
     '{"error',
     '{"error": null, "rows": 3}',
     "The log says Error: x",
-    "/bin/sh: 1: x: not found",
+    "Error codes and their meaning\n1 = x",
+    "Error handling in Go: a guide",
+    "Error rate 0.1%",
+    "Error budget: 99.9 %",
+    "Error log for app (last 10 lines):\nx",
+    "Error in medicine: a review",
+    "Error: none",
+    "ERROR: 0\nWARNING: 2",
+    "Error: 0.1 %",
+    "TypeError explained",
+    "An error occurred in 3 of 500 jobs",
+    "The user doesn't want to receive marketing mails.",
+    "The user rejected permission to use the camera",
+    "Permission to use photos has been denied by customer 4",
+    "Permission to use Photos has been denied by customer 4",
+    "Action rejected by user 4711",
+    '{"success": false}',
+    '{"data": {"rows": 3}, "errors": [{"message": "x"}]}',
+    '{"errors": [{"message": "line 3"}], "warnings": []}',
     "Exit code: 1 means that no line was found",
     "Chunk ID: 3f9c\nProcess exited with code 0\nOutput:\nci.log: Process exited with code 1",
     '{"output": "Error: x", "metadata": {"exit_code": 0}}',

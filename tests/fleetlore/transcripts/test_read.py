@@ -54,7 +54,7 @@ def in_claude_code(folder: Path) -> None:
         {"type": "tool_result", "tool_use_id": id, "is_error": failed, "content": [{"type": "text", "text": text}]}
         for id, _, text, failed in reversed(CALLS)
     ]
-    stopped = {"type": "tool_result", "tool_use_id": "c3", "is_error": True, "content": "The user doesn't want to …"}
+    stopped = {"type": "tool_result", "tool_use_id": "c3", "is_error": True, "content": "[Request interrupted by user]"}
     lines = [
         orjson.dumps({"type": "summary", "summary": "x", "leafUuid": "1"}),
         entry(1, "user", "look"),
