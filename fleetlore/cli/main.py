@@ -6,6 +6,8 @@ function `register(app: typer.Typer) -> None`. Every start calls it, so heavy im
 Exit codes: 0 done, 1 an error explained in one line, 2 wrong usage, 3 differences remain, 130 interrupted.
 """
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +25,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     os.environ |= past_proxies(os.environ)
 
-    build_app()(args=None if arguments is None else list(arguments), prog_name="fleetlore")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # its encoding may lack a letter of a hint
+    try:
+        try:
+            build_app()(args=None if arguments is None else list(arguments), prog_name="fleetlore")
+        finally:
+            if sys.stdout is not None:  # a parent may have closed it
+                sys.stdout.flush()
+    except OSError:
+        _check_output()
+        raise
+
+
+def _check_output() -> None:
+    """Exit with one line if the output cannot be written (the disk is full). A pipe's reader that left is no error."""
+    try:
+        print(flush=True)
+    except OSError as error:
+        sys.stdout = None  # the interpreter would report it once more
+        if error.errno != errno.EPIPE:
+            what = "what it holds is not whole"
+            print(f"fleetlore: the output cannot be written, {what}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -161,6 +161,26 @@ def test_an_unreachable_broker_is_one_line_of_a_real_process() -> None:
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("fleetlore: ")
 
 
+@for_each("arguments", [["--help"], ["topics", "schema"], ["--version"], ["import", "messages", ".", "--dry-run"]])
+def test_an_output_on_a_full_disk_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n' * 2)
+    command = [sys.executable, "-m", "fleetlore.cli.main", *arguments]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=150, check=False, cwd=tmp_path
+        )
+    said = "fleetlore: the output cannot be written, what it holds is not whole: No space left on device"
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (1, [said]) and "Traceback" not in done.stderr
+
+
+def test_a_letter_that_the_terminal_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "from fleetlore.cli import app, main; app._COMMANDS['health'] = lambda: print('日本')"
+    command = [sys.executable, "-c", f"{code}; main.main(['health'])"]
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert (done.stdout, done.stderr) == ("\\u65e5\\u672c\n", "")
+
+
 def test_help_groups_every_command_by_purpose() -> None:
     text = RUNNER.invoke(cli_app.build_app(), ["--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).output
     assert "\nCommands:\n" not in text
