@@ -141,8 +141,17 @@ def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_
             log.warning("the collections were not flushed: %s", message_of(error))
 
 
+class _NoPandas:
+    """Refuse to import pandas, which costs pyarrow 25 MB needlessly. It takes a `None` of `sys.modules` for pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
 if __name__ == "__main__":
-    sys.modules["pandas"] = None  # type: ignore[assignment]  # costs pyarrow 25 MB needlessly
+    sys.meta_path.insert(0, _NoPandas)
     correct()
     address = f"http://127.0.0.1:{sys.argv[sys.argv.index('--port') + 1]}"
     # A store client in the supervisor would cost 50 MB.
