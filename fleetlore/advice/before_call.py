@@ -6,9 +6,12 @@ tools (`counts`).
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 
 from fleetlore.advice.changes import (
     change_tip,
+    is_of_place,
+    is_of_tool,
     is_own,
     is_rename,
     is_sure,
@@ -25,10 +28,11 @@ from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import Expected
 from fleetlore.calls.places import PlaceNames, nearest
 from fleetlore.fingerprint.fingerprint import pattern_id, tool_id
-from fleetlore.fingerprint.names import UNMASKED_WORD, spelled
+from fleetlore.fingerprint.names import UNMASKED_WORD, failure_kind, spelled
 from fleetlore.recall.index import LoreIndex
-from fleetlore.wire.lore import Pattern
+from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.stats import wilson
+from fleetlore.words import names_of
 
 # P(the call fails), and failed share of sessions with its names, from which a call may be held.
 _SURE = 0.8
@@ -123,13 +127,47 @@ def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if any(_is_own_check(call, each.kind) for each in kinds):
         return
     id = warning_id(call.tool, moment.met.context.state)
-    if expected.names:
-        yield _names_tip(id, moment, call, expected, outlook.fails)
+    of_names = _names_tip(id, moment, call, expected, outlook.fails) if expected.names else None
+    if of_names is None or not of_names.brings:
+        yield from _ways(index, moment, call, expected, outlook.fails)
+    if of_names is not None:
+        yield of_names
     else:
         why = (": ", _kind_quote(*kinds)) if kinds else ()
         key, is_sure = f"{id}\x1f{expected.kind}", len(kinds) == 1 and outlook.fails >= _SURE
         parts = (f"This {call.tool} call will likely fail", *why, ".")
         yield Tip(id, "foreseen", parts, key, expected.kind, chance=outlook.fails, sure=is_sure)
+
+
+def _ways(index: LoreIndex, moment: Situation, call: MadeCall, expected: Expected, fails: float) -> Iterator[Tip]:
+    """Yield what worked in place of words of the text that failed as this call is to fail."""
+    if not index.recoveries_of_tool(call.tool):
+        return
+    words = [part for part, is_argument in parts_of(call.arguments) if not is_argument]
+    held = frozenset(call.names)
+    names = (name for word in words for name in word.split("."))
+    for part in dict.fromkeys((*map(" ".join, pairwise(words)), *words, *names)):
+        for item in index.changes(call.tool, part):
+            is_known = is_sure(item) and is_of_tool(item) and is_of_place(item, moment.known_place)
+            fits = is_known and is_unmended(item, call.arguments) and held.issuperset(names_beside(item) or ())
+            if fits and not is_own(item, moment.met.key) and _fails_so(index, call, expected, item):
+                tip = change_tip(item, "changed", call.arguments, fails)
+                yield tip._replace(kind=expected.kind, rejected=expected.names)
+
+
+def _fails_so(index: LoreIndex, call: MadeCall, expected: Expected, item: MemoryItem) -> bool:
+    """Whether the item is about the expected names, or about a failure that such a call met. A value that the error
+    does not name may work with another command.
+    """
+    if expected.names and names_of(" ".join(item.was)).issubset(expected.names):
+        return True
+    known = index.patterns.get(item.pattern or "")
+    of_command = any(" " in part for part in item.was)
+    if known is None or not (of_command or (is_rename(item) and not expected.names)):
+        return False
+    kind = failure_kind(known.error_class, known.template, known.template, call.text).kind
+    met = any(each.parent == item.pattern for each in index.failures_of_call(call.id))
+    return met and expected.kind in ("", kind)
 
 
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:

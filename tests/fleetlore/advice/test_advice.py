@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -13,11 +14,14 @@ from fleetlore.advice.advice import MAX_TIPS, Advice, advise
 from fleetlore.advice.changes import holds
 from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.call import MadeCall
+from fleetlore.calls.context import CallContext
+from fleetlore.calls.document import Threshold
+from fleetlore.calls.model import Expected, Outlook
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Pattern
 from fleetlore.wire.stats import withheld
-from tests.build import failed_call, memory_item, situation
+from tests.build import failed_call, memory_item, met, situation
 from tests.rows import for_each
 
 NOW = 1_767_225_600.0
@@ -123,6 +127,44 @@ def test_the_working_value_comes_first_and_the_call_is_ready_to_send() -> None:
     assert texts(advice) == ["Use `table=cars_data` instead of `table=cars` in sql."]
     assert (advice.call, advice.sure) == ({"table": "cars_data", "limit": 5}, True)
     assert texts(ask(index, TOOL, {"table": "cars_data", "limit": 5}, shown={FAILURE.exact})) == []
+
+
+SCRIPT, NO_PIP = Expected("missing script: <name>", ("tests",)), Expected("")
+
+
+@for_each(
+    "command, expected, sent",
+    [
+        ("npm run tests", SCRIPT, "npm run test"), ("cd a && npm run tests", SCRIPT, "cd a && npm run test"),
+        ("npm run tests", NO_PIP, "npm run test"), ("uv run tests/a", Expected(SCRIPT.kind), None),
+        ("git push origin main", Expected("rejected", ("main",)), "git push origin HEAD:fix"),
+        ("pip install pandas", NO_PIP, "uv add pandas"), ("pip install pandas", Expected("other kind"), None),
+        # The model expects something else, or these commands never failed so.
+        ("npm run tests", Expected("missing script: <name>", ("run",)), None), ("git push origin main", NO_PIP, None),
+        ("sudo pip install pandas", NO_PIP, None), ("git checkout main", NO_PIP, None), ("uv add pandas", NO_PIP, None),
+    ],
+)  # fmt: skip
+@for_each("quorum", [1, 2])
+def test_a_foreseen_failure_that_others_got_past_is_answered_by_their_way(
+    command: str, expected: Expected, sent: str | None, quorum: int
+) -> None:
+    index, context = LoreIndex(), CallContext("g")
+    for id, was, now, made, error in (
+        ("r", "tests", "test", "npm run tests", 'Missing script: "tests"'),
+        ("s", "pip install", "uv add", "pip install requests", "error: externally-managed-environment"),
+        ("t", "main", "HEAD:fix", "git push origin main", "error: failed to push some refs"),
+    ):
+        failure = failure_of("Bash", {"command": made}, None, error)
+        for level in (failure.class_, failure.exact):
+            index.put_pattern(replace(met("Bash", {"command": made}, "", error), id=level))
+        put(index, id, tool="Bash", pattern=failure.class_, was=(was,), now=(now,), when=f"Bash fails with: {error}")
+    model: Any = SimpleNamespace(
+        expected=lambda *_: expected, places={}, until=9.0, look_ups={}, old_value=lambda *_: None
+    )
+    outlook = Outlook(0.9, Threshold("Bash", context.state, 0.7, 9, 9))
+    advice = ask(index, "Bash", {"command": command}, context=context, outlook=outlook, model=model, quorum=quorum)
+    assert advice.call == (None if sent is None else {"command": sent})
+    assert [tip.source for tip in advice.tips] == ["foreseen" if sent is None else "changed"]
 
 
 @for_each(
