@@ -36,6 +36,8 @@ class KeptSession(NamedTuple):
 
 
 class SessionWindow:
+    """Sessions leave by an agent's own later ones, or by later ones of several agents: records alone push none out."""
+
     def __init__(self, most: int = SESSIONS) -> None:
         self._most = most
         self._kept: dict[str, KeptSession] = {}
@@ -51,12 +53,6 @@ class SessionWindow:
         if len(self._kept) >= 2 * self._most:
             self._prune()
         return True
-
-    def forget_before(self, partition: int, offset: int) -> None:
-        """Drop what older records brought: a restart does not read them again."""
-        old = [each.id for each in self._kept.values() if each.partition == partition and each.offset < offset]
-        for session in old:
-            del self._kept[session]
 
     def forget(self, unwanted: Callable[[KeptSession], bool]) -> None:
         self._kept = {id: each for id, each in self._kept.items() if not unwanted(each)}

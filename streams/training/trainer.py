@@ -36,7 +36,7 @@ from streams.runtime.lifecycle import at_first_signal
 from streams.stage.operators import Erased
 from streams.training.policy import PolicyTrainer
 from streams.training.publication import Publication
-from streams.training.window import CpuBudget, Decided, WindowTrainer, horizon_of, train
+from streams.training.window import CpuBudget, Decided, WindowTrainer, train
 
 __all__ = ["run_trainer"]
 
@@ -59,6 +59,7 @@ _ACCEPTED = frozenset({"applied", "revoked"})
 _SLICE_SECONDS, _LONGEST_SLICE_SECONDS = 2.0, 3.0
 # CPU of a session until a slice has measured it.
 _SESSION_CPU_SECONDS = 0.01
+_SEVERAL = 2
 
 
 class CallsTrainer(WindowTrainer[CallsManifest]):
@@ -126,6 +127,9 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
             log.warning("tenant %s: %s cannot be read and counts as none: %s", self._tenant, manifest.version, error)
             return judge_candidate(self._candidate.foreseen)
         report = judge_candidate(self._candidate.foreseen, weights, self._since(until))
+        if report.passed and self._candidate.agents < _SEVERAL <= manifest.agents:
+            # After a flood of one agent's records, a restart may not find those of the others.
+            return GateReport("forgets", report.figures)
         if (
             report.passed
             and self._candidate.sessions < manifest.sessions
@@ -189,7 +193,7 @@ async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _
                 # If Linux groups processes by session, a nice value counts within it only, and each role is one.
                 _AUTOGROUP.write_text(str(niceness))
             budget = CpuBudget(settings.trainer_cpu_share, clock=clock)
-            options: dict[str, Any] = {"horizon": horizon_of(settings), "erased": erased, "budget": budget}
+            options: dict[str, Any] = {"erased": erased, "budget": budget}
             passes = partial(CallTraining, settings.quorum, settings.closed_tools)
             offered = [Publication(tenant, calls, metrics, clock) for tenant in settings.tenants]
             groups: list[list[WindowTrainer[Any]]] = [[CallsTrainer(each, passes, **options) for each in offered]]

@@ -117,6 +117,8 @@ Decided = tuple[GateReport, Manifest | None]
 # After an erasure, it checks for so long whether the version in service was revoked.
 _FORGETTING_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
+# Times the window that a restart reads: one agent may have sent most records, and keeps a quarter of the window.
+_READ_AGAIN = 4
 
 
 class WindowTrainer(ABC, Generic[Manifest]):
@@ -133,7 +135,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         self,
         publication: Publication[Manifest],
         *,
-        horizon: int = SESSIONS,
+        sessions: int = SESSIONS,
         erased: Erased | None = None,
         budget: CpuBudget | None = None,
     ) -> None:
@@ -141,11 +143,10 @@ class WindowTrainer(ABC, Generic[Manifest]):
         self.name, self.verdicts = topic(tenant, "trajectories"), topic(tenant, "judgments")
         self._tenant, self._metrics, self._clock = tenant, publication.metrics, publication.clock
         self._budget = budget or CpuBudget(1.0, burst_seconds=math.inf)
-        self._horizon = horizon
         self._erased = erased or Erased()
         self._erased_seen = self._erased.count
         self._forgetting_until = self._learned_at = 0.0
-        self._window = SessionWindow()
+        self._window = SessionWindow(sessions)
         self._read_to: dict[int, int] = {}
         self._new = 0
         self._waiting_since = 0.0
@@ -213,8 +214,6 @@ class WindowTrainer(ABC, Generic[Manifest]):
             self._forgetting_until = self._clock.monotonic() + _FORGETTING_SECONDS
         if self._clock.monotonic() < self._forgetting_until:
             await self.publication.resume()  # what learned of it is being revoked
-        for partition, offset in self._read_to.items():
-            self._window.forget_before(partition, offset - self._horizon)
         chosen, began = self._window.chosen(), self._clock.monotonic()
         # A thread lets heartbeats and reading go on.
         weights = await asyncio.to_thread(self._learned, chosen)
@@ -305,7 +304,7 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
             await asyncio.sleep(pause)
 
     names = sorted({name for trainer in trainers for name in trainer.topics})
-    wait_ms, newest = settings.fetch_wait_ms, horizon_of(settings)
+    wait_ms, newest = settings.fetch_wait_ms, max(1, _READ_AGAIN * SESSIONS // settings.partitions)
     follower = Follower(
         settings.cluster, names, read, what="sessions", fetch_wait_ms=wait_ms, newest=newest, clock=clock
     )
@@ -313,10 +312,6 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
         for group in groups:
             tasks.create_task(learn(group))
         await follower.run()
-
-
-def horizon_of(settings: Settings) -> int:
-    return max(1, SESSIONS // settings.partitions)
 
 
 async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:

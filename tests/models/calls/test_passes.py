@@ -163,10 +163,8 @@ def test_a_session_without_a_call_teaches_nothing() -> None:
     assert not SessionWindow().add(trajectory(session="s"), 0, 0)
 
 
-def test_old_records_are_forgotten_by_partition() -> None:
+def test_the_first_offset_of_each_partition_is_stated() -> None:
     made = SessionWindow()
-    for number in range(6):
+    for number in range(2, 6):
         made.add(sent(number), number % 2, number)
-    made.forget_before(0, 3)
-    assert chosen(made) == ["s1", "s3", "s4", "s5"]
-    assert first_offsets(made.chosen()) == {0: 4, 1: 1}
+    assert first_offsets(made.chosen()) == {0: 2, 1: 3}

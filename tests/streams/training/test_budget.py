@@ -24,7 +24,7 @@ from tests.build import call, trajectory
 
 SHARE, WINDOW_SECONDS = 0.25, 10.0
 # The load of 7,500 events/s, with a tenth of the sessions that cost ten times as much: the window holds 13 s of them.
-RATE, HORIZON = 75.0, 1_000
+RATE, SESSIONS = 75.0, 1_000
 LEARN, READ, VERSION, GATE = 0.026, 0.0004, 0.2, 0.05
 # A session is learned within 20 s of its end, and the stages before the trainer need up to 9 s of them at full load.
 OLDEST = 11.0
@@ -103,7 +103,7 @@ def test_it_keeps_its_share_in_any_ten_seconds_and_learns_what_is_new(
 
     monkeypatch.setattr("streams.training.trainer.judge_candidate", judge)
     budget, ages = machine.budget(), [0.0]
-    trainer = CallsTrainer(Publication(clock), training=Training, budget=budget, horizon=HORIZON)  # type: ignore[arg-type]
+    trainer = CallsTrainer(Publication(clock), training=Training, budget=budget, sessions=SESSIONS)  # type: ignore[arg-type]
     newest: float | None = None
     arrived = 0
 

@@ -199,6 +199,50 @@ async def test_no_version_is_published_that_agents_refuse_for_its_size(
         await publisher.publish(weights, replace(running[1], version=hashlib.sha256(weights).hexdigest()))
 
 
+def flood(first: int, count: int) -> list[Trajectory]:
+    """Sessions of one agent, one call each."""
+    return [
+        trajectory(
+            call("ping", "x" if number % 2 else "y", "ok", None if number % 2 else "no y"),
+            session=f"e{number}", agent="eve", ended=500.0 + number / 100,
+        )
+        for number in range(first, first + count)
+    ]  # fmt: skip
+
+
+async def learned(trainer: CallsTrainer, some: list[Trajectory], offset: int) -> None:
+    take([trainer], record(trainer.name, some, offset))
+    await trainer.learn()
+    while trainer._is_behind():
+        await trainer.learn()
+
+
+async def test_records_of_one_agent_push_no_other_out_of_the_window(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    (tenant,) = settings.tenants
+    trainer = made(tenant, publisher, sessions=300)
+    await trained(trainer, 0, 120)
+    for first in range(0, 1_500, 500):
+        await learned(trainer, flood(first, 500), 1_000 + first)
+    assert len([each for each in trainer._passes.sessions if each.agent != "eve"]) == 120
+    assert trainer.publication.running is not None and trainer.publication.running[1].agents >= 7
+
+
+async def test_a_version_of_one_agent_replaces_none_of_several(
+    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+) -> None:
+    """A restart finds its records alone."""
+    (tenant,) = settings.tenants
+    await trained(made(tenant, publisher), 0, 60)
+    (version,) = (await publisher.published(tenant)).versions
+    again = made(tenant, publisher)
+    await again.publication.resume()
+    await learned(again, flood(0, 400), 1_000)
+    assert again.publication.running is not None and len(again._passes.sessions) == 400
+    assert list((await publisher.published(tenant)).versions) == [version]
+
+
 async def test_to_learn_on_gives_what_to_begin_anew_gives(
     settings: Settings, publisher: AdapterPublisher[CallsManifest]
 ) -> None:
