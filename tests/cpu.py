@@ -1,9 +1,10 @@
 """Bound what a call costs, whatever else the machine does."""
 
-import functools
 import gc
 import time
 from collections.abc import Callable
+
+from benchmarks.cpu import forget_answers
 
 __all__ = ["costs_less_than"]
 
@@ -23,13 +24,5 @@ def costs_less_than(seconds: float, work: Callable[[], object], tries: int = 4) 
                 return True
         finally:
             gc.enable()
-        _forget_answers()
+        forget_answers()
     return False
-
-
-def _forget_answers() -> None:
-    for each in gc.get_objects():
-        if not isinstance(each, functools._lru_cache_wrapper) or (each.cache_parameters()["maxsize"] or 0) < 2:
-            continue
-        if each.__module__.startswith(("fleetlore.", "models.")):
-            each.cache_clear()

@@ -97,8 +97,10 @@ def test_a_module_imports_only_what_stands_below_it() -> None:
     assert [fault for path in FILES for fault in faults(path)] == []
 
 
-# Generators, brokers, attacks and hashes of states that tests of the product share with the benchmarks.
-KIT = frozenset(["embedded_broker", "cloudevents", "tiny_model", "replay", "rollouts", "runs", "secrets", "security"])
+# Generators, brokers, attacks, empty caches and hashes of states that tests of the product share with the benchmarks.
+KIT = frozenset(
+    ["embedded_broker", "cloudevents", "cpu", "tiny_model", "replay", "rollouts", "runs", "secrets", "security"]
+)
 
 
 def test_tests_of_the_product_use_the_kit_of_the_benchmarks_only() -> None:
