@@ -369,7 +369,8 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
         about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"
         if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:
             tips = chosen(index, [item_tip(item, "searched")], moment, holdout_share=0.0, most=1).tips
-            found[about] += [tip.text for tip in tips]
+            # Items that differ only in the words beside a name have one text.
+            found[about] += [tip.text for tip in tips if tip.text not in found[about]]
     for hint, _ in index.hints.standing.values():
         if not 0 < hint.until <= now:
             about = f"the tool {hint.tool}" if hint.tool else f"the task {hint.task}" if hint.task else "any tool"

@@ -274,7 +274,11 @@ async def index() -> LoreIndex:
 
 async def test_a_skill_holds_the_hints_that_the_gate_lets_pass(tmp_path: Path) -> None:
     lore = await index()
-    names = write_skills(tmp_path, skills_of(lore, SETTINGS, 0.0))
+    for item in list(lore.items.values()):
+        lore.put_item(replace(item, id=f"{item.id}-beside-another-word"))
+    skills = skills_of(lore, SETTINGS, 0.0)
+    assert all(len(lines) == len(set(lines)) for lines in skills.values())
+    names = write_skills(tmp_path, skills)
     assert names, [each.title for each in lore.items.values()]
     for name in names:
         text = (tmp_path / name / "SKILL.md").read_text()
