@@ -47,7 +47,9 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
     call: object = None
     if item.was and item.now:
         parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, *end)
-        call = None if kinds else substituted(arguments, dict(zip(item.was, item.now, strict=False)))
+        # Another name may be of another object: `pd.concat` for `df.append`.
+        is_ready = not kinds and not (names_beside(item) == () and "no attribute" in item.when)
+        call = substituted(arguments, dict(zip(item.was, item.now, strict=False))) if is_ready else None
     elif item.now:
         parts = ("Add ", quote(now), " in ", tool, *end)
     else:
