@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from fleetlore.redact.redact import may_hold_secret, redact, redact_name
+from fleetlore.redact.redact import may_hold_secret, redact, stored_name
 from fleetlore.redact.values import MAX_CHARACTERS, cut_copies, redact_value, weight
 from fleetlore.wire.decode import well_formed
 from fleetlore.wire.events import MAX_ID_LENGTH, TYPES, Event, event_id
@@ -121,9 +121,7 @@ def _with_masked_names(event: Encoded) -> Encoded:
     size, before, between = event[:3]
     names = orjson.loads(b"{%b}" % between.removeprefix(b'",').removesuffix(_SEQUENCE))
     tenant, agent, session = (names[name] for name in ("tenant", "agent", "session"))
-    _, masked, masked_between = _head(
-        redact(tenant)[:MAX_ID_LENGTH], *(redact_name(n) if redact(n) != n else n for n in (agent, session))
-    )
+    _, masked, masked_between = _head(redact(tenant)[:MAX_ID_LENGTH], stored_name(agent), stored_name(session))
     return size + len(masked) + len(masked_between) - len(before) - len(between), masked, masked_between, *event[3:]
 
 

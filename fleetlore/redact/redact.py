@@ -40,7 +40,7 @@ from fleetlore.redact.prefilter import (
     uncovered,
 )
 
-__all__ = ["may_hold_secret", "redact", "redact_name", "suspects"]
+__all__ = ["may_hold_secret", "redact", "redact_name", "stored_name", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly repeat
 _IN_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # with digits a hash would look like a secret
@@ -237,6 +237,11 @@ def redact_name(name: str) -> str:
     if not colon or len(first) > _LONGEST_PRINCIPAL or redact(first) != first:
         first = f"redacted-{_hash_of(first)}"
     return first + colon + (mask_of(_hash_of(rest)) if colon else "")
+
+
+def stored_name(name: str) -> str:
+    """Return the name under which events of an agent or session are stored."""
+    return redact_name(name) if redact(name) != name else name
 
 
 def _hash_of(text: str) -> str:

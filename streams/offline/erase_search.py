@@ -16,6 +16,7 @@ from aiokafka import ConsumerRecord
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
+from fleetlore.redact.redact import stored_name
 from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming
 from fleetlore.wire.principals import id_key, principal_of, review_key, session_key
 from fleetlore.wire.stats import stable_hash, user_hash
@@ -40,10 +41,12 @@ _Session = tuple[str, str]  # principal and id
 @lru_cache
 def spellings(name: str) -> frozenset[str]:
     """Return a name as given and in the normal forms of Unicode: a terminal may compose letters that a client did not.
+    If it holds a secret, it is stored under another name.
 
     Users' names need this no more: `user_hash` composes them.
     """
-    return frozenset({name, normalize("NFC", name), normalize("NFD", name)})
+    given = {name, normalize("NFC", name), normalize("NFD", name)}
+    return frozenset({*given, *map(stored_name, given)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +144,11 @@ async def find(settings: Settings, store: Store, wanted: Wanted) -> Found:
     users: dict[_Session, str] = {}
     async for record in records_of(settings.cluster, topic(wanted.tenant, "events")):
         for event in _events(record):
-            session = principal_of(event.agent), event.session
+            agent = stored_name(event.agent)
+            session = principal_of(agent), stored_name(event.session)
             if event.type == STARTED and event.data.user:
                 users[session] = event.data.user
-            if session in found.parts or wanted.means(event.session, event.agent, users.get(session, "")):
+            if session in found.parts or wanted.means(session[1], agent, users.get(session, "")):
                 found.add(*session, event.sequence // PART_EVENTS, event.time.timestamp())
     ids = {stable_hash(id_key(id)): id for _, id in found.parts}
     hashes, names = found.hashes, [orjson.dumps(id) for _, id in list(found.parts)[:1_000]]

@@ -23,6 +23,7 @@ from fleetlore.cli.shared import (
 )
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.redact.redact import stored_name
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, DecisionKind
 from fleetlore.wire.principals import principal_of
 from streams.commands.lore import hints
@@ -93,6 +94,7 @@ def distrust(
     settings = stack.settings
     from streams.offline.operator_word import is_known, read_decisions, reconsider
 
+    agent = stored_name(agent)
     decided = _decision(settings, "agent", agent, undo, by, why)
     wrote = any(
         each.hint is not None and principal_of(each.hint.author) == principal_of(agent)

@@ -9,11 +9,14 @@ import pytest
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.redact.redact import stored_name
 from fleetlore.wire.events import Event
+from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
-from streams.offline.operator_word import is_known
+from streams.offline.operator_word import States, is_known
+from tests.command import run as run_command
 from tests.command import run_beside
 from tests.streams.broker_pipeline import BrokerPipeline, Reference
 from tests.streams.log_pipeline import flat
@@ -97,3 +100,23 @@ async def test_an_item_and_a_pattern_are_revoked_and_who_did_it_is_kept(broker_p
     assert (await run(pipeline, "revoke", "item", "itemless", "--why", "a typo"))[0] == 1
     assert (await run(pipeline, "revoke", "item", item, "--why", " "))[0] == 2
     assert (await run(pipeline, "revoke", "agent", "a1", "--why", "no such kind"))[0] == 2
+
+
+def test_an_agent_whose_name_holds_a_secret_is_distrusted_as_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, decided = "bot-ghp_16C7e42F292c6912E7710c838347Ae178B4a", list[Decision]()
+
+    async def known(settings: Settings, tenant: str, agent: str) -> bool:
+        return agent == stored_name(name)
+
+    async def read(*_: object) -> list[Decision]:
+        return []
+
+    async def reconsider(settings: Settings, tenant: str, decision: Decision, timeout: float) -> States:
+        decided.append(decision)
+        return States()
+
+    for replaced in (known, read, reconsider):
+        target = {"known": "is_known", "read": "read_decisions"}.get(replaced.__name__, replaced.__name__)
+        monkeypatch.setattr(f"streams.offline.operator_word.{target}", replaced)
+    assert run_command("distrust", name, "--why", "a slip", "--by", "jo", "--json").exit_code == 0
+    assert [each.id for each in decided] == [stored_name(name)] != [name]

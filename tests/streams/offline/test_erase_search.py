@@ -14,9 +14,10 @@ from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.search import row_id
+from fleetlore.redact.redact import stored_name
 from fleetlore.wire.adapter_manifest import AdapterManifest, CallsManifest, DataRange
 from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
-from fleetlore.wire.principals import review_key, session_key
+from fleetlore.wire.principals import principal_of, review_key, session_key
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher, LocalMirror
@@ -49,6 +50,20 @@ async def found(pipeline: LogPipeline, **scope: Any) -> Found:
 
 def rows(pipeline: LogPipeline, *ids: str) -> set[str]:
     return {row_id(pipeline.tenant, id) for id in ids}
+
+
+SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+
+
+@pytest.mark.parametrize("name", [f"job-{SECRET}", SECRET, f"alice:{SECRET}", f"{SECRET}:worker"])
+async def test_a_name_that_holds_a_secret_is_found_by_its_original(pipeline: LogPipeline, name: str) -> None:
+    """It is stored under another name."""
+    await pipeline.send(pipeline.story.session(name, FAILED, agent=name))
+    await pipeline.send(pipeline.story.session("other", FAILED, agent="other"))
+    stored = stored_name(name)
+    assert SECRET not in stored
+    for scope in ({"session": name}, {"agent": name}, {"session": name, "agent": name}, {"session": stored}):
+        assert set((await found(pipeline, **scope)).parts) == {(principal_of(stored), stored)}, scope
 
 
 @pytest.mark.parametrize("judged", [True, False])
