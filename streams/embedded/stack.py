@@ -349,7 +349,8 @@ class Stack:
 def _collections_digest(data: Path) -> str:
     """While it is unchanged, the migration is skipped."""
     files = [data / "milvus" / "aliases.json", *sorted((data / "milvus" / "collections").glob("*/schema.json"))]
-    for module in ("sinks.collections", "fleetlore_encoder"):
+    # A worker refuses rows of another schema, version of patterns or encoder.
+    for module in ("sinks.collections", "fleetlore.fingerprint.fingerprint", "fleetlore_encoder"):
         spec = importlib.util.find_spec(module)
         files += sorted(Path(spec.origin).parent.iterdir()) if spec and spec.origin else []
     found = [(each.name, each.stat()) for each in files if each.is_file()]

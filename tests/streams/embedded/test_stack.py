@@ -1,6 +1,7 @@
 """The embedded stack as a user runs it: real processes, really killed."""
 
 import asyncio
+import importlib.util
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
 from fleetlore.transcripts.session import LoggedSession
+from streams.embedded import stack as stack_module
 from streams.embedded.stack import Stack
 from tests.streams.broker_pipeline import Reference
 
@@ -189,3 +191,17 @@ async def test_a_broker_in_memory_that_was_killed_ends_the_stack(tmp_path: Path)
         (broker,) = descendants(supervisor)
         os.kill(broker, signal.SIGKILL)
         assert "broker ended with exit code 137" in str(await stack.failed())
+
+
+@pytest.mark.parametrize("part", ["sinks.collections", "fleetlore.fingerprint.fingerprint", "fleetlore_encoder"])
+def test_a_release_with_another_schema_version_of_patterns_or_encoder_looks_at_the_folder_again(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "code.py"
+    code.write_text("VERSION = 1\n")
+    find_spec = importlib.util.find_spec
+    moved = importlib.util.spec_from_file_location(part, code)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: moved if name == part else find_spec(name))
+    before = stack_module._collections_digest(tmp_path)
+    code.write_text("VERSION = 10\n")
+    assert stack_module._collections_digest(tmp_path) != before
