@@ -17,7 +17,7 @@ from typing import Any
 from fleetlore.cluster import ADAPTERS, SIGNING_KEY, Cluster, StackFolder
 from fleetlore.errors import ConfigError
 
-__all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "embedded_environ"]
+__all__ = ["DEFAULT_TENANT", "HALF_LIFE_SECONDS", "Settings", "check_tenant", "embedded_environ", "join_keys"]
 
 log = logging.getLogger(__name__)
 
@@ -267,10 +267,9 @@ class Settings:
         except ConfigError:
             if must_run:
                 raise
-        found: dict[str, Any] = {
-            name: stack[name] for name in ("broker", "milvus", "public_key", "partitions") if name in stack
-        }
+        found: dict[str, Any] = {name: stack[name] for name in ("broker", "milvus", "partitions") if name in stack}
         environ = embedded_environ(folder.data)
+        found["public_key"] = join_keys(stack.get("public_key", ""), environ.get("FLEETLORE_PUBLIC_KEY", ""))
         if "fetch_wait_ms" in stack and "FLEETLORE_FETCH_WAIT_MS" not in os.environ:
             found["fetch_wait_ms"] = stack["fetch_wait_ms"]
         if "FLEETLORE_STATE_DIR" not in environ:  # stacks have different keys
@@ -313,6 +312,11 @@ def _parse(variable: str, text: str, default: Any) -> Any:
         return type(default)(text)
     except ValueError:
         raise ConfigError(f"{variable}={text!r} is not a {type(default).__name__}") from None
+
+
+def join_keys(*texts: str) -> str:
+    """Join comma-separated public keys, each once. A key outranks those after it, so the stack's comes first."""
+    return ",".join(dict.fromkeys(key.strip() for text in texts for key in text.split(",") if key.strip()))
 
 
 def embedded_environ(data: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fleetlore.adapters.slot import SharedSlot
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap, StackFolder
-from fleetlore.config import Settings
+from fleetlore.config import Settings, join_keys
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import backoff
 from fleetlore.wire.adapter_manifest import CallsManifest
@@ -58,24 +58,29 @@ class AgentAdapters:
 
     async def start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        if self._settings.public_key:
-            await self._follow()
-        elif isinstance(self._bootstrap, StackFolder):
+        if isinstance(self._bootstrap, StackFolder) and not self._add_key_of(self._bootstrap):
             self._waiting = asyncio.create_task(self._wait_for_key(self._bootstrap), name="fleetlore-key")
+        elif self._settings.public_key:
+            await self._follow()
         else:
             log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._agent)
 
     async def _wait_for_key(self, folder: StackFolder) -> None:
         for delay in backoff():
-            try:
-                key = folder.read()["public_key"]
-            except ConfigError:
-                await asyncio.sleep(delay)
-                continue
-            self._settings = self._settings.with_(public_key=key)
-            if key:
-                await self._follow()
-            return
+            if self._add_key_of(folder):
+                break
+            await asyncio.sleep(delay)
+        if self._settings.public_key:
+            await self._follow()
+
+    def _add_key_of(self, folder: StackFolder) -> bool:
+        """Trust the stack's keys before those of the settings. Return False while no stack runs."""
+        try:
+            keys = folder.read()["public_key"]
+        except ConfigError:
+            return False
+        self._settings = self._settings.with_(public_key=join_keys(keys, self._settings.public_key))
+        return True
 
     async def _follow(self) -> None:
         # The import takes 50 ms.

@@ -26,7 +26,7 @@ import orjson
 
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.cluster import ADAPTERS, LOCK_FILE, SIGNING_KEY, STACK_FILE
-from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ
+from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ, join_keys
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
@@ -142,7 +142,7 @@ class Stack:
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._watchers.append(asyncio.create_task(self._cut_logs()))
         key = create_signing_key(self.settings.signing_key)
-        self.settings = self.settings.with_(public_key=key.public_base64)
+        self.settings = self.settings.with_(public_key=join_keys(key.public_base64, self.settings.public_key))
         seen = self.data / _SEEN_FILE
         used = (self.data / "milvus").exists() or (self.data / "kafka").exists()
         broker = Child("broker", await asyncio.to_thread(self._broker_command), logs)

@@ -67,6 +67,8 @@ def test_a_folder_with_a_stack_gives_its_addresses(tmp_path: Path, monkeypatch: 
     settings = Settings.from_data_dir(tmp_path, partitions=2, broker=None)
     assert (settings.broker, settings.milvus, settings.public_key) == ("127.0.0.1:1", "http://127.0.0.1:2", "k")
     assert settings.partitions == 2
+    monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", "lost, k,older")
+    assert Settings.from_data_dir(tmp_path).public_key == "k,lost,older", "the stack's key outranks the variable's"
     assert Path(settings.state_dir) == tmp_path / "agents", "the epochs of another stack would be written over"
     monkeypatch.setenv("FLEETLORE_STATE_DIR", "/elsewhere")
     assert Settings.from_data_dir(tmp_path).state_dir == "/elsewhere"

@@ -16,7 +16,8 @@ from aiokafka import AIOKafkaProducer
 import fleetlore
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Budget, ConfigError, Fleet, ModelUnavailable, NotOpen
-from fleetlore.adapters.signatures import create_signing_key
+from fleetlore.adapters import signatures
+from fleetlore.adapters.signatures import PublicKeys, create_signing_key, public_keys
 from fleetlore.advice.provenance import MARK
 from fleetlore.calls.model import CallModel
 from fleetlore.files import write_whole
@@ -508,14 +509,23 @@ def test_a_wait_without_an_end_is_refused(ready_seconds: float) -> None:
 
 
 async def test_an_agent_finds_the_stack_of_its_folder_whenever_and_wherever_it_starts(
-    broker: EmbeddedBroker, own_broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
-) -> None:
+    broker: EmbeddedBroker, own_broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    old, key = (create_signing_key(tmp_path / name).public_base64 for name in ("old", "k"))
+    monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", old)
+    trusted: list[str] = []
+
+    def read_keys(text: str) -> PublicKeys:
+        trusted.append(text)
+        return public_keys(text)
+
+    monkeypatch.setattr(signatures, "public_keys", read_keys)
     own_broker.start()
     for each in (broker, own_broker):
         await make_topics(each.address, tenant, "events", "patterns", "items", partitions=1)
 
     def starts_at(address: str) -> None:
-        key = create_signing_key(tmp_path / "k").public_base64
         write_whole(tmp_path / "stack.json", orjson.dumps({"broker": address, "milvus": "http://x", "public_key": key}))
 
     async def work(fleet: Fleet, goal: str) -> None:
@@ -534,6 +544,7 @@ async def test_an_agent_finds_the_stack_of_its_folder_whenever_and_wherever_it_s
         async with asyncio.timeout(120):
             while fleet.adapters.calls is None:
                 await asyncio.sleep(0.01)
+        assert trusted == [f"{key},{old}"], "the stack's key first"
         # Its old port is another broker's now.
         starts_at(broker.address)
         await work(fleet, "elsewhere")

@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from benchmarks.replay import TIMES, replay
+from fleetlore.adapters.signatures import load_signing_key
+from fleetlore.cluster import SIGNING_KEY
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.wire.lore import MemoryItem, Pattern
 from sinks.collections import COLLECTIONS
@@ -74,7 +76,10 @@ async def test_a_store_that_was_deleted_comes_back_from_the_log(tmp_path: Path) 
     assert len({name for name, _ in before}) == 3, "the drill compares nothing"
 
 
-async def test_a_folder_that_was_deleted_comes_back_from_an_export(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys_kept", [True, False])
+async def test_a_folder_that_was_deleted_comes_back_from_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_kept: bool
+) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
     backup.mkdir()
     async with Stack(data, trainer=False) as stack:
@@ -85,9 +90,13 @@ async def test_a_folder_that_was_deleted_comes_back_from_an_export(tmp_path: Pat
         (backup / "lore.jsonl").write_bytes(written.stdout)
         shutil.copytree(data / "keys", backup / "keys")
         kill(stack)
+    lost = load_signing_key(backup / "keys" / SIGNING_KEY.name)
     shutil.rmtree(data)
     data.mkdir()
-    shutil.copytree(backup / "keys", data / "keys")
+    if keys_kept:
+        shutil.copytree(backup / "keys", data / "keys")
+    else:
+        monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", lost.public_base64)
     command = ("import", "lore", str(backup / "lore.jsonl"), "--data", str(data), "--json")
     async with Stack(data, trainer=False) as stack:
         looked = fleetlore(*command, "--dry-run")
@@ -96,7 +105,7 @@ async def test_a_folder_that_was_deleted_comes_back_from_an_export(tmp_path: Pat
         taken = fleetlore(*command, "--yes")
         assert taken.returncode == 0, taken.stderr
         report = json.loads(taken.stdout)
-        assert report["imported"] and report["signer"] and report["items"]["known"] == 0
+        assert report["imported"] and report["signer"] == lost.key_id and report["items"]["known"] == 0
         assert report["patterns"]["in_file"] == sum(name == "patterns" for name, _ in before)
         assert await contents(stack, *LORE) == before
         assert await shown(stack) == agents
