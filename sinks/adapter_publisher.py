@@ -312,7 +312,7 @@ class AdapterPublisher(Generic[Manifest]):
 def _find_version(known: AdapterView[Manifest], version: str) -> str:
     matching = [each for each in known.versions if each.startswith(version)]
     if len(matching) != 1:
-        raise ConfigError(f"{len(matching)} published versions begin with {version!r}")
+        raise ConfigError(f"{len(matching) or 'no'} published versions begin with {version!r}")
     return matching[0]
 
 

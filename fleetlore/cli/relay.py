@@ -198,7 +198,7 @@ def mcp_proxy(
         list[str] | None, typer.Argument(metavar="-- COMMAND...", help="Command of an MCP server on stdin and stdout.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option("--url", help="Address of an MCP server over streamable HTTP; takes --port too.")
+        str | None, _url("--url", "Address of an MCP server over streamable HTTP; takes --port too.")
     ] = None,
     port: _Port = None,
     agent: _Agent = "mcp",

@@ -272,7 +272,8 @@ def files_of(paths: Sequence[Path], endings: tuple[str, ...]) -> list[Path]:
         below = path.rglob("*") if path.is_dir() else (path,)
         found += sorted(each for each in below if each.is_file() and (each == path or each.name.endswith(endings)))
     if not found:
-        raise ConfigError(f"{', '.join(map(str, paths))} holds no file that ends in {' or '.join(endings)}")
+        known = " or ".join(dict.fromkeys(endings))
+        raise ConfigError(f"{', '.join(map(str, paths))} holds no file that ends in {known}")
     return found
 
 

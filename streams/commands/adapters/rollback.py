@@ -50,7 +50,7 @@ def _about_a_version(action: str, why: str) -> Callable[..., None]:
         async def act(publishers: list[Publisher]) -> tuple[str, Record | None]:
             found = [(each, await each.matching(asked.tenant, version)) for each in publishers]
             if (count := sum(len(versions) for _, versions in found)) != 1:
-                raise ConfigError(f"{count} published versions begin with {version!r}")
+                raise ConfigError(f"{count or 'no'} published versions begin with {version!r}")
             (publisher,) = (each for each, versions in found if versions)
             if action == "revoke":
                 return publisher.kind.name, await publisher.revoke(asked.tenant, version, reason)
@@ -76,7 +76,8 @@ def unpin(
         stable = [(each, (await each.published(tenant)).stable) for each in publishers]
         pinned = [each for each, release in stable if release is not None and release.record.pinned]
         if len(pinned) != 1:
-            raise ConfigError(f"{len(pinned)} adapters of tenant {tenant} are pinned" + "; see --adapter" * len(pinned))
+            which = "; see --adapter" if pinned else ""
+            raise ConfigError(f"{len(pinned) or 'no'} adapters of tenant {tenant} are pinned{which}")
         return pinned[0].kind.name, await pinned[0].unpin(tenant)
 
     _tell(*ask(_with(asked, adapter, act)), asked)

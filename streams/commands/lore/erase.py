@@ -8,6 +8,7 @@ import typer
 
 from fleetlore.cli.shared import Json, Stack, ask, command, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
+from fleetlore.words import count
 
 __all__ = ["register"]
 
@@ -59,9 +60,12 @@ def erase(
         print_json(asdict(report))
         return
     verb = "Erased" if report.done else "Would erase"
-    typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {report.sessions} sessions.")
-    stores = [(f"Milvus {collection}", f"{count} rows", "") for collection, count in report.rows.items()]
-    stores += [(f"topic {name}", f"{count} decisions", "") for name, count in report.decisions.items()]
+    typer.echo(f"{verb} {safe(report.scope)} of tenant {report.tenant}: {count(report.sessions, 'session')}.")
+    held = [*report.rows.values(), *report.records.values(), *report.decisions.values(), *report.versions]
+    if not any(held):
+        typer.echo("No log, store or version holds it: is its name right?")
+    stores = [(f"Milvus {collection}", f"{number} rows", "") for collection, number in report.rows.items()]
+    stores += [(f"topic {name}", f"{number} decisions", "") for name, number in report.decisions.items()]
     stores += [
         (f"adapter {version[:18]}", "revoked and deleted" if report.done else "has learned of it", "")
         for version in report.versions

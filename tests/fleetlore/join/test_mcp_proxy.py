@@ -97,7 +97,9 @@ async def test_what_it_does_not_know_passes_through(unused_address: str, tmp_pat
 @pytest.mark.long
 def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
     run = CliRunner().invoke
-    for arguments in (["mcp-proxy"], ["mcp-proxy", "--url", "http://x/mcp"], ["mcp-proxy", "--port", "80", "--", "x"]):
+    alone = ["mcp-proxy", "--url", "http://x/mcp"]
+    odd = ["mcp-proxy", "--url", "notaurl", "--port", "7431", "--broker", unused_address]
+    for arguments in (["mcp-proxy"], alone, odd, ["mcp-proxy", "--port", "80", "--", "x"]):
         assert run(build_app(), arguments).exit_code == 2
     done = run(build_app(), ["mcp-proxy", "--broker", unused_address, "--", "/no/such/server"])
     assert done.exit_code == 1

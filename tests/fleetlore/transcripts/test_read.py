@@ -355,8 +355,8 @@ def test_the_form_is_found_behind_a_long_first_line(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         read_sessions(tmp_path / "no")
-    with pytest.raises(ConfigError, match="holds no file"):
-        files_of([tmp_path], (".eval",))
+    with pytest.raises(ConfigError, match=r"holds no file that ends in \.json or \.eval$"):
+        files_of([tmp_path], (".json", ".eval", ".json"))
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(ConfigError, match="holds no logged session"):
         read_sessions(tmp_path)

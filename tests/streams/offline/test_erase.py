@@ -157,6 +157,8 @@ async def test_the_command_erases_a_session_and_says_what_is_wrong(
     assert code == 0 and said.startswith("Would erase session bad-2") and "topic events" in said
     code, said = await run("--session", "bad-2", "--agent", "a3", "--tenant", pipeline.tenant, "--dry-run")
     assert code == 0 and said.startswith("Would erase session bad-2 of agent a3") and "topic events" not in said
+    code, said = await run("--session", "nosuch", "--tenant", pipeline.tenant, "--dry-run")
+    assert code == 0 and "1 session.\nNo log, store or version holds it" in said
     for wrong in (("--session", "a", "--user", "b", "--yes"), ("--yes",), ("--agent", "a")):  # no terminal to ask
         assert (await run(*wrong))[0] == 1
 

@@ -134,7 +134,7 @@ def test_a_key_is_revoked_by_another_and_not_by_itself(
 def test_an_unknown_version_is_one_line_and_exit_code_1(stack: tuple[Path, list[str]], tenant: str) -> None:
     result = run("adapters", "rollback", "ffff", "--data", str(stack[0]), "--tenant", tenant)
     assert result.exit_code == 1
-    assert "0 published versions begin with 'ffff'" in result.output
+    assert "no published versions begin with 'ffff'" in result.output
 
 
 def test_without_a_key_it_says_which_setting_is_missing() -> None:
