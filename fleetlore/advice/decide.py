@@ -83,7 +83,7 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
     if len(hint.before) > _MAX_WORDS or "" in hint.before:
         raise ConfigError(f"give 1 to {_MAX_WORDS} words that a call must hold")
     if 0 < hint.until <= now:
-        raise ConfigError("it would have ended already: give a later end")
+        raise ConfigError("it would have ended already: give a later end (until)")
     said = hint.text, str(hint.start), "\x1e".join(hint.before), *scope.values()
     id = draft.id if known else _id("corrects", replaces) if replaces else _id(*said)
     return Decision(kind="hint", id=id, on=False, by=by, why=_why(draft.why), time=now, hint=hint)
@@ -93,9 +93,10 @@ def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, 
     """Return a person's judgment of a hint or a memory item.
 
     `approve` shows it (an item in these very words) and answers a request for review. `reject` hides it. `expire` ends
-    a hint. Raises ConfigError: the id is unknown, or a memory item is to expire.
+    a hint. Of a corrected item the correction is judged. Raises ConfigError: the id is unknown, or a memory item is to
+    expire.
     """
-    why = _why(why)
+    why, id = _why(why), index.hints.replaced.get(id, id)
     if (known := index.hints.decisions.get(id)) is not None and (hint := known.hint) is not None:
         if judgment == "approve" and 0 < hint.until <= now:
             hint = replace(hint, until=0.0)
@@ -138,7 +139,7 @@ class Reviews:
     """Tells which hints and items need review. `confirmed`: Unix seconds when a call with a hint worked last."""
 
     def __init__(self, index: LoreIndex, confirmed: Mapping[str, float] | None = None) -> None:
-        self._index = index
+        self._items = index.known_items
         self._confirmed = confirmed or {}
         self._failures = defaultdict[str, list[Pattern]](list)
         for each in index.patterns.values():
@@ -147,7 +148,7 @@ class Reviews:
 
     def reason(self, about: Written | MemoryItem) -> str:
         """Return why it needs review, or ""."""
-        item = about if isinstance(about, MemoryItem) else self._index.hidden_item(about.hint.replaces)
+        item = about if isinstance(about, MemoryItem) else self._items.get(about.hint.replaces)
         if item is not None and not is_sure(item):
             return f"the same failure came again after this change in {item.against} sessions"
         return "" if isinstance(about, MemoryItem) else self._changed(about.hint, about.decided)
@@ -168,7 +169,7 @@ class Reviews:
 
 
 def _item(index: LoreIndex, id: str) -> MemoryItem | None:
-    return index.items.get(id) or index.hidden_item(id)
+    return index.known_items.get(id)
 
 
 def _id(*parts: str) -> str:

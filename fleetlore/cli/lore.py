@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
@@ -169,28 +169,30 @@ def items(
     if item_id is not None and search is not None:
         raise typer.BadParameter("give an ID or --search, not both", param_hint="--search")
     scores: dict[str, float] = {}
+    corrected: dict[str, str] = {}
     if search is not None:
         chosen, scores = _found(
             reader, lambda store: store.items(search, kind=kind, least=limit, timeout_seconds=reader.timeout)
         )
     else:
-        chosen = [each for each in read_lore(reader).items.values() if kind in (None, each.kind)]
+        index = read_lore(reader)
+        corrected, known = index.hints.replaced, index.known_items
+        listed = known if item_id is not None else [*index.items, *(corrected.keys() & known)]
+        chosen = [known[id] for id in listed if kind in (None, known[id].kind)]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
-        _show_item(reader, _one(chosen, item_id, "item"))
+        _show_item(reader, _one(chosen, item_id, "item"), corrected)
         return
     nothing, document = f"No item of tenant {reader.tenant} matches.", partial(_document, scores)
-    print_list(reader, "items", chosen, _ITEM_COLUMNS, nothing=nothing, limit=limit, as_json=document)
-
-
-_ITEM_COLUMNS: Columns = {
-    "ID": lambda each: each.id[:12],
-    "KIND": attrgetter("kind"),
-    ">SESSIONS": attrgetter("support"),
-    ">AGENTS": attrgetter("agents"),
-    "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
-    "~TITLE": attrgetter("title"),
-}
+    columns: Columns = {
+        "ID": lambda each: each.id[:12],
+        "KIND": attrgetter("kind"),
+        ">SESSIONS": attrgetter("support"),
+        ">AGENTS": attrgetter("agents"),
+        "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
+        "~TITLE": lambda each: ("(corrected) " if each.id in corrected else "") + each.title,
+    }
+    print_list(reader, "items", chosen, columns, nothing=nothing, limit=limit, as_json=document)
 
 
 def _one(entries: Sequence[T], beginning: str, what: str) -> T:
@@ -222,10 +224,11 @@ def _show(reader: Reader, entry: MemoryItem | Pattern, title: str, facts: dict[s
             typer.echo(f"{name:<10} {safe(str(value))}")
 
 
-def _show_item(reader: Reader, item: MemoryItem) -> None:
+def _show_item(reader: Reader, item: MemoryItem, corrected: Mapping[str, str]) -> None:
     facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "kind", "when", "tool", "task", "pattern")}
     facts |= {"support": _backed(item.support, item.agents), "sessions": ", ".join(item.sessions)}
     facts |= {"first seen": moment(item.first_seen), "last seen": moment(item.last_seen), "version": item.version}
+    facts["corrected"] = corrected.get(item.id, "")
     title = f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}"
     _show(reader, item, title, facts)
 

@@ -39,7 +39,7 @@ class Hints:
     Attributes:
         decisions: by the hint's id, also for revoked ones.
         standing: hints of trusted authors, without revoked ones, by id.
-        replaced: ids of the memory items that they correct, until they end.
+        replaced: the hint by id of the memory item that it corrects, until it ends.
         next_end: when the next correction ends, in Unix seconds.
     """
 
@@ -47,7 +47,7 @@ class Hints:
         self._distrusted = distrusted
         self.decisions: dict[str, Decision] = {}
         self.standing: dict[str, Written] = {}
-        self.replaced: frozenset[str] = frozenset()
+        self.replaced: dict[str, str] = {}
         self.next_end = inf
         self._now = 0.0
         self._by_tool: dict[str, list[Written]] = {}
@@ -62,12 +62,13 @@ class Hints:
                 by_tool.setdefault(hint.tool, []).append(written)
         self.standing, self._by_tool = standing, by_tool
         # A hint that expires ends when it is decided.
-        ends = {
-            hint.replaces: hint.until or inf
+        lasting = [
+            (hint, decided)
             for hint, decided in standing.values()
             if hint.replaces and not 0 < hint.until <= max(self._now, decided.time)
-        }
-        self.replaced, self.next_end = frozenset(ends), min(ends.values(), default=inf)
+        ]
+        self.replaced = {hint.replaces: decided.id for hint, decided in lasting}
+        self.next_end = min((hint.until or inf for hint, _ in lasting), default=inf)
 
     def of_tools(self, tools: Collection[str]) -> Iterator[Written]:
         """Yield hints about these tools, newest of each first, then those about any tool."""
@@ -272,9 +273,10 @@ class LoreIndex:
             return True
         return False if item.proposed else None
 
-    def hidden_item(self, id: str) -> MemoryItem | None:
-        found = self._hidden.get(id)
-        return found if isinstance(found, MemoryItem) else None
+    @property
+    def known_items(self) -> dict[str, MemoryItem]:
+        """Return the items by id, also those that agents are not shown."""
+        return self.items | {id: each for id, each in self._hidden.items() if isinstance(each, MemoryItem)}
 
     def distrust(self, agent: int) -> None:
         """Hide the words of an agent (hash of its name), and patterns of distrusted agents alone."""
@@ -316,7 +318,7 @@ class LoreIndex:
     def _sort_hints(self, now: float = 0.0) -> None:
         before = self.hints.replaced
         self.hints.sort(now)
-        for id in before ^ self.hints.replaced:
+        for id in before.keys() ^ self.hints.replaced:
             self._weigh_again(id)
 
     def _weigh_again(self, id: str) -> None:

@@ -239,7 +239,7 @@ class Console:
 
     async def _item(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
-        item = _known(snapshot.index.items, request, "item")
+        item = _known(snapshot.index.known_items, request, "item")
         return self._page("item", snapshot, item=item, pattern=snapshot.index.patterns.get(item.pattern or ""))
 
     async def _session(self, request: Request) -> Response:

@@ -64,7 +64,7 @@ def revoke(
         id = whole(id, newest, f"revoked {kind}" if undo else "hint")
     else:
         index = read_lore(reader)
-        id = whole(id, index.items if kind == "item" else index.patterns, kind)
+        id = whole(id, index.known_items if kind == "item" else index.patterns, kind)
     decided = msgspec.structs.replace(decided, id=id, hint=newest[id].hint if id in newest else None)
     ask(decide(settings, tenant, decided))
     if reader.json:

@@ -219,16 +219,16 @@ def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Deci
         print_json([msgspec.to_builtins(each) for each in made])
         return
     for decided in made:
-        until = decided.hint.until if decided.hint is not None else 0.0
+        hint = decided.hint
+        until = hint.until if hint is not None else 0.0
         state = "hidden" if decided.on else "ended" if 0 < until <= decided.time else "shown to agents"
+        if decided.on and hint is not None and hint.replaces:
+            state += f", and the item {safe(hint.replaces)} is shown again"
         typer.echo(f"The {decided.kind} {safe(decided.id)} of tenant {reader.tenant} is {state}.")
 
 
 def _whole(index: LoreIndex, beginning: str) -> str:
-    # A corrected or revoked item is known by its whole id.
-    if beginning not in index.hints.decisions and index.hidden_item(beginning) is not None:
-        return beginning
-    return whole(beginning, [*index.hints.decisions, *index.items], "hint or memory item")
+    return whole(beginning, [*index.hints.decisions, *index.known_items], "hint or memory item")
 
 
 def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
@@ -238,9 +238,7 @@ def _named(index: LoreIndex, beginning: str) -> Written | MemoryItem:
     decided = index.hints.decisions.get(id)
     if decided is not None and decided.hint is not None:
         return Written(decided.hint, decided)
-    found = index.items.get(id) or index.hidden_item(id)
-    assert found is not None  # `_whole` knows it
-    return found
+    return index.known_items[id]
 
 
 def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dict[str, Any]:
@@ -261,7 +259,7 @@ def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dic
 
 def _state(index: LoreIndex, item: MemoryItem) -> str:
     if index.hides(item):
-        return "corrected" if item.id in index.hints.replaced else "hidden"
+        return f"corrected by {index.hints.replaced[item.id]}" if item.id in index.hints.replaced else "hidden"
     return {True: "approved", False: "proposed", None: "shown"}[index.vouched(item)]
 
 

@@ -305,7 +305,7 @@ def test_the_order_of_decisions_about_different_things_does_not_matter(order: li
     for number in order:
         put(two, number)
     assert (one.items, one.hints.standing, one.hints.replaced) == (two.items, two.hints.standing, two.hints.replaced)
-    assert one.hidden_item("item1") == two.hidden_item("item1") == item()
+    assert one.known_items["item1"] == two.known_items["item1"] == item()
 
 
 def test_words_of_an_item_are_for_persons() -> None:

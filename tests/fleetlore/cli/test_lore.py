@@ -1,7 +1,6 @@
 import asyncio
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli import app as cli_app
 from fleetlore.cli import lore as cli_lore
 from fleetlore.recall.encoder import shared_encoder
+from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
@@ -54,8 +54,13 @@ ITEMS = [
 ]
 
 
-def known_to_agents(patterns: list[Pattern], items: list[MemoryItem]) -> SimpleNamespace:
-    return SimpleNamespace(patterns={each.id: each for each in patterns}, items={each.id: each for each in items})
+def known_to_agents(patterns: list[Pattern], items: list[MemoryItem]) -> LoreIndex:
+    index = LoreIndex()
+    for row in patterns:
+        index.put_pattern(row)
+    for each in items:
+        index.put_item(each)
+    return index
 
 
 @pytest.fixture

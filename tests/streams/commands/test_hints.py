@@ -96,9 +96,15 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
         await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
     assert await fleet.replica.caught_up(120)
     assert [tip.source for tip in fleet.shown().tips] == ["person"]
-    assert (await fleet.done("hints", "show", ITEM.id))["state"] == "corrected"
+    assert (await fleet.done("hints", "show", "item06"))["state"] == f"corrected by {made['id']}"
+    assert "(corrected) " in (await fleet.run("items")).stdout
+    assert made["id"] in (await fleet.run("items", "item06")).stdout
+    (taken,) = await fleet.done("hints", "reject", "item06", *WHY)
+    assert taken["id"] == made["id"] and "`oid`" in fleet.shown().text
+    await fleet.done("hints", "approve", made["id"], *WHY)
+    await fleet.done("revoke", "item", "item06", *WHY)
     await fleet.done("hints", "reject", made["id"], *WHY)
-    assert "`oid`" in fleet.shown().text
+    assert not fleet.shown().tips
 
 
 async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
