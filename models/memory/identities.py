@@ -40,10 +40,16 @@ _PERSONAL = re.compile(
     r"|address(?:_?(?:line)?_?\d)?|street|zip(?:_?code)?|post(?:al)?_?code|dob|date_?of_?birth|birth_?(?:date|day)|ssn"
     r"|passport(?:_?(?:no|number|id))?|iban|card_?(?:no|number|id)|cv[cv]|sort_?code|routing_?number|ip(?:_?address)?"
     r"|mrn|diagnos[ie]s|allerg(?:y|ies)|medications?|prescriptions?|salary|wages?|income"
+    r"|(?:medical|health)_?conditions?|symptoms?|disabilit(?:y|ies)|blood_?(?:type|group)|religion|faith|ethnicity"
+    r"|nationality|gender|pronouns|sexual_?orientation|marital_?status"
+    r"|(?:discord|facebook|instagram|linkedin|skype|slack|snapchat|telegram|tiktok|twitter|whatsapp)"
+    r"(?:_?(?:handle|id|name|user|user_?name))?|github_?(?:handle|user|user_?name)"
     r"|vin|(?:licen[cs]e|number|registration)_?plate|plate(?:_?(?:no|number))?"
     r"|(?:order|reservation|booking|payment(?:_?method)?|invoice|ticket)s?_?(?:id|no|number|code)?",
     re.IGNORECASE,
 )
+# Such a field holds what somebody wrote of somebody, in a record that may name nobody.
+_WRITTEN = re.compile(r"notes?|comments?|remarks?|subject_?line|guest_?list", re.IGNORECASE)
 # Such a field may hold a person, or a table, a server and the like.
 _OPEN = re.compile(
     r"to|from|b?cc|who|(?:account|author|callee|caller|candidate|case|child|client|customer|device|driver|handle|host"
@@ -51,7 +57,7 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _NAME = r"[A-Z][\w'’-]+(?: [A-Z][\w.'’-]*){1,3}"
-_NAMED, _ANY = re.compile(_NAME), re.compile(r".+", re.DOTALL)
+_NAMED, _ANY, _TEXT = re.compile(_NAME), re.compile(r".+", re.DOTALL), re.compile(r"[^<].*", re.DOTALL)
 _SOMEBODY = re.compile(rf"{_NAME}|[A-Za-z#_][\w#.-]*\d{{4}}")
 # The value is not consumed: in text that is quoted twice, its closing mark may open the next name.
 _FIELD = re.compile(r'"(\w{2,48})"\s*:\s*(?=(?:"((?:[^"\\]|\\.){1,160})"|(\d{3,20})\b|\[([^\[\]{}]{1,400})\]))')
@@ -133,6 +139,8 @@ def _by_name(text: str) -> Iterator[tuple[str, str]]:
 def _form_of(field: str) -> re.Pattern[str] | None:
     if _PERSONAL.fullmatch(field):
         return _ANY
+    if _WRITTEN.fullmatch(field):
+        return _TEXT
     return _NAMED if field.lower() == "name" else _SOMEBODY if _OPEN.fullmatch(field) else None
 
 
