@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, Ada
 from fleetlore.wire.topics import topic
 
 __all__ = ["AdapterPublisher"]
+
+log = logging.getLogger(__name__)
 
 _KEY_ID = re.compile("[0-9a-f]{16}")
 _KEPT_VERSIONS = 32
@@ -69,6 +72,7 @@ class AdapterPublisher(Generic[Manifest]):
         self._kept_versions = kept_versions
         self._make_producer = make_producer
         self._producer: AIOKafkaProducer | None = None
+        self._warned = False
 
     @classmethod
     def from_settings(cls, kind: type[Manifest], settings: Settings) -> Self:
@@ -135,7 +139,7 @@ class AdapterPublisher(Generic[Manifest]):
         record = AdapterRecord(
             manifest=manifest,
             channel=CANARY if is_canary else CHANNEL,
-            epoch=known.epoch + 1,
+            epoch=known.next_epoch,
             reason=reason,
             created=self._clock.now(),
             share=canary_share if is_canary else 1.0,
@@ -239,6 +243,15 @@ class AdapterPublisher(Generic[Manifest]):
         view = AdapterView(self.kind, tenant, self._trusted, all_versions=True)
         for record in await read_to_end(self._bootstrap, [topic(tenant, "adapters")], self._timeout_seconds):
             _take(view, record.key or b"", record.value)
+        if (unknown := view.unknown_keys) and not self._warned:
+            self._warned = True
+            log.warning(
+                "tenant %s has versions of the key %s, which FLEETLORE_PUBLIC_KEY does not name: this process does not "
+                "see them, and publishes its next version above them. Add the public key there, after this process' "
+                "own, or revoke it with `fleetlore adapters revoke-key`",
+                tenant,
+                max(unknown, key=unknown.__getitem__),
+            )
         return view
 
     async def _read_all(self, tenant: str) -> AdapterView[Manifest]:
@@ -260,7 +273,7 @@ class AdapterPublisher(Generic[Manifest]):
         self, known: AdapterView[Manifest], version: str, reason: str, *, pinned: bool = False
     ) -> AdapterRecord[Manifest]:
         """Point the channel to a known version. Raises ChannelMoved if a channel moved since `known` was read."""
-        old, epoch, now = known.releases.get(version), known.epoch + 1, self._clock.now()
+        old, epoch, now = known.releases.get(version), known.next_epoch, self._clock.now()
         if old is None:
             raise ChannelMoved(f"version {version[:12]} of tenant {known.tenant} was deleted")
         record = structs.replace(

@@ -6,10 +6,11 @@ hash.
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, cast
+from typing import Annotated, Generic, cast
 
-from msgspec import structs
+from msgspec import DecodeError, Meta, Struct, structs
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES
 from fleetlore.adapters.signatures import Document, PublicKeys, SigningKey, verify
@@ -24,6 +25,7 @@ from fleetlore.wire.adapter_manifest import (
     Revocation,
     in_cohort,
 )
+from fleetlore.wire.decode import json_reader
 
 __all__ = ["AdapterView", "Release", "release_of"]
 
@@ -53,6 +55,13 @@ def release_of(record: AdapterRecord[Manifest], key: SigningKey, weights: bytes 
     return Release(record, key.sign(record), key.key_id, weights)
 
 
+class _Claim(Struct):
+    """An unverified epoch. The bound leaves a publisher room, as the largest epoch is 2**53 - 1."""
+
+    key_id: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    epoch: Annotated[int, Meta(ge=0, le=2**32)]
+
+
 class AdapterView(Generic[Manifest]):
     """The records of one adapter of a tenant. `kind` is the class of the manifests.
 
@@ -71,6 +80,7 @@ class AdapterView(Generic[Manifest]):
         self._revocations: dict[bytes, tuple[Revocation, bytes, str]] = {}  # document and signer
         # By channel, the log's highest epoch so far. Reading again starts below the known epoch.
         self._log_epochs: dict[str, int] = {}
+        self._claims: dict[str, int] = {}
 
     @property
     def stable(self) -> Release[Manifest] | None:
@@ -87,6 +97,16 @@ class AdapterView(Generic[Manifest]):
         epochs = [each.record.epoch for each in self._newest.values()]
         deleted = [each.epoch for each, _, signer in self._revocations.values() if signer in self._trusted]
         return max([*epochs, *deleted], default=0)
+
+    @property
+    def unknown_keys(self) -> dict[str, int]:
+        """For publishers, the highest epoch by key that is neither trusted nor revoked."""
+        return {key: epoch for key, epoch in self._claims.items() if not self._has_revoked("key", key)}
+
+    @property
+    def next_epoch(self) -> int:
+        """One above all epochs. Those of unknown keys count too: agents may trust these keys."""
+        return 1 + max(self.epoch, *self.unknown_keys.values(), 0)
 
     @property
     def versions(self) -> dict[str, Manifest]:
@@ -109,7 +129,10 @@ class AdapterView(Generic[Manifest]):
         return self.is_revoked(release.record.version) or release.signer not in self._trusted
 
     def is_revoked(self, version: str) -> bool:
-        return f"{REVOKED}version/{version}".encode() in self._revocations
+        return self._has_revoked("version", version)
+
+    def _has_revoked(self, kind: str, what: str) -> bool:
+        return f"{REVOKED}{kind}/{what}".encode() in self._revocations
 
     def as_next(self, manifest: Manifest) -> Manifest:
         """Return the manifest with the next ordinal, and the version in service as its parent."""
@@ -224,7 +247,14 @@ class AdapterView(Generic[Manifest]):
         return Release(cast("AdapterRecord[Manifest]", record), document, signer, None)
 
     def _verified(self, value: bytes, kind: type[Document]) -> tuple[Document, str]:
-        document, signer = verify(value, self._trusted, kind)
+        try:
+            document, signer = verify(value, self._trusted, kind)
+        except AdapterRefused as refusal:
+            if refusal.reason == "unknown_key" and self._all_versions:
+                with suppress(DecodeError):
+                    claim = json_reader(_Claim)(value)
+                    self._claims[claim.key_id] = max(claim.epoch, self._claims.get(claim.key_id, 0))
+            raise
         if document.tenant != self.tenant:
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")
         return document, signer

@@ -431,6 +431,31 @@ async def test_a_new_key_goes_on_from_what_the_old_one_signed(
         await agent.close()
 
 
+async def test_agents_follow_a_new_key_that_does_not_know_the_old_one(
+    publisher: Publisher, broker: EmbeddedBroker, tenant: str, tmp_path: Path, version: Version, kind: Kind,
+    two: tuple[str, str], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    old, new, stranger = (create_signing_key(tmp_path / name) for name in ("key", "next", "stranger"))
+    trusted = public_keys(new.public_base64, old.public_base64)
+    agent = AdapterSubscriber(broker.address, tenant, "a1", trusted, KINDS[kind.name][1]())
+    await agent.start()
+    try:
+        assert await agent.caught_up(120)
+        assert agent.version == two[1]
+        await publisher.revoke(tenant, two[1])  # epoch 3 puts the first one back
+        await send(broker, tenant, record_of(stranger, *version(4), epoch=2**62))
+        async with AdapterPublisher(kind, broker.address, new) as rotated:
+            assert (await rotated.publish(*version(3))).epoch == 4
+            await until(lambda: agent.version == version(3)[1].version)
+            await rotated.revoke_key(tenant, old.key_id)
+        async with AdapterPublisher(kind, broker.address, new) as rotated:
+            await rotated.rollback(tenant, version(3)[1].version)
+        assert agent.refused == {"unknown_key": 1}
+    finally:
+        await agent.close()
+    assert caplog.text.count(f"the key {old.key_id}, which FLEETLORE_PUBLIC_KEY does not name") == 1
+
+
 async def test_a_key_cannot_revoke_itself(publisher: Publisher, tenant: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="itself"):
         await publisher.revoke_key(tenant, create_signing_key(tmp_path / "key").key_id)
