@@ -150,12 +150,16 @@ def uplift(
 
     begin = time.time() - int(since[:-1]) * _SECONDS[since[-1]]
     sessions = [each for each in ask(seen_sessions(reader.settings, reader.tenant)) if each.ended >= begin]
-    names = HintNames(read_lore(reader)) if by == "source" else None
+    names = HintNames(read_lore(reader)) if by in ("source", "hint") else None
 
     def group(trial: Trial) -> str:
-        if by is None:
-            return "all"
-        return names.source(trial.hint, trial.tool) or "unknown" if names is not None else str(getattr(trial, by))
+        if by == "source" and names is not None:
+            return names.source(trial.hint, trial.tool) or "unknown"
+        return "all" if by is None else str(getattr(trial, by))
+
+    def words(row: tuple[str, Uplift]) -> str:
+        tool = groups[row[0]][0].tool
+        return f"{tool}: {names.words(row[0], names.source(row[0], tool))}" if names is not None else ""
 
     groups: defaultdict[str, list[Trial]] = defaultdict(list)
     for trial in trials_of(sessions):
@@ -178,6 +182,8 @@ def uplift(
         ">95 %": lambda row: _interval(row[1].calls, 1, ".1f"),
         ">SESSIONS NEEDED": lambda row: f"{row[1].needed:,}" if not row[1].failures.is_found else "-",
     }
+    if by == "hint":
+        columns["~WORDS"] = words
     nothing = f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}."
     print_list(reader, "effects", rows, columns, nothing=nothing, limit=limit,
                as_json=lambda row: _document(*row), since=since, sessions=len(sessions))  # fmt: skip

@@ -15,6 +15,7 @@ from fleetlore.calls.context import warning_id
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.fingerprint.names import kind_of
 from fleetlore.kafka.read import records_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.adapter_manifest import State
@@ -151,6 +152,8 @@ async def seen_sessions(settings: Settings, tenant: str) -> tuple[SeenSession, .
 
 
 _BY_PLACE = {"place:card": "card", "place:names": "known here"}
+# Sources whose hints are about a failure, by which they are known.
+_OF_CLASS = ("renamed", "forbidden", "proposed", "sent again")
 # Some sources' hints hold names of the call or the place, which are not kept.
 _WORDS = {
     "card": "What the place has",
@@ -158,6 +161,9 @@ _WORDS = {
     "foreseen": "The call will likely fail",
     "renamed": "A name of the place instead of one that it does not have",
     "forbidden": "Names of the call that do not exist",
+    "proposed": "A name that the error itself proposes",
+    "sent again": "The same call fails again",
+    "looked up": "How to look up what there is",
     "": "A hint that is not known any more",
 }
 
@@ -192,30 +198,46 @@ class HintNames:
             return "foreseen"
         return _BY_PLACE.get(id) or self._of_classes.get(id, "")
 
+    def words(self, id: str, source: str) -> str:
+        entry, decided = self.entry(id), self.written.get(id)
+        if isinstance(entry, MemoryItem):
+            return entry.title
+        if decided is not None and decided.hint is not None:
+            return decided.hint.text
+        return _WORDS.get(source, source) if entry is None else entry.template or entry.error_class or entry.level
+
     def entry(self, id: str) -> MemoryItem | Pattern | None:
         return self._index.items.get(id) or self._index.patterns.get(id)
 
     @cached_property
     def _of_classes(self) -> dict[str, str]:
         classes = [each.id for each in self._index.patterns.values() if each.level == "class"]
-        return {pattern_id(source, id): source for source in ("renamed", "forbidden") for id in classes}
+        return {pattern_id(source, id): source for source in _OF_CLASS for id in classes}
 
 
 def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
     calls = session.calls
+    # What the failures so far were about: the hints after them hold no more words of the call.
+    met: dict[str, tuple[str, str]] = {}
     for number, step in enumerate(calls):
+        kind = kind_of(step) if step.failed else None
+        about = f": {', '.join(kind.names)}" if kind is not None and kind.names else ""
         for ids, withheld in ((step.advice, False), (step.withheld, True)):
             for id in ids:
                 entry, source = names.entry(id), names.source(id, step.tool)
-                text, evidence, sessions, path = _WORDS.get(source, source), "", tuple[str, ...](), ""
+                source, words = met.get(id, (source, about if source == "foreseen" else ""))
+                text, evidence, sessions, path = names.words(id, source) + words, "", tuple[str, ...](), ""
                 if isinstance(entry, MemoryItem):
-                    text, sessions, path = entry.title, entry.sessions, f"/items/{id}"
+                    sessions, path = entry.sessions, f"/items/{id}"
                     evidence = f"{count(entry.agents, 'agent')} in {count(entry.support, 'session')}"
                 elif (decided := names.written.get(id)) is not None and decided.hint is not None:
-                    text, evidence = decided.hint.text, f"written by {decided.hint.author}"
+                    evidence = f"written by {decided.hint.author}"
                 elif entry is not None:
-                    text, path = entry.template or entry.error_class or entry.level, f"/patterns/{id}"
+                    path = f"/patterns/{id}"
                     evidence = f"{count(entry.agents, 'agent')} in {count(entry.sessions, 'session')}"
                 made = [f"{each.tool} {'failed' if each.failed else 'worked'}" for each in calls[number : number + 2]]
                 then = ", then ".join(made)
                 yield _Explained(step.sequence, step.tool, id, withheld, source, text, evidence, sessions, path, then)
+        if kind is not None and step.pattern is not None:
+            met |= {pattern_id(source, step.pattern): (source, about) for source in _OF_CLASS}
+            met[pattern_id("look-up", step.tool, kind.kind)] = "looked up", about

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.calls.context import warning_id
 from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.fingerprint.names import kind_of
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.recall.search import row_id
 from fleetlore.wire.lore import Decision, Hint
@@ -54,6 +55,7 @@ async def test_uplift_says_whether_hints_help(broker: EmbeddedBroker, tenant: st
     for by, group in (("hint", HINT), ("source", "unknown"), ("tool", "sql"), ("task", "cars")):
         document = json.loads((await run_beside("uplift", "--by", by, "--since", "90d", "--json", *at)).output)
         assert [(each["group"], each["shown"] + each["withheld"]) for each in document["effects"]] == [(group, 210)]
+    assert "sql: A hint that is not known" in (await run_beside("uplift", "--by", "hint", *at)).output
     assert "No hint was drawn" in (await run_beside("uplift", "--by", "tool", "--since", "1m", *at)).output
     assert "Not known yet" in (await run_beside("uplift", "--since", "1m", *at)).output
     assert (await run_beside("uplift", "--since", "1 week", *at)).exit_code == 2
@@ -112,3 +114,21 @@ def test_a_hint_without_an_item_is_named_by_its_source() -> None:
     assert {each.id: each.source for each in found} == ids
     assert all(each.text and each.then == "sql worked" for each in found)
     assert {each.id: each.evidence for each in found if each.evidence}["h1"] == "written by kim"
+
+
+def test_a_hint_after_a_failure_says_which_words_it_was_about() -> None:
+    of = family("sql", "Missing", (0, 9, 9))
+    first = call("sql", "SELECT price FROM cars", error="no such column: price")
+    assert first.pattern is not None
+    told = [pattern_id(source, first.pattern) for source in ("proposed", "forbidden", "sent again", "renamed")]
+    told += [pattern_id("look-up", "sql", kind_of(first).kind), warning_id("sql", "after_failure")]
+    second = call("sql", "SELECT cost FROM cars", error="no such column: cost", advice=tuple(told))
+    found = [each.text for each in explained(trajectory(first, second), HintNames(snapshot(of).index))]
+    assert found == [
+        "A name that the error itself proposes: price",
+        "Names of the call that do not exist: price",
+        "The same call fails again: price",
+        "A name of the place instead of one that it does not have: price",
+        "How to look up what there is: price",
+        "The call will likely fail: cost",
+    ]
