@@ -57,28 +57,21 @@ def run(quick: bool) -> Report:
     micros, again, by_words, texts = ([min(each) for each in zip(*of, strict=True)] for of in times)
     kinds = {call_id(*call) for call in calls}
     figure = percentile(micros, 99)
+    note = f"{known:,} patterns; {len(calls):,} calls of {source}, of {len(kinds):,} kinds; "
+    note += f"{told / len(calls):.0%} got advice; the least of {len(rounds)} rounds for each"
+    tails = {
+        "asked before with the same arguments": again,
+        "after an error that is new, by words": by_words,
+        "its text for a prompt": texts,
+    }
     rows = (
-        Row(
-            "advise() before a call",
-            figure,
-            "µs p99",
-            note=f"{known:,} patterns; {len(calls):,} calls of {source}, of {len(kinds):,} kinds; "
-            f"{told / len(calls):.0%} got advice; the least of {len(rounds)} rounds for each",
-        ),
+        Row("advise() before a call", figure, "µs p99", note=note),
         Row("the same", median(micros), "µs p50"),
         Row("the same", percentile(micros, 99.9), "µs p99.9"),
-        Row(
-            "the same, in the quickest round alone",
-            min(percentile(first, 99) for _, _, (first, *_) in rounds),
-            "µs p99",
-        ),
-        Row("asked before with the same arguments", percentile(again, 99), "µs p99"),
-        Row("the same", median(again), "µs p50"),
-        Row("after an error that is new, by words", percentile(by_words, 99), "µs p99"),
-        Row("the same", median(by_words), "µs p50"),
-        Row("its text for a prompt", percentile(texts, 99), "µs p99"),
-        Row("the same", median(texts), "µs p50"),
+        Row("the same, in the quickest round alone", min(percentile(of[0], 99) for _, _, of in rounds), "µs p99"),
     )
+    for name, of in tails.items():
+        rows += (Row(name, percentile(of, 99), "µs p99"), Row("the same", median(of), "µs p50"))
     return Report("advice", figure, BAR_MICROSECONDS, "µs of CPU, 99th percentile", higher_is_better=False, rows=rows)
 
 
@@ -97,7 +90,6 @@ def _round(calls: list[Call]) -> tuple[int, int, tuple[list[float], ...]]:
 
 
 def asked(count: int) -> tuple[str, list[Call]]:
-    """The source of the calls, and the calls in a fleet's order."""
     source, runs = sessions()
     outcomes = (event.data for event in events_of(runs, seed=1) if event.kind == "outcome")
     return source, [(data[ev.TOOL], data[ev.ARGUMENTS]) for data in islice(outcomes, count)]
@@ -163,7 +155,6 @@ def _put(index: LoreIndex, failure: Any, call: str, met: Counter[str]) -> None:
 
 
 def timed(questions: list[Any], answer: Callable[[Any], Any]) -> tuple[list[float], list[Any]]:
-    """Microseconds of CPU of each, and the answers."""
     clock = time.thread_time_ns
     micros, answers = [], []
     for question in questions:

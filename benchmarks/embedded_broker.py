@@ -48,7 +48,6 @@ class EmbeddedBroker:
         raise StackError(f"the broker did not listen on {self.address} within {_START_SECONDS:.0f} s")
 
     def stop(self) -> None:
-        """Stop with SIGTERM, then with SIGKILL."""
         if self._process is None:
             return
         self.resume()

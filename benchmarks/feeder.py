@@ -57,7 +57,6 @@ async def feed(broker: str, group: str, seconds: float) -> dict[str, float]:
 
 
 async def _watch(consumer: Any, gate: asyncio.Event) -> None:
-    """Open the gate while the backlog is short."""
     while True:
         partitions = await partitions_of(consumer, TOPIC)
         ends = await end_offsets(consumer, partitions)

@@ -69,7 +69,6 @@ def written_sessions(folder: Path = FOLDER) -> list[Chat]:
 
 
 def _as_anthropic(chat: Chat) -> Chat:
-    """The same chat with blocks of content."""
     made: Chat = []
     for message in chat:
         if message["role"] == "tool":
@@ -88,7 +87,6 @@ def _as_anthropic(chat: Chat) -> Chat:
 
 
 def _as_responses(chat: Chat) -> Chat:
-    """The same chat as items of the Responses API."""
     made: Chat = []
     for message in chat:
         if message["role"] == "tool":
@@ -120,7 +118,6 @@ def _with_id(message: dict[str, Any], id: str) -> dict[str, Any]:
 
 
 def _without_end(chat: Chat) -> Chat:
-    """The chat up to its last result."""
     last = max((place for place, message in enumerate(chat) if message["role"] == "tool"), default=len(chat))
     return chat[:last]
 
@@ -142,7 +139,6 @@ DAMAGES: dict[str, tuple[Callable[[Chat], Chat], Callable[[str], str]]] = {
 
 
 def _files(chats: list[Chat], folder: Path) -> Iterator[tuple[str, Form, list[Path], list[Chat]]]:
-    """Name, form, files and the chats in them."""
     for name, (damage, write) in DAMAGES.items():
         damaged = [damage(chat) for chat in chats]
         path = folder / f"{name.replace(' ', '-')}.jsonl"

@@ -37,7 +37,6 @@ ANSWER = b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices
 
 
 def request_of(number: int) -> dict[str, Any]:
-    """A conversation of many calls whose last one failed."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"task {number}"}]
     for call in range(CALLS):
         made = {"name": "search", "arguments": '{"index":"products"}'}

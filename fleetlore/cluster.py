@@ -73,7 +73,6 @@ def roles_of(data: Path) -> dict[str, str]:
 
 
 def _runs(process: int, lock: Path) -> bool:
-    """Whether a stack holds the lock of this folder: a copy names the original's process."""
     try:
         import fcntl
     except ImportError:  # no stack runs on such a system

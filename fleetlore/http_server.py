@@ -209,7 +209,6 @@ def listen(host: str, port: int) -> list[Listener]:
 
 
 def _client(family: int, address: Any) -> str:
-    """Name a connection's client: the network of an IPv6 address, nothing for a Unix socket."""
     if family == socket.AF_INET6:
         found = IPv6Address(address[0].partition("%")[0])
         return str(found.ipv4_mapped or int(found) >> 64)

@@ -189,7 +189,6 @@ def _owners(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _of_result(step: Step, call: _Read) -> Iterator[_Pair]:
-    """Return (owner, member) of a result of schema kind; the owner may be empty."""
     text = _plain(step.result)
     created = False
     for _, owner, body in _CREATE.findall(text):

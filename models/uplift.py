@@ -102,7 +102,6 @@ def _means(shown: _Side, withheld: _Side) -> Measure:
 
 
 def _design_effect(shown: _Side, withheld: _Side) -> float:
-    """Return how many trials tell as much as an independent one; at least 1."""
     sides = [side for side in (shown, withheld) if side]
     if all(_clusters(side) == len(side) for side in sides):
         return 1.0
@@ -139,7 +138,6 @@ def _quantile(freedom: int) -> float:
 
 
 def _sessions_needed(shown: _Side, withheld: _Side, sessions: int) -> int:
-    """Return how many more sessions would show `_DIFFERENCE` with 80 % power."""
     if not shown:
         return 0
     failed = (sum(value for _, value in (*shown, *withheld)) + 1) / (len(shown) + len(withheld) + 2)

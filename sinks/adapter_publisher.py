@@ -283,7 +283,6 @@ class AdapterPublisher(Generic[Manifest]):
         return record
 
     async def _put(self, known: AdapterView[Manifest], release: Release[Manifest]) -> None:
-        """Send a release, and raise ChannelMoved if readers do not follow it."""
         record = release.record
         await self._send(record.tenant, record.key, release.value)
         there = await self._read_topic(record.tenant)

@@ -89,7 +89,6 @@ async def _send(
     send: bool,
     done: Redriven,
 ) -> None:
-    """Send dead letters back, then mark them: twice is better than never."""
     if not send or not chunk:
         return
     try:

@@ -115,18 +115,15 @@ class World:
         return Environment(self, task, seed)
 
     def tool(self, name: str) -> str:
-        """Return the name this world uses for a catalogue tool."""
         return self._wording[name]
 
     def refuses(self, job: Job, value: object) -> bool:
         return any(value == refused and type(value) is type(refused) for refused in self._refused[job.tool])
 
     def needs(self, job: Job) -> tuple[str, ...]:
-        """Return the names of the preconditions of ``job`` in this world."""
         return self._needs[job.tool]
 
     def helps(self, precondition: str) -> Remedy:
-        """Return the remedy that establishes a precondition in this world."""
         return self._helps[precondition]
 
 
@@ -161,7 +158,6 @@ class Environment:
 
     @property
     def step(self) -> Step:
-        """Return the next step. Raises ``RuntimeError`` once the session is done."""
         if self.done:
             raise RuntimeError("the session is done: it has no next step")
         job, rng = self._job, Random(f"step/{self.seed}/{self.reached}")

@@ -136,7 +136,6 @@ async def _stages(
 
 
 def _memories(arms: Sequence[str]) -> dict[str, Memory]:
-    """Fresh ones. The fleet's own arms share one past."""
     makers: dict[str, Callable[[], Memory]] = {
         NONE: Memory,
         "log": OwnLog,

@@ -67,7 +67,6 @@ def _means(results: Results, figure: Callable[[Played], float | None]) -> dict[s
 def _differences(
     results: Results, figure: Callable[[Played], float]
 ) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """By arm, rival and slice."""
     return {
         arm: {
             rival: {name: _difference(some, results[rival][name], figure) for name, some in slices.items()}

@@ -35,8 +35,6 @@ KNOWN_TASKS = 60
 
 
 class Measured(NamedTuple):
-    """A persona at a task."""
-
     task: str
     agent: str
 
@@ -49,7 +47,6 @@ class Stage(NamedTuple):
 
 
 def stages_by_task(world: LoggedWorld, seed: int, order: int) -> list[Stage]:
-    """One stage: a share of the tasks held out."""
     out = _held_families(world.sessions, seed)
     tasks = _drawn(world.tasks, f"{seed}/task")
     held = set(tasks[: max(1, round(TASKS * len(tasks)))])

@@ -73,7 +73,6 @@ class Memory:
         return Recall()
 
     def attend(self, task: LoggedTask, recall: Recall, id: str) -> Attended:
-        """Begin a session of an agent with this recall."""
         return Attended(recall)
 
 
@@ -223,7 +222,6 @@ class RawEpisodes(Memory):
 
 
 def line_of(call: Call) -> str:
-    """A call as it was, in one line."""
     said = "ok" if call.failure is None else f"error {' '.join(call.said.split())[:MAX_ERROR]}"
     return f"{call.tool}({' '.join(call.text.split())}) -> {said}"
 

@@ -8,8 +8,6 @@ from benchmarks.evaluate.recall import Note
 
 
 class Placebo:
-    """Keeps the last notes about each subject, and gives them for another subject."""
-
     def __init__(self) -> None:
         self._last: dict[str, Sequence[Note]] = {}
 

@@ -58,13 +58,11 @@ class LoggedTask:
         return list(self.replies)
 
     def readiness(self, persona: str) -> Floats:
-        """Weight of each proposal for a persona: (proposals,)."""
         own = self.made[persona]
         all_made = sum(self.made.values(), Counter())
         return np.array([all_made[text] + (OWN - 1.0) * own[text] for text in self.replies])
 
     def solves(self) -> npt.NDArray[np.bool_]:
-        """Which proposals have the whole reward: (proposals,)."""
         return np.array([reply.reward >= SOLVED for reply in self.replies.values()])
 
 

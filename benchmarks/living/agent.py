@@ -136,7 +136,6 @@ def propose(
 
 
 def _asked(world: World, model: Model, messages: Sequence[Message], seed: int, temperature: float) -> tuple[str, int]:
-    """The model's answer, and its tokens."""
     said = model.ask(messages, grammar=world.grammar, temperature=temperature, seed=seed, most=MOST_TOKENS)
     return said.text, said.read + said.written
 

@@ -108,7 +108,6 @@ class Arms:
         return shared_encoder().encode([_key(each.task) for each in self._past])
 
     def _nearest(self, task: Task, most: int) -> list[Played]:
-        """By place, then by goal."""
         near = self._goals @ shared_encoder().encode([_key(task)])[0]
         near = near + np.array([each.task.place == task.place for each in self._past])
         return [self._past[int(place)] for place in np.argsort(-near, kind="stable")[:most]]

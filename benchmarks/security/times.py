@@ -104,7 +104,6 @@ def first_stage(text: str, count: int = 1) -> object:
 
 
 def _numbered(number: int, text: str) -> dict[str, Any]:
-    """An outcome whose texts no cache knows."""
     text = f"{number:x} {text}"
     data: dict[str, Any] = {TOOL: "bash", ARGUMENTS: {"command": text}, RESULT: text, ERROR_MESSAGE: text}
     return to_cloudevent(Event("outcome", "default", "agent", "s", number, 0.0, data))

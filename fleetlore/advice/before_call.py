@@ -140,7 +140,6 @@ def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _ways(index: LoreIndex, moment: Situation, call: MadeCall, expected: Expected, fails: float) -> Iterator[Tip]:
-    """Yield what worked in place of words of the text that failed as this call is to fail."""
     if not index.recoveries_of_tool(call.tool):
         return
     words = [part for part, is_argument in parts_of(call.arguments) if not is_argument]
@@ -216,7 +215,6 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _passed(health: Pattern | None, last: float, own: FailedCall | None, moment: Situation) -> float:
-    """Return when a later call of this kind worked, or 0. `last`: when such a call last failed."""
     if health is None or own is None:
         return 0.0
     worked = _last_call(health, moment)
@@ -275,7 +273,6 @@ def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Sit
 
 
 def _agents_lately(fault: Pattern, now: float) -> int:
-    """Return 1 if only one agent met the newest outage in the last minutes."""
     if not fault.outages:  # a row of an earlier release
         return fault.agents
     began, seconds, agents = fault.outages[0]

@@ -75,7 +75,6 @@ class _Counted(NamedTuple):
 
 
 def _counted(index: LoreIndex, tool: str, id: str) -> tuple[frozenset[str], tuple[_Counted, ...]]:
-    """Return the names that any of the failures mentions, and the failures."""
     of_tool, health, transient = index.patterns.get(tool_id(tool)), index.patterns.get(id), index.transient_of_call(id)
     found = []
     before = 0  # calls that failed for another reason do not count towards this failure's rate
@@ -110,7 +109,6 @@ def lasting(health: Pattern | None, patterns: Collection[Pattern], transient: Co
 
 
 def _is_whole(name: str, text: str) -> bool:
-    """Whether a name is no part of a longer one: in `shop.orders`, but not in `orders-eu` or `orders.v2`."""
     return any(
         not _BEFORE.search(text, max(0, start - 2), start) and _BEHIND.match(text, end)
         for start, end in occurrences(name, text)

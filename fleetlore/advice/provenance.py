@@ -123,7 +123,6 @@ class AdviceLedger:
 
 @lru_cache(maxsize=1024)
 def _quoted(line: str) -> re.Pattern[str] | None:
-    """Return a pattern of the line in any wrapping, or None if it has too few words."""
     words = PART.findall(line.lower())
     return re.compile(_BETWEEN.join(words)) if len(words) >= _MIN_WORDS else None
 

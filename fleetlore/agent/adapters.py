@@ -74,7 +74,6 @@ class AgentAdapters:
             await self._follow()
 
     def _add_key_of(self, folder: StackFolder) -> bool:
-        """Trust the stack's keys before those of the settings. Return False while no stack runs."""
         try:
             keys = folder.read()["public_key"]
         except ConfigError:

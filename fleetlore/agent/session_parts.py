@@ -322,7 +322,6 @@ class SessionAdvice:
         return self._fleet.settings.holdout_share
 
     def _show(self, advice: Advice, about: str) -> Advice:
-        """Shown tips are credited, and are no evidence."""
         tips = advice.tips
         if (recorded := self._recorded) is not None:
             tips = tuple([renamed(tip, recorded, self._names) for tip in tips])

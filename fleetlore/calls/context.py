@@ -106,7 +106,6 @@ def _ids(arguments: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_state(said: str) -> bool:
-    """Whether a value is a few words and no person (`Jane Doe`)."""
     if not _FIELD.fullmatch(said):
         return False
     words = said.split()

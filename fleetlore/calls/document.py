@@ -34,8 +34,6 @@ _BLOCK = 256
 
 
 class _Table(msgspec.Struct, frozen=True, array_like=True):
-    """Weights of hashed features: int8 in blocks of 256, each with a float16 scale."""
-
     weights: bytes
     scales: bytes
 

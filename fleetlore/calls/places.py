@@ -240,7 +240,6 @@ def _own(text: str) -> set[str]:
 
 
 def _distance(one: str, other: str) -> int | None:
-    """Return the edit distance without a plural's ending, or None."""
     (bare, singular, letters), (bare_other, singular_other, letters_other) = _bare(one), _bare(other)
     if singular == singular_other or bare == bare_other:
         return 0
@@ -266,7 +265,6 @@ def _singular(name: str) -> str:
 
 
 def _edits(one: str, other: str, most: int) -> int:
-    """Levenshtein's distance, or more than `most`."""
     if abs(len(one) - len(other)) > most:
         return most + 1
     before = list(range(len(other) + 1))

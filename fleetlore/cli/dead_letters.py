@@ -47,8 +47,6 @@ def place(text: str) -> str:
 
 @dataclass(slots=True)
 class _Survey:
-    """Counts of dead letters, and the newest without values. A letter written twice counts once."""
-
     limit: int
     total: int = 0
     reasons: Counter[str] = field(default_factory=Counter)

@@ -225,7 +225,6 @@ def _unpacked(text: str, depth: int = 0) -> str:
 
 
 def _said_by(text: str, start: int, depth: int) -> tuple[str, int]:
-    """What the object at a place of a text says, and where it ends; "" if it says nothing."""
     codes: list[str] = []
     words: list[str] = []
     outputs: dict[str, str] = {}

@@ -242,7 +242,6 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
 
 
 def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
-    """The names beside a clause that has none, or else its own words."""
     best, near = clauses[place], list(_near(clauses, place))
     names = best.words
     if best.rank:
@@ -274,7 +273,6 @@ def _by_words(clauses: list[_Clause], ends: list[int]) -> str | None:
 
 
 def _near(clauses: list[_Clause], place: int) -> Iterator[_Clause]:
-    """The short clauses beside one: the name behind a colon, the program or file in front."""
     for each in clauses[place + 1 : place + 2]:
         short = each.length <= _MAX_BEHIND or each.text[0] in _QUOTES
         if short and not each.kind and not _TYPE.fullmatch(each.text):
@@ -340,7 +338,6 @@ def _clause(text: str) -> _Clause:
 
 
 def _read(text: str) -> tuple[list[str], dict[int, str]]:
-    """Words and names in lower case, and the names by their places among these."""
     spoken: list[str] = []
     names: dict[int, str] = {}
     for match in _TOKEN.finditer(text):
@@ -370,7 +367,6 @@ def _parts(token: str) -> list[str]:
 
 
 def _expanded(word: str) -> list[str]:
-    """Expand `doesn't` to `does not`, and `can't` to `cannot`."""
     if not word.endswith(("n't", "n’t")):
         return [word]
     return ["cannot"] if word.startswith("can") else [word[:-3], "not"]

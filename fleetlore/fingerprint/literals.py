@@ -155,6 +155,5 @@ def _masked(match: re.Match[str], known: frozenset[str]) -> str:
 
 
 def _placeholder(key: str, kind: str) -> str:
-    """Return `<order id>` for `order_id`, or else the kind of the value."""
     label = _JOINT.sub(" ", key.rstrip("0123456789")).strip().casefold()[:_MAX_LABEL]
     return f"<{label if label and not any(map(str.isdigit, label)) else kind}>"

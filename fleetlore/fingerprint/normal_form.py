@@ -208,7 +208,6 @@ def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
 
 
 def _without_sought(line: str) -> tuple[str, str]:
-    """Put aside what was searched for, so that no mask takes it."""
     found = (
         _SOUGHT.search(line)
         if "no " in (lower := line.lower()) or "to perform " in lower or "provides" in lower
@@ -365,7 +364,6 @@ def _unquoted(line: str, error_class: str) -> str:
 
 
 def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: str) -> str:
-    """Cheapest sound name for the kind of error, or its own words without names."""
     # The last one was raised; the others are causes or handlers.
     searched = message[:_SEARCHED]
     found = _EXCEPTION.findall(searched) if _has_any(searched, _SUFFIXES) else ()

@@ -19,8 +19,8 @@ _EXTENSIONS = (
     "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
     "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
     "mod|sum|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|"
-    "tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|hs|mli?|"
-    "clj|zig|jl|kts|sol|elm|svelte|astro|"
+    "tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|mkv|hs|"
+    "mli?|clj|zig|jl|kts|sol|elm|svelte|astro|"
     "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
     "pptx?|od[ts]|rtf|epub|tex|bib"
 )
@@ -54,7 +54,6 @@ _NAME_BEFORE = re.compile(r"(?:\b[A-Z]{2,}|\b(?:utf|iso|sha|aes|gpt|tls|x86))-$"
 
 
 def _token(match: re.Match[str]) -> str:
-    """Mask an id; keep a word that merely holds a digit (`utf-8`, `E0382`, `sha256`)."""
     token, text = match.group(), match.string
     if _ID_PREFIX.fullmatch(token) or _ID.fullmatch(token):
         return MASK
@@ -71,7 +70,6 @@ def _token(match: re.Match[str]) -> str:
 
 
 def _number(match: re.Match[str]) -> str:
-    """A number is kept where it is a code, and masked where it is a quantity."""
     number, start = match.group(), match.start()
     before = match.string[max(0, start - 20) : start]
     # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.

@@ -71,7 +71,6 @@ _ENDINGS = ("exit", "exited", "failed", "finished", "terminated", "ended", "died
 
 
 def _ended_by(signal: int) -> str:
-    """Return wordings for a program that a signal ended. A bare `code 137` or `signal 9` may be anything else."""
     number = 128 + signal  # the exit code of a shell
     exits = [f"{word} {number}" for word in ("exit", "exited")]
     exits += [f"{verb} {noun} {number}" for verb in ("exit", "exited", "return", "returned") for noun in _NOUNS]

@@ -85,8 +85,6 @@ class _CodecMissing(Exception):
 
 
 class _Batches:
-    """Replaces aiokafka's `MemoryRecords`."""
-
     def __init__(self, fetched: bytes) -> None:
         self._fetched, self._start = memoryview(fetched), 0
 

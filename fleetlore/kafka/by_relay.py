@@ -72,8 +72,6 @@ class Followed(msgspec.Struct):
 
 
 class _RelayClient:
-    """Raises ConnectionError if the relay does not answer or refuses."""
-
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._http: Any = None
@@ -171,8 +169,6 @@ class RelayProducer(_RelayClient):
 
 
 class _Batch:
-    """Values of records, each a JSON array of events. The caller bounds it."""
-
     def __init__(self) -> None:
         self.values: list[bytes] = []
 

@@ -48,8 +48,6 @@ _Entry = tuple[int, str, Encoded]  # sequence number of `emit`, session, event
 
 
 class _PartitionQueue:
-    """Events for one partition, oldest first, until the broker has acknowledged them."""
-
     __slots__ = ("entries", "flush_now", "limit", "not_empty")
 
     def __init__(self) -> None:
@@ -347,7 +345,6 @@ class Emitter:
 
 
 def _records(events: list[Encoded]) -> Iterator[tuple[int, bytes]]:
-    """Yield records of at most 64 events and 256 KiB, with their event counts."""
     start = 0
     while start < len(events):
         some = events[start : start + MAX_EVENTS]

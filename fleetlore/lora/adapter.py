@@ -216,7 +216,6 @@ def _scale_of(stated: Any) -> tuple[int, float, bool]:
 
 
 def _check_names(shapes: Mapping[str, tuple[int, ...]], rank: int, base: Base | None = None) -> tuple[str, ...]:
-    """Return the changed modules. Each must have both matrices."""
     sides: dict[str, set[str]] = {}
     targets = set()
     for name, shape in shapes.items():

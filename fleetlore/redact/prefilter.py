@@ -77,7 +77,6 @@ class Needles:
         return found
 
     def _endings(self, joined: bytes, ends: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield ascending positions of needles' last four or three bytes, and these bytes."""
         for start in range(0, len(joined) - _GRAM + 1, _BLOCK_BYTES):
             pairs = min(_BLOCK_BYTES + 2, len(joined) - 1 - start)
             overlapping = np.ndarray((pairs,), "<u2", joined, start, (1,))
@@ -127,7 +126,6 @@ _MASK = re.compile(r"\[redacted:\w{1,40}\]\Z")
 
 
 def _in_base64(word: bytes) -> set[str]:
-    """Return the parts that every base64 of the word has, for its three alignments."""
     return {
         b64encode(bytes(shift) + word).decode()[-(-shift * 8 // 6) : (shift + len(word)) * 8 // 6] for shift in range(3)
     }

@@ -200,7 +200,6 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
 
 
 def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
-    """`weak`: look at fields that results may contain too (`error`, `status`)."""
     if isinstance(result, str):
         if result[:_BEGINNING].lstrip()[:1] == "{" and _MAY_SAY.search(result):
             found = json_or_text(result)
@@ -235,7 +234,6 @@ def _has_error(result: dict[str, Any]) -> bool:
 
 
 def _failed_command(result: dict[str, Any]) -> str | None:
-    """Return what a failed command printed."""
     about = [each for each in (result, result.get("metadata"), result.get("outcome")) if isinstance(each, dict)]
     codes = (each[name] for each in about for name in ("exitCode", "exit_code") if each.get(name) is not None)
     if not str(next(codes, None)).strip("-0").isdecimal():

@@ -364,7 +364,6 @@ def _holds_calls(content: object) -> bool:
 
 
 def _holds_results(content: object) -> bool:
-    """Whether parts are results with own ids (Vercel AI SDK)."""
     return isinstance(content, list) and any(
         isinstance(part, dict) and (_is_result(str(part.get("type"))) or any(name in part for name in _RESULTS))
         for part in content

@@ -228,7 +228,6 @@ def _moment(nanoseconds: Any) -> float:
 
 
 def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
-    """Return hex; protobuf's own JSON has base64."""
     given = holder.get(name) or ""
     if len(given) > _MAX_ID:
         raise ValueError(f"{name} has {len(given)} characters")

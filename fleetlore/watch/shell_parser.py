@@ -108,7 +108,6 @@ def _commands(text: str) -> tuple[list[Command], list[str]]:
 
 
 def _without_heredocs(text: str) -> str:
-    """Remove here-documents, except those of a shell, which runs them."""
     if "<<" not in text:
         return text
     lines = text.split("\n")

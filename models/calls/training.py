@@ -203,7 +203,6 @@ class CallTraining:
         return TrainedCalls(self._document(tools), self._sessions, agents, self._calls, tuple(tools), tuple(foreseen))
 
     def _tools(self) -> dict[str, int]:
-        """Return the calls of each tool that a version names: senders choose the names, so principals take turns."""
         calls = {tool: made.total() for tool, made in self._made_by.items()}
         best = sorted(calls, key=lambda tool: (-len(self._made_by[tool]), -calls[tool], tool))
         turns = in_turns(best, lambda tool: next(iter(self._made_by[tool])) if len(self._made_by[tool]) == 1 else "")

@@ -206,7 +206,6 @@ def _is_torn(was: str, now: str) -> bool:
 
 
 def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:
-    """One argument's new value that names no thing, if both values are short and plain, or routes."""
     name, was, now = _name(key), old[key], new[key]
     if not _are_routes(was, now, old) and (is_identity(name) or not (_is_plain(was, name) and _is_plain(now, name))):
         return None

@@ -147,7 +147,6 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
 
 
 def _called_instead(calls: Calls, place: int, by: Step) -> list[str]:
-    """Names that a working call calls, and no call before it held: `concat` after `append` was rejected."""
     texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
     before = {name for text in texts for name in NAME.findall(text.lower())}
     called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))
@@ -169,7 +168,6 @@ def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
 
 
 def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
-    """The name spelled like each rejected one, else those that share a part with one: `section_name` for `name`."""
     close = [match for name in rejected for match in get_close_matches(name, names, n=1)]
     parts = {part for name in rejected for part in PART.findall(name)}
     return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(PART.findall(name))]

@@ -35,8 +35,6 @@ _PRECEDENCE: dict[Side, int] = {"withdrawn": 0, "success": 1, "failure": 2}
 
 
 class _Contributors(BottomK[Contributor]):
-    """Keeps a session's greatest contributor."""
-
     __slots__ = ()
 
     def __init__(self, kept: Iterable[tuple[int, Contributor]] = ()) -> None:
@@ -291,7 +289,6 @@ def _in_turn(side: Sequence[Candidate], distrusted: Collection[int]) -> tuple[Ca
 
 
 def _precedes(new: Candidate, known: Candidate) -> bool:
-    """Decide which of a session's contributions counts: a total order without ties."""
     first, second = _precedence(new), _precedence(known)
     # JSON is costly, and a tie is nearly always the same contribution again.
     return first < second or (first == second and new.to_json() < known.to_json())

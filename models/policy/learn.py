@@ -62,8 +62,6 @@ class Training(NamedTuple):
 
 
 class _Encoded(NamedTuple):
-    """Token ids of a prompt and its two calls: (n,) each."""
-
     prompt: Tensor
     worked: Tensor
     failed: Tensor
@@ -205,7 +203,6 @@ class LanguageModel:
         return worked, failed
 
     def _encoded(self, pair: Pair) -> _Encoded:
-        """Cut long prompts at the beginning, long calls at the end."""
         most = self.training.most_tokens
         prompt = self._text(pair.prompt, add_generation_prompt=True)
         calls = []

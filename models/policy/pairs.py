@@ -99,7 +99,6 @@ def _owner(session: Trajectory, quorum: int) -> str:
 
 
 def _ways_out(judgments: Sequence[Judgment], quorum: int) -> _WaysOut:
-    """The calls that got a session past its failure, a few of each."""
     ways: _WaysOut = defaultdict(dict)
     for judgment in judgments:
         session, calls = judgment.trajectory, judgment.trajectory.calls

@@ -170,7 +170,6 @@ class HintPages:
         )  # fmt: skip
 
     async def _write(self, request: Request) -> Response:
-        """Show the form of a hint or a correction (`id`), or write it on POST."""
         actions, snapshot = self._operated(), self._source.snapshot()
         id = request.query_params.get("id", "")
         draft = draft_of(snapshot.index, id) if id else Draft(text="", why="")

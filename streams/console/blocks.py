@@ -29,8 +29,6 @@ _ORDER: dict[_Change, int] = {"new": 0, "rising": 1, "": 2, "cured": 3}
 
 
 class _Failing(NamedTuple):
-    """`example`: its commonest form, whose advice `hint` is. `estimated`: both counts are estimates."""
-
     family: Pattern
     example: Pattern
     change: _Change

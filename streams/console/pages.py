@@ -328,7 +328,6 @@ class Console:
 
 
 def _moment(seconds: float) -> str:
-    """Return a time in UTC. The page's script puts it into the reader's time zone."""
     shown = moment(seconds)
     if shown == "-":
         return shown

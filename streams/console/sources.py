@@ -165,7 +165,6 @@ def _buckets(sample: _Sample) -> dict[float, float]:
 
 
 def _quantile(cumulative: Mapping[float, float], share: float) -> float:
-    """Return the upper bound of the quantile's bucket. The last bucket has only a lower bound."""
     bounds = sorted(cumulative)
     wanted = share * cumulative[bounds[-1]]
     place = next(place for place, bound in enumerate(bounds) if cumulative[bound] >= wanted)

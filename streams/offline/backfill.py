@@ -228,7 +228,6 @@ class Backfill:
             await each.read(self._settings.cluster, self.tenants)
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
-        """Yield empty batches while a session is open."""
         ends = await end_offsets(self._watcher, self._partitions)
         async for records in read_until(self._reader, ends, most=_BATCH_RECORDS):
             yield [Record.of(each) for each in records]

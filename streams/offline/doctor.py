@@ -182,7 +182,6 @@ async def _lag(settings: Settings) -> Finding:
 
 
 async def _log(settings: Settings) -> Finding:
-    """Report what the log cannot make again, before it is lost."""
     async with observer(settings.cluster) as consumer:
         partitions = await partitions_of(consumer, *(topic(tenant, "events") for tenant in settings.tenants))
         expired = sum((await consumer.beginning_offsets(partitions)).values())

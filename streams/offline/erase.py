@@ -258,7 +258,6 @@ async def _forget(
     deliver: Deliver,
     settle: Callable[[], Awaitable[object]],
 ) -> bool:
-    """Ask the owners until no state knows it, and delete its rows; return as `MilvusStore.purge`."""
     for _ in range(_ROUNDS):
         await settle()
         # Their worker judged these before it knew of the erasure.

@@ -104,7 +104,6 @@ async def _bring_back(live: MilvusStore, backfill: Backfill, say: Say) -> int:
 async def _collect(
     live: MilvusStore, new: MilvusStore, tenant: str, found: dict[tuple[str, str], list[Trajectory]]
 ) -> int:
-    """Return how many sessions could not be read."""
     known, ids, unreadable = dict[str, int](), set[str](), 0
     async for row in new.rows("judgments", tenant, "session", "state"):
         ids.add(row["session"])

@@ -244,7 +244,6 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             return True
 
     async def _out_of_range(self, asked: Mapping[Any, int]) -> None:
-        """Skip expired records. Report a partition that ends before what was read."""
         try:
             begins = await self._consumer.beginning_offsets(list(asked))
             ends = await self._consumer.end_offsets(list(asked))

@@ -200,7 +200,6 @@ class MergingStage(Stage, Generic[_State, _Value]):
         return known
 
     async def _write(self, urgent: Container[Key], effects: Effects, *, whole: bool) -> None:
-        """Make a started write's urgent rows and those of one time slice, or all if `whole`."""
         changes = self._changes
         if not changes.left:
             return

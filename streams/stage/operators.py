@@ -74,8 +74,6 @@ class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Request(JsonStruct, frozen=True, gc=False, tag=str.lower):
-    """Asks the owner of the state `id`, on the topic of its contributions."""
-
     id: str
 
 

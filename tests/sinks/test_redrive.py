@@ -9,13 +9,7 @@ from aiokafka import AIOKafkaProducer
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.errors import BrokerUnavailable, RecordsRefused
 from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
-from fleetlore.wire.dead_letter import (
-    MAX_VALUE_BYTES,
-    REDRIVEN,
-    ROW_REFUSED,
-    Mark,
-    RawRecord,
-)
+from fleetlore.wire.dead_letter import MAX_VALUE_BYTES, REDRIVEN, ROW_REFUSED, Mark, RawRecord
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer
 from sinks.redrive import Redriven, redrive

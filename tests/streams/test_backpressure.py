@@ -79,9 +79,7 @@ def figures(port: int) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 async def test_memory_stays_flat_over_a_million_events(
-    lone_pipeline: LonePipeline,
-    proxy: Proxy,
-    start_worker: StartWorker,
+    lone_pipeline: LonePipeline, proxy: Proxy, start_worker: StartWorker
 ) -> None:
     pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=2.0)
     name, settings = topic(pipeline.tenant, "events"), pipeline.settings

@@ -227,9 +227,7 @@ def fails_on(word: str) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("where", ["refusal", "clean", "suspects", "add"])
 async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    where: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     """The other session is judged as if the record had not come, and the log names the defect."""
     monkeypatch.setattr(base, "_reported", set())

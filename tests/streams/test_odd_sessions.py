@@ -138,9 +138,7 @@ async def test_a_checksum_that_fails_costs_no_record_of_another_partition(broker
 @pytest.mark.long
 @pytest.mark.timeout(600)
 async def test_every_good_session_among_odd_records_is_judged(
-    lone_pipeline: LonePipeline,
-    milvus: str,
-    start_worker: StartWorker,
+    lone_pipeline: LonePipeline, milvus: str, start_worker: StartWorker
 ) -> None:
     pipeline = await lone_pipeline(milvus)
     worker, random = start_worker(pipeline.settings), Random("live")

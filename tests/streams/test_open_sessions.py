@@ -90,12 +90,7 @@ def sessions_of(calls: list[list[tuple[Any, ...]]], pipeline: LogPipeline, agent
 )
 @settings(max_examples=settings.default.max_examples // 2)
 async def test_what_is_known_early_changes_nothing_of_what_is_known_in_the_end(
-    calls: list[list[tuple[Any, ...]]],
-    agents: int,
-    seed: int,
-    crashes: set[int],
-    again: int,
-    swapped: int,
+    calls: list[list[tuple[Any, ...]]], agents: int, seed: int, crashes: set[int], again: int, swapped: int
 ) -> None:
     """Batches of one record with crashes, repeats and swapped events, against sessions that end in their own batch."""
     at_once = LogPipeline(batch_records=1)

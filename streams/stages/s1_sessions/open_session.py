@@ -221,7 +221,6 @@ class OpenSession(msgspec.Struct):
                 counts.again, counts.reported = again, False
 
     def _remember(self, step: Step, time: int, arguments: str) -> tuple[Step, int] | None:
-        """Return the same call's earlier failure, and its time."""
         call = step.tool, key_of(arguments, step.mark)
         before = self._unchanged.pop(call, None)
         if not step.failed:

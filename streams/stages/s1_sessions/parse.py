@@ -206,10 +206,7 @@ def clean(*records: Sequence[Incoming]) -> None:
 
 
 def _mask(
-    records: Sequence[Sequence[Incoming]],
-    named: Sequence[set[str]],
-    places: Sequence[int],
-    texts: Sequence[str],
+    records: Sequence[Sequence[Incoming]], named: Sequence[set[str]], places: Sequence[int], texts: Sequence[str]
 ) -> None:
     waiting, end = iter((*places, -1)), 0
     place = next(waiting)

@@ -41,8 +41,6 @@ class Arrival(NamedTuple):
 
 
 class _StoreCheck:
-    """When to ask the store about what holds a partition back."""
-
     def __init__(self) -> None:
         self._first_offset: int | None = None
         self._pause = 0.0

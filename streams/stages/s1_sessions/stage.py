@@ -220,7 +220,6 @@ class SessionsStage(Stage):
             self._close(partition, key, partition.open[key], effects)
 
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
-        """Close sessions that a stored judgment covers: merged into it, they change nothing."""
         now = self._clock.monotonic()
         if not partition.redelivery.begins(partition.first_open, now):
             return
@@ -232,7 +231,6 @@ class SessionsStage(Stage):
         partition.redelivery.observe(partition.first_open, now)
 
     async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
-        """Let tails go on from stored sessions. Others wait as long as silence may last."""
         now = self._clock.monotonic()
         every = partition.unknown.begins(partition.first_tail, now)
         asked = [(key, tail) for key, tail in partition.tails.items() if every or not tail.asked][:_MOST_CHECKED]

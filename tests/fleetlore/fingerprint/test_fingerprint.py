@@ -129,11 +129,7 @@ def test_ids_are_hex_and_their_level_is_part_of_them() -> None:
 def test_ids_do_not_change_between_releases() -> None:
     """What is stored must be found again: a change here needs a new `VERSION`."""
     failure = failure_of("bash", {"command": "ls /x/y"}, "OSError", "no file /x/y: 3")
-    assert (failure.error_class, failure.template, failure.shape) == (
-        "OSError",
-        "no file",
-        "command:text(ls)",
-    )
+    assert (failure.error_class, failure.template, failure.shape) == ("OSError", "no file", "command:text(ls)")
     assert pattern_id("family", "bash", "OSError") == failure.family
     assert pattern_id("class", "bash", "", "no file") == failure.class_
 

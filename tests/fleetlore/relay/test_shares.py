@@ -229,10 +229,7 @@ def test_hooks_keep_texts_as_the_wire_keeps_them(fleets: dict[str, Fleet]) -> No
 def test_conversations_keep_failed_calls_as_the_wire_keeps_them(fleets: dict[str, Fleet]) -> None:
     call = {"function": {"name": "f", "arguments": msgspec.json.encode({"q": LONG}).decode()}}
     body = chat(prompt="go")
-    body["messages"] += [
-        {"role": "assistant", "tool_calls": [call]},
-        {"role": "tool", "content": "Error: " + LONG},
-    ]
+    body["messages"] += [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "Error: " + LONG}]
     told = tell(conversations.Conversations(), fleets["default"], "alice", CHAT_COMPLETIONS, body, About())
     assert told is not None and kept([told.session, fleets["default"]]) <= 8 * 1024
 

@@ -53,9 +53,7 @@ def running(pids: set[int]) -> set[int]:
     return left
 
 
-async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(
-    reference: Reference,
-) -> None:
+async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(reference: Reference) -> None:
     """Interleaved otherwise, a call and the same call again lie a second apart, or less."""
     sessions = world_sessions(60)
     orders = [

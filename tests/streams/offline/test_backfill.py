@@ -237,11 +237,7 @@ def distrust(agent: str, on: bool) -> Outgoing:
     ],
 )
 async def test_a_switch_heeds_what_operators_decided_since_the_version_was_filled(
-    own_milvus: str,
-    lone_pipeline: LonePipeline,
-    reference: Reference,
-    words: list[Outgoing],
-    without: set[str],
+    own_milvus: str, lone_pipeline: LonePipeline, reference: Reference, words: list[Outgoing], without: set[str]
 ) -> None:
     pipeline = await lone_pipeline(own_milvus)
     settings, tenant = pipeline.settings, pipeline.tenant

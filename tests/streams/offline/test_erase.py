@@ -37,10 +37,7 @@ async def erased(pipeline: BrokerPipeline, dry_run: bool = False, **what: str) -
 
 @pytest.mark.long
 async def test_what_an_agent_left_is_gone_from_collection_versions_that_are_not_live(
-    own_milvus: str,
-    lone_pipeline: LonePipeline,
-    start_worker: StartWorker,
-    reference: Reference,
+    own_milvus: str, lone_pipeline: LonePipeline, start_worker: StartWorker, reference: Reference
 ) -> None:
     pipeline = await lone_pipeline(own_milvus)
     settings, fleet = pipeline.settings, pipeline.story.fleet()

@@ -96,11 +96,7 @@ def test_only_an_erasure_replaces_a_decision_of_the_history() -> None:
 
 
 async def test_nothing_that_follows_the_decisions_holds_the_person(
-    broker: EmbeddedBroker,
-    tenant: str,
-    make_topics: Any,
-    tmp_path: Path,
-    pytestconfig: pytest.Config,
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     deletes = bool(pytestconfig.getoption("--kafka"))
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)

@@ -222,11 +222,7 @@ async def test_sessions_do_not_wait_for_a_slow_model_and_the_commit_does(
     ],
 )
 async def test_where_the_model_gives_no_answer_the_session_stays_undecided_and_the_stream_goes_on(
-    endpoint: ModelEndpoint,
-    reply: Reply,
-    changes: dict[str, Any],
-    result: str,
-    tmp_path: Path,
+    endpoint: ModelEndpoint, reply: Reply, changes: dict[str, Any], result: str, tmp_path: Path
 ) -> None:
     endpoint.model = lambda request: reply
     metrics = Metrics("worker")
@@ -278,11 +274,7 @@ async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(model: MakeMod
 
 
 async def test_a_worker_asks_the_model_and_ends_in_order(
-    lone_pipeline: LonePipeline,
-    milvus: str,
-    start_worker: StartWorker,
-    endpoint: ModelEndpoint,
-    tmp_path: Path,
+    lone_pipeline: LonePipeline, milvus: str, start_worker: StartWorker, endpoint: ModelEndpoint, tmp_path: Path
 ) -> None:
     asking = {"llm_url": endpoint.url, "llm_model": "m1", "llm_answers": str(tmp_path / "a")}
     # An audit draws by the tenant, and this one is another in each run.
