@@ -14,7 +14,7 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
 
-__all__ = ["change_tip", "holds", "is_own", "item_tip", "parts_of", "says_where"]
+__all__ = ["change_tip", "holds", "is_own", "item_tip", "names_beside", "parts_of", "says_where"]
 
 # P(the call fails) from which a call may be held: Jeffreys' estimate of one failure.
 SURE_ONCE = 0.75

@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
 from fleetlore.advice.advice import chosen
-from fleetlore.advice.changes import item_tip
-from fleetlore.advice.gate import clean
+from fleetlore.advice.changes import item_tip, names_beside
+from fleetlore.advice.gate import Quote, clean
 from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
@@ -368,8 +368,11 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
     for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
         about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"
         if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:
-            tips = chosen(index, [item_tip(item, "searched")], moment, holdout_share=0.0, most=1).tips
-            # Items that differ only in the words beside a name have one text.
+            tip = item_tip(item, "searched")
+            if beside := names_beside(item):  # without them a word of one program is told to all
+                names = Quote(", ".join(f"`{each}`" for each in beside), item.agents, "call", item.danger)
+                tip = tip._replace(parts=("In a call with ", names, ": ", *tip.parts))
+            tips = chosen(index, [tip], moment, holdout_share=0.0, most=1).tips
             found[about] += [tip.text for tip in tips if tip.text not in found[about]]
     for hint, _ in index.hints.standing.values():
         if not 0 < hint.until <= now:

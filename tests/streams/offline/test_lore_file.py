@@ -29,6 +29,7 @@ from sinks.collections import COLLECTIONS
 from streams.offline.lore_file import LoreFile, deliver, known_in, rows_of, skills_of, write_skills, written
 from streams.offline.operator_word import known_to
 from streams.stage.operators import ERASURES, Erased, Erasure
+from tests.build import memory_item
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story, flat
 
 LORE = [each for each in COLLECTIONS if each.name != "judgments"]
@@ -289,6 +290,13 @@ async def test_a_skill_holds_the_hints_that_the_gate_lets_pass(tmp_path: Path) -
     for item in list(lore.items.values()):
         lore.put_item(replace(item, agents=1))
     assert skills_of(lore, SETTINGS, 0.0) == {}, "a hint of one agent alone"
+
+
+def test_a_line_says_beside_which_word_it_holds() -> None:
+    lore, title = LoreIndex(), "Bash: no script — instead beside `npm`: `test`"
+    lore.put_item(memory_item("i1", tool="Bash", was=("tests",), now=("test",), title=title, support=9, agents=9))
+    lines = ["In a call with `npm`: Use `test` instead of `tests` in Bash."]
+    assert skills_of(lore, SETTINGS, 0.0) == {"the tool Bash": lines}
 
 
 async def test_persons_hints_come_first_with_their_author(tmp_path: Path) -> None:
