@@ -243,7 +243,7 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
         id: of the item, pattern or hint, or the agent's name.
         on: False undoes it.
         time: Unix seconds.
-        wording: `MemoryItem.wording` of an item that was approved, or "".
+        wording: `MemoryItem.wording` of an item that was approved, or "". It stays if the item is then revoked.
     """
 
     kind: DecisionKind

@@ -70,7 +70,7 @@ def revoke(
     if reader.json:
         print_json(msgspec.to_builtins(decided))
         return
-    typer.echo(f"The {kind} {safe(id)} of tenant {tenant} is {'shown again' if undo else 'revoked'}.")
+    typer.echo(f"The {kind} {safe(id)} of tenant {tenant} is {'no longer revoked' if undo else 'revoked'}.")
 
 
 @command

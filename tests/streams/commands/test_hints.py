@@ -1,6 +1,7 @@
 """`fleetlore hints` and `fleetlore decisions --history` on a broker, and what an agent makes of it."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ from typer.testing import Result
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.advice.advice import Advice, advise
 from fleetlore.recall.replica import LoreReplica
+from fleetlore.wire.lore import MemoryItem
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing
 from tests.build import failed_call, memory_item, situation
@@ -43,6 +45,11 @@ class Fleet:
         result = await self.run(*arguments)
         assert result.exit_code in (1, 2)
         return " ".join(result.stderr.split())
+
+    async def publish(self, item: MemoryItem) -> None:
+        async with BatchProducer(self.there[1]) as producer:
+            await producer.deliver([Outgoing(self.there[3], "items", item.id, item.to_json())])
+        assert await self.replica.caught_up(120)
 
     def shown(self) -> Advice:
         return advise(self.replica.index, situation(failed=FAILED, now=1.0))
@@ -91,10 +98,7 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
     assert "`oid`" in fleet.shown().text
     (made,) = await fleet.done("hints", "edit", "item06", "--text", TEXT, *WHY, "--by", "ann")
     assert made["hint"]["replaces"] == ITEM.id and made["hint"]["before"] == ["id"]
-    tenant, broker = fleet.there[3], fleet.there[1]
-    async with BatchProducer(broker) as producer:  # a replay publishes it again
-        await producer.deliver([Outgoing(tenant, "items", ITEM.id, ITEM.to_json())])
-    assert await fleet.replica.caught_up(120)
+    await fleet.publish(ITEM)  # as a replay does
     assert [tip.source for tip in fleet.shown().tips] == ["person"]
     assert (await fleet.done("hints", "show", "item06"))["state"] == f"corrected by {made['id']}"
     assert "(corrected) " in (await fleet.run("items")).stdout
@@ -105,6 +109,23 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
     await fleet.done("revoke", "item", "item06", *WHY)
     await fleet.done("hints", "reject", made["id"], *WHY)
     assert not fleet.shown().tips
+
+
+async def test_an_item_that_is_shown_again_keeps_its_approval(fleet: Fleet) -> None:
+    async def is_shown_again() -> bool:
+        await fleet.done("revoke", "item", ITEM.id, *WHY)
+        assert not fleet.shown().tips
+        await fleet.done("revoke", "item", ITEM.id, "--undo", *WHY)
+        return "`oid`" in fleet.shown().text
+
+    waits = replace(ITEM, proposed=True)
+    await fleet.publish(waits)
+    assert not await is_shown_again(), "nobody approved it"
+    await fleet.done("hints", "approve", ITEM.id, *WHY)
+    assert await is_shown_again()
+    assert await is_shown_again(), "the undo holds the approval, too"
+    await fleet.publish(replace(waits, now=("other",)))
+    assert not await is_shown_again(), "nobody approved these words"
 
 
 async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
