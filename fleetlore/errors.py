@@ -2,6 +2,7 @@
 
     FleetloreError
     ├── ConfigError             correct the settings
+    │   └── WordsChanged        read the words again and decide anew
     ├── NotOpen                 enter the fleet or session first
     ├── CallHeld                give its text to the model as the call's answer
     ├── InvalidEvent            send it to the dead letters
@@ -27,6 +28,10 @@ class FleetloreError(Exception):
 
 class ConfigError(FleetloreError):
     """A setting is missing, malformed or contradicts another."""
+
+
+class WordsChanged(ConfigError):
+    """The words to approve are not those that the person read."""
 
 
 class NotOpen(FleetloreError):

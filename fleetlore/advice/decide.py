@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from fleetlore.advice.changes import is_sure, item_tip
 from fleetlore.advice.gate import INVISIBLE, all_of
-from fleetlore.errors import ConfigError
+from fleetlore.errors import ConfigError, WordsChanged
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.names import mentioned_names, names_in
 from fleetlore.recall.index import LoreIndex, Written
@@ -20,7 +20,8 @@ from fleetlore.wire.lore import MAX_WHY, Decision, Hint, MemoryItem, Pattern
 from fleetlore.words import WORD
 
 __all__ = [
-    "HINT_PREFIX", "MAX_TEXT", "Draft", "Judgment", "Reviews", "draft_of", "judged", "proposed", "words_of", "write",
+    "HINT_PREFIX", "JUDGMENTS", "MAX_TEXT", "Draft", "Judgment", "Reviews", "draft_of", "judged", "proposed",
+    "words_of", "write",
 ]  # fmt: skip
 
 MAX_TEXT, _MAX_NAME, _MAX_WORDS = 400, 256, 8
@@ -62,8 +63,8 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
     replaces = draft.id
     if known := index.hints.decisions.get(draft.id):
         replaces = known.hint.replaces if known.hint is not None else ""
-    elif draft.id and not _item(index, draft.id):
-        raise ConfigError(f"no hint or memory item {draft.id!r} is known: `fleetlore hints list` names them")
+    elif draft.id:
+        _item(index, draft.id)
     if INVISIBLE.search(draft.text):
         raise ConfigError("the text has characters that nobody sees: type it again without them")
     text, before = _kept("the text", draft.text, MAX_TEXT), tuple(_name("before", each) for each in draft.before)
@@ -86,28 +87,33 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError("it would have ended already: give a later end (until)")
     said = hint.text, str(hint.start), "\x1e".join(hint.before), *scope.values()
     id = draft.id if known else _id("corrects", replaces) if replaces else _id(*said)
-    return Decision(kind="hint", id=id, on=False, by=by, why=_why(draft.why), time=now, hint=hint)
+    return Decision(
+        kind="hint", id=id, on=False, by=by, why=_kept("the reason", draft.why, MAX_WHY), time=now, hint=hint
+    )
 
 
-def judged(index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, now: float) -> Decision:
+def judged(
+    index: LoreIndex, judgment: Judgment, id: str, *, by: str, why: str, now: float, wording: str | None
+) -> Decision:
     """Return a person's judgment of a hint or a memory item.
 
     `approve` shows it (an item in these very words) and answers a request for review. `reject` hides it. `expire` ends
-    a hint. Of a corrected item the correction is judged. Raises ConfigError: the id is unknown, or a memory item is to
-    expire.
+    a hint. Of a corrected item the correction is judged. `wording`: of the words that the person read, or None to show
+    the decision's words before it is published. Raises WordsChanged: an approval is of other words. Raises ConfigError:
+    the id is unknown, or a memory item is to expire.
     """
-    why, id = _why(why), index.hints.replaced.get(id, id)
+    why, id = _kept("the reason", why, MAX_WHY), index.hints.replaced.get(id, id)
     if (known := index.hints.decisions.get(id)) is not None and (hint := known.hint) is not None:
-        if judgment == "approve" and 0 < hint.until <= now:
-            hint = replace(hint, until=0.0)
+        if judgment == "approve":
+            _check_read(id, wording, hint.wording, hint.text)
+            hint = replace(hint, until=0.0) if 0 < hint.until <= now else hint
         ended = replace(hint, until=now) if judgment == "expire" else hint
         return Decision(kind="hint", id=id, on=judgment == "reject", by=by, why=why, time=now, hint=ended)
     item = _item(index, id)
-    if item is None:
-        raise ConfigError(f"no hint or memory item {id!r} is known: `fleetlore hints list` names them")
     if judgment == "expire":
         raise ConfigError(f"{id} was learned by the fleet and has no end: reject it")
-    on = judgment == "reject"
+    if not (on := judgment == "reject"):
+        _check_read(id, wording, item.wording, words_of(item))
     return Decision(kind="item", id=id, on=on, by=by, why=why, time=now, wording="" if on else item.wording)
 
 
@@ -116,8 +122,7 @@ def draft_of(index: LoreIndex, id: str) -> Draft | None:
     if (known := index.hints.decisions.get(id)) is not None and known.hint is not None:
         given = {name: getattr(known.hint, name) for name in Draft.__struct_fields__ if hasattr(known.hint, name)}
         return Draft(**given, why=known.why, id=id)
-    item = _item(index, id)
-    if item is None:
+    if (item := index.known_items.get(id)) is None:
         return None
     if item.kind == "strategy":
         return Draft(text=item.content[:MAX_TEXT], why="", id=id, start=True, task=item.task)
@@ -168,16 +173,19 @@ class Reviews:
         return ""
 
 
-def _item(index: LoreIndex, id: str) -> MemoryItem | None:
-    return index.known_items.get(id)
+def _item(index: LoreIndex, id: str) -> MemoryItem:
+    if (found := index.known_items.get(id)) is None:
+        raise ConfigError(f"no hint or memory item {id!r} is known: `fleetlore hints list` names them")
+    return found
+
+
+def _check_read(id: str, read: str | None, wording: str, words: str) -> None:
+    if read not in (None, wording):
+        raise WordsChanged(f"nothing was approved: read what {id} says now and approve its wording {wording}: {words}")
 
 
 def _id(*parts: str) -> str:
     return HINT_PREFIX + pattern_id("hint", *parts)[:_DIGITS]
-
-
-def _why(why: str) -> str:
-    return _kept("the reason", why, MAX_WHY)
 
 
 def _kept(what: str, text: str, most: int) -> str:

@@ -110,7 +110,10 @@ class Api:
         index = self.fleet(caller).replica.index
         standing, reviews = index.hints.standing.values(), Reviews(index)
         asks = {each.decided.id: reason for each in standing if (reason := reviews.reason(each))}
-        return schemas.HintsAnswer(tuple([each.decided for each in standing]), tuple(proposed(index)), asks)
+        waiting = proposed(index)
+        wording = {each.id: each.wording for each in waiting}
+        wording |= {each.decided.id: each.hint.wording for each in standing}
+        return schemas.HintsAnswer(tuple([each.decided for each in standing]), tuple(waiting), asks, wording)
 
     async def write_hint(self, caller: Caller, body: Draft) -> Decision:
         fleet, by = self._operated(caller)
@@ -119,7 +122,8 @@ class Api:
     async def judge_hint(self, caller: Caller, request: Request, body: schemas.JudgeRequest) -> Decision:
         fleet, by = self._operated(caller)
         index, id, now = fleet.replica.index, request.path_params["id"], fleet.clock.now()
-        return await _decided(fleet, judged(index, body.judgment, id, by=by, why=body.why, now=now))
+        made = judged(index, body.judgment, id, by=by, why=body.why, now=now, wording=body.wording)
+        return await _decided(fleet, made)
 
     def _operated(self, caller: Caller) -> tuple[Fleet, str]:
         """Raises HTTPException (403) for others than operators."""

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
-from fleetlore.errors import FleetloreError, InvalidEvent
+from fleetlore.errors import FleetloreError, InvalidEvent, WordsChanged
 from fleetlore.http_server import HttpLimits
 from fleetlore.join.hooks import CODING_AGENTS, HookCalls, begins, in_claudes_words
 from fleetlore.join.otlp import MAX_SPANS, OTLP_PATHS, Traces, closing_silent, take_export
@@ -183,7 +183,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
         case InvalidEvent():
             return problem(403 if error.reason in _NOT_YOURS else 400, error.detail, reason=error.reason)
         case FleetloreError() | msgspec.DecodeError():
-            return problem(400, str(error))
+            return problem(409 if isinstance(error, WordsChanged) else 400, str(error))
         case ClientDisconnect():
             return problem(400, "the client went away before its request was whole")
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -269,7 +269,7 @@ _FAILURES = {
     401: "No known token.",
     403: "Another agent's or tenant's.",
     404: "This relay serves no such tenant.",
-    409: "A session that this relay has not seen begin, and no `sequence`.",
+    409: "A session that this relay has not seen begin, and no `sequence`. Or words that changed since they were read.",
     413: "The body is too large.",
     429: "The buffer is full: send the request again after Retry-After seconds.",
 }
@@ -310,7 +310,8 @@ def openapi() -> dict[str, Any]:
 def _operation(operation: Operation, parameters: dict[str, Any]) -> dict[str, Any]:
     gives = operation.gives
     content = {"application/json": _schema(gives)} if _is_struct(gives) else {"text/event-stream": {}}
-    statuses = [each for each in _FAILURES if operation.status == 202 or each not in _OF_EVENTS]
+    others = _OF_EVENTS[1:] if operation.takes is schemas.JudgeRequest else _OF_EVENTS
+    statuses = [each for each in _FAILURES if operation.status == 202 or each not in others]
     refused = {str(each): {"$ref": f"#/components/responses/Problem{each}"} for each in statuses}
     made: dict[str, Any] = {
         "operationId": operation.handler.__name__,

@@ -213,6 +213,7 @@ class JudgeRequest(msgspec.Struct, kw_only=True):
 
     judgment: Judgment
     why: Annotated[str, Meta(description="Reason; it is kept with the decision.")]
+    wording: Annotated[str, Meta(description="That of `HintsAnswer` for the words that were read: to approve.")] = ""
 
 
 class HintsAnswer(msgspec.Struct):
@@ -221,6 +222,7 @@ class HintsAnswer(msgspec.Struct):
     hints: Annotated[tuple[Decision, ...], Meta(description="Those that agents are shown, the newest first.")]
     proposed: tuple[MemoryItem, ...]
     review: Annotated[dict[str, str], Meta(description="Why a hint may no longer hold, by its id.")]
+    wording: Annotated[dict[str, str], Meta(description="By id, what an approval of these very words must name.")]
 
 
 class HealthAnswer(msgspec.Struct):

@@ -9,6 +9,7 @@ from sys import intern
 from typing import Literal, TypeVar
 
 import orjson
+from msgspec.structs import replace
 
 from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.wire.decode import json_reader
@@ -234,6 +235,11 @@ class Hint(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
     task: str = ""
     until: Moment = 0.0
     replaces: str = ""
+
+    @property
+    def wording(self) -> str:
+        """Digest of all but its end."""
+        return blake2b(replace(self, until=0.0).to_json(), digest_size=8).hexdigest()
 
 
 class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):

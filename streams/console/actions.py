@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from fleetlore.advice.decide import MAX_TEXT, Draft, Judgment, Reviews, draft_of, judged, proposed, words_of, write
+from fleetlore.advice.decide import JUDGMENTS, MAX_TEXT, Draft, Reviews, draft_of, judged, proposed, words_of, write
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError, FleetloreError
+from fleetlore.errors import ConfigError, FleetloreError, WordsChanged
 from fleetlore.recall.index import when_of
 from fleetlore.redact.redact import redact
 from fleetlore.wire.adapter_manifest import ADAPTERS
@@ -34,11 +34,6 @@ _HIDE = {
     "show": "Show it to agents again in its current state.",
 }
 _OF_LORE: Mapping[DecisionKind, Mapping[str, str]] = {
-    "hint": {
-        "approve": "Show it to agents, and answer its request for review.",
-        "reject": "Hide it from all agents. This can be undone.",
-        "expire": "End it now.",
-    },
     "item": _HIDE,
     "pattern": _HIDE,
     "agent": {
@@ -67,8 +62,7 @@ class Actions:
         self.progress: dict[str, str] = {}
 
     def offered(self, kind: str) -> Mapping[str, str]:
-        lore = _lore(kind)
-        if lore is not None:
+        if (lore := _lore(kind)) is not None:
             return _OF_LORE[lore]
         return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
 
@@ -76,8 +70,7 @@ class Actions:
         """Raises ConfigError: the version does not exist or may not be moved."""
         by, why = redact(by), redact(why)
         log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
-        lore = _lore(kind)
-        if lore is None:
+        if (lore := _lore(kind)) is None:
             return await self._move(action, kind, id, why)
         on = action in ("revoke", "distrust")
         decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=time.time())
@@ -166,7 +159,7 @@ class HintPages:
         history = [each for each in snapshot.history if each.key == decided.key]
         return self._page(
             "hint", snapshot, hint=decided.hint, decided=decided, asks=asks, confirmed=confirmed.get(id, 0.0),
-            when=when_of(decided.hint), history=history, day=_DAY_SECONDS,
+            when=when_of(decided.hint), history=history, day=_DAY_SECONDS, max_why=MAX_WHY,
         )  # fmt: skip
 
     async def _write(self, request: Request) -> Response:
@@ -198,17 +191,19 @@ class HintPages:
         if request.method == "POST":
             actions, given = self._operated(), await form(request, snapshot.tenant)
             ids, why = given.get("id", []), " ".join(given.get("why", []))
-            judgment: Judgment = "approve" if given.get("judgment") == ["approve"] else "reject"
-            if not ids or len(ids) > _MOST_AT_ONCE:
+            judgment = next((each for each in JUDGMENTS if given.get("judgment") == [each]), None)
+            if judgment is None or not ids or len(ids) > _MOST_AT_ONCE:
                 raise HTTPException(400, f"select 1 to {_MOST_AT_ONCE} lessons")
+            made = []
             try:
                 by, now = who().name, time.time()
-                made = [judged(snapshot.index, judgment, id, by=by, why=why, now=now) for id in ids]
+                for id, _, wording in (each.partition(" ") for each in ids):
+                    made.append(judged(snapshot.index, judgment, id, by=by, why=why, now=now, wording=wording))
             except ConfigError as error:
-                raise HTTPException(400, str(error)) from None
+                raise HTTPException(409 if isinstance(error, WordsChanged) else 400, str(error)) from None
             await actions.publish(made)
             await self._heard(made[-1].key, snapshot.decisions.get(made[-1].key))
-            return RedirectResponse("/review", 303)
+            return RedirectResponse(f"/hints/{made[-1].id}" if made[-1].kind == "hint" else "/review", 303)
         since = snapshot.now - _WEEK_SECONDS
         met = Counter(id for each in snapshot.sessions if each.ended >= since for id in each.met)
         found = [_Waiting(item, met[item.pattern or ""]) for item in proposed(snapshot.index)]

@@ -313,8 +313,6 @@ class Console:
     def _named(self, snapshot: Snapshot, kind: str, id: str) -> tuple[str, str]:
         if kind == "agent":
             return id, f"/agents/{_segment(id)}"
-        if kind == "hint" and (known := snapshot.decisions.get(f"hint/{id}")) and known.hint is not None:
-            return known.hint.text, f"/hints/{quote(id)}"
         if kind in ("item", "pattern"):
             entries: Mapping[str, Any] = snapshot.index.items if kind == "item" else snapshot.index.patterns
             if id in entries:

@@ -32,9 +32,9 @@ export class Hints {
     return this.#ask<Decision>("POST", "/v1/hints", draft);
   }
 
-  /** Approve, reject or expire a hint or a learned lesson. */
-  judge(id: string, judgment: Judgment, why: string): Promise<Decision> {
-    return this.#ask<Decision>("POST", `/v1/hints/${encodeURIComponent(id)}/judge`, { judgment, why });
+  /** Approve, reject or expire a hint or a learned lesson. To approve, give the `wording` that `list` named for it. */
+  judge(id: string, judgment: Judgment, why: string, wording = ""): Promise<Decision> {
+    return this.#ask<Decision>("POST", `/v1/hints/${encodeURIComponent(id)}/judge`, { judgment, why, wording });
   }
 
   /** @throws {Error} with the relay's reason, where it refuses. */

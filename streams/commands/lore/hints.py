@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import msgspec
 import typer
 
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.shared import Columns, Reader, ask, command, group, moment, print_json, print_list, safe
+from fleetlore.cli.shared import Columns, Reader, ask, command, confirm, group, moment, print_json, print_list, safe
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
@@ -31,10 +32,9 @@ _DAY_SECONDS = 86_400.0
 def register(app: typer.Typer) -> None:
     hints = group(app, "hints")
     hints.info.help = "Write, correct, approve and take back what agents are shown."
-    for each in (list_all, show, add, edit):
+    for each in (list_all, show, add, edit, approve):
         hints.command("list" if each is list_all else None)(each)
     judgments: dict[Judgment, str] = {
-        "approve": "Approve proposed lessons, and hints that ask for review.",
         "reject": "Hide hints and lessons from all agents. `approve` shows them again.",
         "expire": "End hints now.",
     }
@@ -86,6 +86,7 @@ def whole(beginning: str, known: Iterable[str], what: str) -> str:
 
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a hint or a memory item; its beginning is enough.")]
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of hints or memory items.")]
 
 
@@ -179,10 +180,11 @@ def edit(
     fields: _Fields,
     reader: Reader,
     text: Annotated[str | None, typer.Option("--text", help="What agents are shown.")] = None,
+    yes: _Yes = False,
 ) -> None:
     """Change a hint, or correct a memory item.
 
-    Agents are shown your text in its place from then on.
+    Agents are shown your text in its place from then on. Without --text it prints the present words and asks.
     """
     changes = fields.given | ({} if text is None else {"text": text})
 
@@ -193,27 +195,61 @@ def edit(
         assert draft is not None  # `_whole` knows it
         return write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())
 
-    _decide(reader, fields.by, change)
+    _decide(reader, fields.by, change, yes=yes if text is None else None)
+
+
+@command
+def approve(
+    reader: Reader,
+    ids: _Ids,
+    why: Why,
+    by: By = "",
+    wording: Annotated[
+        list[str] | None,
+        typer.Option("--wording", help="That of `hints list --json`, as you read it; one for each ID."),
+    ] = None,
+    yes: _Yes = False,
+) -> None:
+    """Approve proposed lessons, and hints that ask for review.
+
+    It prints their words and asks. With --wording it approves only the words that you read, and does not ask.
+    """
+    if wording and len(wording) != len(ids):
+        raise typer.BadParameter("give one --wording for each ID, in the same order")
+    made = map(_judgment("approve", why), ids, wording or repeat(None))
+    _decide(reader, by, *made, yes=yes or bool(wording))
 
 
 def _judging(judgment: Judgment) -> Callable[..., None]:
     def judge(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
-        from fleetlore.advice.decide import judged
-
-        def of(id: str) -> Callable[[LoreIndex, str], Decision]:
-            return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=time.time())
-
-        _decide(reader, by, *map(of, ids))
+        _decide(reader, by, *map(_judgment(judgment, why), ids))
 
     return command(judge)
 
 
-def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision]) -> None:
+def _judgment(judgment: Judgment, why: str) -> Callable[..., Callable[[LoreIndex, str], Decision]]:
+    from fleetlore.advice.decide import judged
+
+    def of(id: str, wording: str | None = None) -> Callable[[LoreIndex, str], Decision]:
+        now = time.time()
+        return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=now, wording=wording)
+
+    return of
+
+
+def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision], yes: bool | None = None) -> None:
+    """`yes`: None if the person typed the words. Otherwise they are printed, and False also asks."""
+    from fleetlore.advice.decide import words_of
     from streams.offline.operator_word import decide
 
     settings, index = reader.settings, read_lore(reader)
     by = author(settings, by)
     made = [each(index, by) for each in decisions]  # all or none
+    for each in made if yes is not None else ():
+        words = words_of(index.known_items[each.id]) if each.hint is None else each.hint.text
+        typer.echo(f"{safe(each.id)}: {safe(words)}", err=True)
+    if yes is False:
+        confirm("Show these words to agents?")
     ask(decide(settings, reader.tenant, *made))
     if reader.json:
         print_json([msgspec.to_builtins(each) for each in made])
@@ -249,12 +285,14 @@ def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dic
     if isinstance(about, MemoryItem):
         known = {"id": about.id, "text": words_of(about), "when": about.when, "author": "", "agents": about.agents}
         known |= {"sessions": about.support, "against": about.against, "written": about.first_seen}
-        return known | {"confirmed": about.last_seen, "until": 0.0, "state": _state(index, about), "review": asks}
+        known |= {"confirmed": about.last_seen, "wording": about.wording}
+        return known | {"until": 0.0, "state": _state(index, about), "review": asks}
     hint, decided = about
     known = {"id": decided.id, "text": hint.text, "when": when_of(hint), "author": hint.author, "written": hint.written}
     known |= {"until": hint.until, "replaces": hint.replaces, "by": decided.by, "why": decided.why}
     ended = 0 < hint.until <= time.time()
-    return known | {"state": "rejected" if decided.on else "ended" if ended else "shown", "review": asks}
+    known["state"] = "rejected" if decided.on else "ended" if ended else "shown"
+    return known | {"wording": hint.wording, "review": asks}
 
 
 def _state(index: LoreIndex, item: MemoryItem) -> str:

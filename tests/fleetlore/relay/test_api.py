@@ -337,10 +337,15 @@ async def test_only_an_operator_s_token_writes_and_judges_hints(
         asked = {"session": "s", "tool": "search", "arguments": WRONG}
         assert "Use products-eu. (written by ann)" in (await post("/v1/advise", "a", **asked))[1]["text"]
         listed = (await client.get("/v1/hints", headers={"fleetlore-token": "a" * 16})).json()
-        assert listed == {"hints": [made], "proposed": [], "review": {}}
+        wording = listed["wording"][made["id"]]
+        assert listed == {"hints": [made], "proposed": [], "review": {}, "wording": {made["id"]: wording}}
         path = f"/v1/hints/{made['id']}/judge"
         assert (await post(path, "a", judgment="reject", why="no"))[0] == 403
         assert (await post(path, "o", judgment="burn", why="no"))[0] == 400
+        assert not (await post(path, "o", judgment="approve", why="yes", wording=wording))[1]["on"]
+        for read in ({}, {"wording": "other"}):
+            status, refused = await post(path, "o", judgment="approve", why="yes", **read)
+            assert status == 409 and "Use products-eu." in refused["detail"] and wording in refused["detail"]
         assert (await post(path, "o", judgment="reject", why="no"))[1]["on"]
         assert (await post("/v1/hints/gone/judge", "o", judgment="reject", why="no"))[0] == 400
         assert await fleet.replica.caught_up(120)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -105,7 +106,7 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
     assert made["id"] in (await fleet.run("items", "item06")).stdout
     (taken,) = await fleet.done("hints", "reject", "item06", *WHY)
     assert taken["id"] == made["id"] and "`oid`" in fleet.shown().text
-    await fleet.done("hints", "approve", made["id"], *WHY)
+    await fleet.done("hints", "approve", made["id"], *WHY, "--yes")
     await fleet.done("revoke", "item", "item06", *WHY)
     await fleet.done("hints", "reject", made["id"], *WHY)
     assert not fleet.shown().tips
@@ -121,7 +122,7 @@ async def test_an_item_that_is_shown_again_keeps_its_approval(fleet: Fleet) -> N
     waits = replace(ITEM, proposed=True)
     await fleet.publish(waits)
     assert not await is_shown_again(), "nobody approved it"
-    await fleet.done("hints", "approve", ITEM.id, *WHY)
+    await fleet.done("hints", "approve", ITEM.id, *WHY, "--yes")
     assert await is_shown_again()
     assert await is_shown_again(), "the undo holds the approval, too"
     await fleet.publish(replace(waits, now=("other",)))
@@ -135,8 +136,8 @@ async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
     waiting = [memory_item(f"item{n}", tool="sql", was=("a",), now=(f"b{n}",), proposed=True) for n in range(3)]
     async with BatchProducer(broker) as producer:
         await producer.deliver([Outgoing(tenant, "items", each.id, each.to_json()) for each in waiting])
-    ids = [each["id"] for each in (await fleet.done("hints", "list", "--proposed"))["hints"]]
-    assert sorted(ids) == ["item0", "item1", "item2"]
+    rows = sorted((await fleet.done("hints", "list", "--proposed"))["hints"], key=itemgetter("id"))
+    assert [each["id"] for each in rows] == ["item0", "item1", "item2"]
     assert "no hint or memory item begins with 'gone'" in await fleet.refused("hints", "approve", "item1", "gone", *WHY)
     assert len((await fleet.done("hints", "list", "--proposed"))["hints"]) == 3
     with monkeypatch.context() as patch:
@@ -147,11 +148,24 @@ async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
             await start(producer)
 
         patch.setattr(BatchProducer, "start", counted)
-        await fleet.done("hints", "approve", "item1", "item2", *WHY)
+        assert "say --yes" in await fleet.refused("hints", "approve", "item1", "item2", *WHY)
+        read = [each["wording"] for each in rows if each["id"] in ("item1", "item2")]
+        old = "--wording", read[0], "--wording", "0" * 16
+        assert "`b" in await fleet.refused("hints", "approve", "item1", "item2", *WHY, *old)
+        assert "one --wording for each" in await fleet.refused("hints", "approve", "item1", *WHY, *old)
+        assert not started, "none is approved"
+        await fleet.done("hints", "approve", "item1", "item2", *WHY, "--wording", read[0], "--wording", read[1])
         assert len(started) == 1, "a hundred lessons would open a hundred connections"
     await fleet.done("hints", "reject", "item0", *WHY)
     assert not (await fleet.done("hints", "list", "--proposed"))["hints"]
     assert fleet.replica.index.vouched(waiting[1]) is True and "item0" not in fleet.replica.index.items
+
+
+async def test_words_that_a_person_did_not_type_are_printed_and_asked_for(fleet: Fleet) -> None:
+    for command in (("approve", ITEM.id), ("edit", ITEM.id, "--until", "30d")):
+        assert "say --yes" in await fleet.refused("hints", *command, *WHY)
+        result = await fleet.run("hints", *command, *WHY, "--yes")
+        assert result.exit_code == 0 and "Use `oid` instead of `id` in sql." in result.stderr
 
 
 async def test_bad_input_is_explained(fleet: Fleet) -> None:

@@ -1,6 +1,7 @@
 """Who may see the page and act on it, and what persons write, approve and read back there."""
 
 import html
+import re
 from typing import Any
 
 import pytest
@@ -209,13 +210,55 @@ def test_lessons_are_approved_and_rejected_in_bulk_with_their_evidence() -> None
         and "/static/review.js" in page
     )
     assert "title of live" not in page
-    both = {"id": ["i0", "i1"], "why": "right", "judgment": "approve"}
+    assert all(f'value="{each.id} {each.wording}"' in page for each in waiting)
+    both = {"id": [f"{each.id} {each.wording}" for each in waiting[:2]], "why": "right", "judgment": "approve"}
     assert pages.post("/review", data=both, headers=OWN).status_code == 303
     assert "`oid0`" not in html.unescape(pages.get("/review").text)
-    assert pages.post("/review", data={"id": "i2", "why": "no", "judgment": "reject"}, headers=OWN).status_code == 303
+    assert (
+        pages.post("/review", data={"id": "i2 read", "why": "no", "judgment": "reject"}, headers=OWN).status_code == 303
+    )
     assert "No lesson waits" in pages.get("/review").text
     assert pages.post("/review", data={"why": "x"}, headers=OWN).status_code == 400
-    assert pages.post("/review", data={"id": "gone", "why": "x"}, headers=OWN).status_code == 400
+    assert (
+        pages.post("/review", data={"id": "gone read", "why": "x", "judgment": "reject"}, headers=OWN).status_code
+        == 400
+    )
+
+
+def test_an_approval_is_refused_if_a_lesson_changed_since_the_page_was_read() -> None:
+    read = [item(f"i{n}", tool="sql", was=("id",), now=("oid",), proposed=True) for n in range(2)]
+    actions = Deciding()
+    pages = client(*read, actions=actions)
+    assert actions.source is not None
+    index = actions.source.now.index
+    index.put_item(item("i1", tool="sql", was=("id",), now=("evil",), proposed=True))
+    both = {"id": [f"{each.id} {each.wording}" for each in read], "why": "right", "judgment": "approve"}
+    refused = pages.post("/review", data=both, headers=OWN)
+    assert refused.status_code == 409 and "`evil`" in html.unescape(refused.text)
+    assert not any(index.vouched(each) for each in index.items.values()), "none of them is approved"
+    assert pages.post("/review", data=both | {"id": ["i0"]}, headers=OWN).status_code == 409, "no wording"
+
+
+def test_a_lesson_to_approve_is_shown_to_its_last_word() -> None:
+    way = item("i1", kind="strategy", content="x" * 900 + "rm -rf", proposed=True)
+    assert "rm -rf</a>" in client(way, actions=Deciding()).get("/review").text
+
+
+def test_a_hint_is_judged_on_its_page_in_the_words_that_were_read() -> None:
+    actions = Deciding()
+    pages = client(actions=actions)
+    address = pages.post("/hints/write", data=DRAFT, headers=OWN).headers["location"]
+
+    def judge(wanted: str, value: str) -> int:
+        return pages.post("/review", data={"id": value, "judgment": wanted, "why": "x"}, headers=OWN).status_code
+
+    (value,) = re.findall(r'name="id" value="([^"]+)"', pages.get(address).text)
+    for wanted, state in (("approve", "shown"), ("expire", "ended"), ("reject", "hidden"), ("approve", "shown")):
+        assert judge(wanted, value) == 303
+        page = pages.get(address).text
+        assert DRAFT["text"] in page and f"<dd>{state}</dd>" in page
+    pages.post(f"/hints/write?id={value.split()[0]}", data=DRAFT | {"text": "Be evil."}, headers=OWN)
+    assert judge("approve", value) == 409 and judge("burn", value) == 400
 
 
 def test_a_hint_says_when_a_call_confirmed_it() -> None:
