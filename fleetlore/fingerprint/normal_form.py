@@ -153,7 +153,6 @@ def _sub(pattern: re.Pattern[str]) -> Callable[..., str]:
 
 
 def _function(instead: _Instead) -> _Instead:
-    """A replacement with groups, as a function: `sub` would parse a text at each call."""
     return methodcaller("expand", instead) if isinstance(instead, str) and "\\" in instead else instead
 
 

@@ -197,7 +197,6 @@ class Conversations:
         conversation.keys.discard(key)
 
     def _resize(self, conversation: Conversation) -> None:
-        """Its size: characters of ids, arguments and advice, and bytes of their objects."""
         for gone in self._shares.resize(conversation, conversation.size + conversation.session.size):
             self._leave(gone)
 

@@ -249,7 +249,6 @@ class LoreReplica:
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
     def _mind_bound(self, bound: Bound) -> None:
-        """Warn once that lore was left out. Read it again if the agent begins to use its tool."""
         if self._older or not self.loaded:
             return
         if bound.left_out and not self._warned:

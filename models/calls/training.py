@@ -253,7 +253,6 @@ class CallTraining:
                 most //= 2
 
     def _weight(self, tool: str, agent: str) -> float:
-        """Calls beyond the median agent's number fade: together they count as much as the first."""
         made = self._made_by[tool]
         usual = max(_FREE_CALLS, sorted(made.values())[(len(made) - 1) // 2])
         return 1.0 if len(made) == 1 else min(1.0, (usual / made[agent]) ** 2)

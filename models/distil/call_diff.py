@@ -73,7 +73,6 @@ def _parsed(text: str) -> _Text:
 
 
 def _bag(tokens: tuple[str, ...]) -> frozenset[str]:
-    """The bag as a set: the second "a" is "2 a". Sets intersect faster than counts."""
     counts = Counter(tokens)
     again = [f"{time} {token}" for token, count in counts.items() if count > 1 for time in range(2, count + 1)]
     return frozenset(counts).union(again)
@@ -371,7 +370,6 @@ def _text(value: Any) -> str:
 
 
 def _is_other_thing(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """A version, or a number under a key that is no id, is a setting."""
     was, now, name = old[key], new[key], _name(key)
     if isinstance(was, str) and isinstance(now, str) and not (_NUMERIC.fullmatch(was) and _NUMERIC.fullmatch(now)):
         is_setting = _are_routes(was, now, old) or _VERSION_KEY.search(name) is not None

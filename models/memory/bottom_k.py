@@ -189,7 +189,6 @@ class BottomK(ABC, Generic[T]):
 
 
 def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
-    """Turn and hash of an agent's last session, and the agent. The greatest goes next."""
     return (len(own) - 1) // TURN, own[-1], agent
 
 

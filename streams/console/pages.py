@@ -148,7 +148,6 @@ class Console:
         return {name: self._templates.get_template(f"block_{name}.html").render(values) for name in _BLOCKS}
 
     def _effect(self, snapshot: Snapshot) -> Uplift:
-        """Computing the effect of 20,000 sessions takes 0.3 s, so it is kept for a second a thousand."""
         sessions, until, effect = self._helped
         if effect is None or (sessions is not snapshot.sessions and snapshot.now >= until):
             effect = uplift(trials_of(snapshot.sessions), len(snapshot.sessions))
@@ -333,7 +332,6 @@ def _moment(seconds: float) -> str:
 
 
 def _segment(name: str) -> str:
-    """A slash follows dots alone, which a browser would resolve."""
     return quote(f"{name}/" if _DOTS.fullmatch(name) else name, safe="")
 
 

@@ -169,8 +169,6 @@ _WORDS = {
 
 
 class _Explained(NamedTuple):
-    """A hint at a call. `call`: the number of its event. `path`: its page, or "". `then`: what the agent did next."""
-
     call: int
     tool: str
     id: str

@@ -82,8 +82,6 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`kind`: a collection, or a compacted topic whose record is in `body`."""
-
     kind: str
     id: str
     body: msgspec.Raw

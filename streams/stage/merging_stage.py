@@ -174,7 +174,6 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def _tried(
         self, make: Callable[[Key, _State, Effects], _Made], key: Key, state: _State, effects: Effects
     ) -> _Made | None:
-        """A state whose public part or row fails stays as stored, and becomes a dead letter."""
         outgoing = len(effects.outgoing)
         try:
             return make(key, state, effects)

@@ -229,7 +229,6 @@ def _key_of(value: _Value) -> str:
 
 
 def _refuse_others(record: Record, state: SessionState, values: Sequence[_Value], effects: Effects) -> None:
-    """Refuse other sessions of the principal under the same id, except the one that began first."""
     sessions = [value for value in (state.trajectory, *values) if isinstance(value, Trajectory)]
     first = max(sessions, key=lambda each: each.claim, default=None)
     for each in sessions:

@@ -121,7 +121,6 @@ def _read_carefully(record: Record, tenant: str, principal: str, effects: Effect
 
 
 def _parts(record: Record) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Bytes of each event, and its attributes if they lie in the headers."""
     value = record.value or b""
     if record.headers.get("ce_specversion"):
         named = {name[3:]: raw for name, raw in record.headers.items() if raw is not None and name.startswith("ce_")}
