@@ -228,8 +228,9 @@ def _held(text: str, own: frozenset[str]) -> str:
             kept += run
         elif kept[-1:] != [_LEFT_OUT]:
             kept.append(_LEFT_OUT)
-    # Words with gaps on both sides say nothing.
-    return " ".join(kept) if kept.count(_LEFT_OUT) <= 1 else _LEFT_OUT
+    # Few words between gaps say nothing.
+    gaps = kept.count(_LEFT_OUT)
+    return " ".join(kept) if gaps <= 1 or len(kept) > 3 * gaps else _LEFT_OUT
 
 
 def _is_held(token: str, own: frozenset[str]) -> bool:
