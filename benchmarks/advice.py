@@ -64,15 +64,16 @@ def run(quick: bool) -> Report:
         "after an error that is new, by words": by_words,
         "its text for a prompt": texts,
     }
-    rows = (
+    rows = [
         Row("advise() before a call", figure, "µs p99", note=note),
         Row("the same", median(micros), "µs p50"),
         Row("the same", percentile(micros, 99.9), "µs p99.9"),
         Row("the same, in the quickest round alone", min(percentile(of[0], 99) for _, _, of in rounds), "µs p99"),
-    )
+    ]
     for name, of in tails.items():
-        rows += (Row(name, percentile(of, 99), "µs p99"), Row("the same", median(of), "µs p50"))
-    return Report("advice", figure, BAR_MICROSECONDS, "µs of CPU, 99th percentile", higher_is_better=False, rows=rows)
+        rows += Row(name, percentile(of, 99), "µs p99"), Row("the same", median(of), "µs p50")
+    unit = "µs of CPU, 99th percentile"
+    return Report("advice", figure, BAR_MICROSECONDS, unit, higher_is_better=False, rows=tuple(rows))
 
 
 def _round(calls: list[Call]) -> tuple[int, int, tuple[list[float], ...]]:

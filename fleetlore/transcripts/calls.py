@@ -229,8 +229,9 @@ def _has_error(result: dict[str, Any]) -> bool:
     if result.get("error") or (result.get("success") is False and isinstance(result.get("message"), str)):
         return True
     errors = result.get("errors")  # of GraphQL, which has nothing beside them
-    is_whole = isinstance(errors, list) and not result.get("data") and result.keys() <= {"data", "errors", "extensions"}
-    return is_whole and any(isinstance(each, dict) and "message" in each for each in errors)
+    if not isinstance(errors, list) or result.get("data") or not result.keys() <= {"data", "errors", "extensions"}:
+        return False
+    return any(isinstance(each, dict) and "message" in each for each in errors)
 
 
 def _failed_command(result: dict[str, Any]) -> str | None:

@@ -181,9 +181,8 @@ def uplift(
         ">CALLS": lambda row: _rates(row[1].calls, ".1f"),
         ">95 %": lambda row: _interval(row[1].calls, 1, ".1f"),
         ">SESSIONS NEEDED": lambda row: f"{row[1].needed:,}" if not row[1].failures.is_found else "-",
+        **({"~WORDS": words} if by == "hint" else {}),
     }
-    if by == "hint":
-        columns["~WORDS"] = words
     nothing = f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}."
     print_list(reader, "effects", rows, columns, nothing=nothing, limit=limit,
                as_json=lambda row: _document(*row), since=since, sessions=len(sessions))  # fmt: skip
