@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["NAME", "PART", "PLAIN_WORD", "TOKEN", "WORD", "count", "distinct", "names_of", "parts_of", "words"]
+__all__ = ["NAME", "PART", "PLAIN_WORD", "TOKEN", "WORD", "count", "names_of", "parts_of", "words"]
 
 # A word in any script. `order_id` is one word.
 WORD = re.compile(r"\w+")
@@ -18,15 +18,6 @@ TOKEN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*|\d+|[^\sA-Za-z_0-9]")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # `dailyPrice`, `HTTPServer`, `daily_price`, `PRICE`
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W_A-Z]+")
-
-
-# Replaces what ends a word of an ASCII text.
-_BREAKS = str.maketrans(dict.fromkeys([chr(code) for code in range(128) if not WORD.match(chr(code))], " "))
-
-
-def distinct(text: str) -> frozenset[str]:
-    """Return the words of a text. To split ASCII takes a third of the time of a search."""
-    return frozenset(text.translate(_BREAKS).split() if text.isascii() else WORD.findall(text))
 
 
 def names_of(text: str) -> set[str]:

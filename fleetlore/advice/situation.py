@@ -15,9 +15,12 @@ from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import Failure, object_of
 from fleetlore.fingerprint.names import FailureKind
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.words import distinct
+from fleetlore.words import WORD
 
 __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
+
+# Replaces what ends a word of an ASCII text.
+_BREAKS = str.maketrans(dict.fromkeys([chr(code) for code in range(128) if not WORD.match(chr(code))], " "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,11 @@ class Situation:
         error, seen = ("", ()) if failed is None else (failed.error, failed.seen)
         made = self._calls
         texts = [text for call in made for text in (call.tool, call.text[:CALL_CHARACTERS])]
-        own = distinct("\n".join((*self.asked.tools, *texts, error[:ERROR_CHARACTERS])).lower())
+        own = _distinct("\n".join((*self.asked.tools, *texts, error[:ERROR_CHARACTERS])).lower())
         closed = bool(made) and all(is_closed(call.tool, call.json, self.known.closed_tools) for call in made)
         return Reader(own, error, seen, self.known.quorum, closed)
+
+
+def _distinct(text: str) -> frozenset[str]:
+    """Return the words of a text. To split ASCII takes a third of the time of a search."""
+    return frozenset(text.translate(_BREAKS).split() if text.isascii() else WORD.findall(text))

@@ -23,7 +23,6 @@ from fleetlore.cli.shared import (
 )
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.redact.redact import stored_name
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, DecisionKind
 from fleetlore.wire.principals import principal_of
 from streams.commands.lore import hints
@@ -92,6 +91,7 @@ def distrust(
     items without it and drop what only it supported. Its new events are stored without effect until `--undo`.
     """
     settings = stack.settings
+    from fleetlore.redact.redact import stored_name
     from streams.offline.operator_word import is_known, read_decisions, reconsider
 
     agent = stored_name(agent)

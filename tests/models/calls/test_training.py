@@ -329,20 +329,15 @@ def test_the_gate_compares_with_the_published_version_on_sessions_that_neither_h
 
 @pytest.mark.long
 def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
-    heard = [
-        replace(
-            each,
-            steps=tuple(
-                replace(
-                    step,
-                    **{"withheld" if number % 2 else "advice": (warning_id("sql", state),)},  # type: ignore[arg-type]
-                )
-                for step, state in zip(each.steps, states(each), strict=True)
-            ),
-        )
-        for number, each in enumerate(sessions(400))
-    ]
-    said = Document.from_bytes(train(sessions(400)).weights).thresholds
+    # Each session once with and once without. Without any one of the seven agents 200 of either kind remain.
+    twice = [each for each in sessions(250) for _ in range(2)]
+    pairs = [replace(each, session=f"s{n}", agent=f"a{n % 7}") for n, each in enumerate(twice)]
+    heard = []
+    for number, each in enumerate(pairs):
+        about = "withheld" if number % 2 else "advice"
+        steps = zip(each.steps, states(each), strict=True)
+        heard.append(replace(each, steps=tuple(replace(s, **{about: (warning_id("sql", at),)}) for s, at in steps)))  # type: ignore[arg-type]
+    said = Document.from_bytes(train(pairs).weights).thresholds
     assert {each.state for each in said} >= {"first"}
     assert Document.from_bytes(train(heard).weights).thresholds == ()
 

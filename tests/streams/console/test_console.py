@@ -249,7 +249,7 @@ async def test_a_person_finds_what_broke_why_an_agent_was_told_and_how_to_take_i
         await shown.keyboard.press("Enter")
         await shown.wait_for_url("**/decide/**")
         await decide(shown, axe, "Revoke", "it misleads")
-        await until_answer(item, 404)
+        await until_shown(stack, "No agent is shown this item", item.removeprefix(stack.console))
         assert time.monotonic() - start < 60
         for path in ("tools", "changes?since=all", "sessions", "agents"):
             await shown.goto(stack.console + path)
