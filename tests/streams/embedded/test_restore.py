@@ -76,9 +76,8 @@ async def test_a_store_that_was_deleted_comes_back_from_the_log(tmp_path: Path) 
     assert len({name for name, _ in before}) == 3, "the drill compares nothing"
 
 
-@pytest.mark.parametrize("keys_kept", [True, False])
-async def test_a_folder_that_was_deleted_comes_back_from_an_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_kept: bool
+async def test_a_folder_that_was_deleted_with_its_keys_comes_back_from_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
     backup.mkdir()
@@ -88,15 +87,11 @@ async def test_a_folder_that_was_deleted_comes_back_from_an_export(
         written = fleetlore("export", "lore", "--data", str(data))
         assert written.returncode == 0, written.stderr
         (backup / "lore.jsonl").write_bytes(written.stdout)
-        shutil.copytree(data / "keys", backup / "keys")
+        lost = load_signing_key(data / SIGNING_KEY)
         kill(stack)
-    lost = load_signing_key(backup / "keys" / SIGNING_KEY.name)
     shutil.rmtree(data)
     data.mkdir()
-    if keys_kept:
-        shutil.copytree(backup / "keys", data / "keys")
-    else:
-        monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", lost.public_base64)
+    monkeypatch.setenv("FLEETLORE_PUBLIC_KEY", lost.public_base64)
     command = ("import", "lore", str(backup / "lore.jsonl"), "--data", str(data), "--json")
     async with Stack(data, trainer=False) as stack:
         looked = fleetlore(*command, "--dry-run")
