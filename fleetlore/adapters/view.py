@@ -55,6 +55,10 @@ def release_of(record: AdapterRecord[Manifest], key: SigningKey, weights: bytes 
     return Release(record, key.sign(record), key.key_id, weights)
 
 
+# Unknown keys that are remembered, those with the highest epochs. Anybody who may write to the topic names them.
+_MOST_CLAIMS = 64
+
+
 class _Claim(Struct):
     """An unverified epoch. The bound leaves a publisher room, as the largest epoch is 2**53 - 1."""
 
@@ -254,6 +258,8 @@ class AdapterView(Generic[Manifest]):
                 with suppress(DecodeError):
                     claim = json_reader(_Claim)(value)
                     self._claims[claim.key_id] = max(claim.epoch, self._claims.get(claim.key_id, 0))
+                    if len(self._claims) > _MOST_CLAIMS:
+                        del self._claims[min(self._claims, key=lambda key: self._claims[key])]
             raise
         if document.tenant != self.tenant:
             raise AdapterRefused("foreign", f"{kind.__name__} of tenant {document.tenant[:63]!r}")

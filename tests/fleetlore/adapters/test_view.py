@@ -158,6 +158,15 @@ def test_publishers_keep_the_newest_record_of_each_version(made: Made) -> None:
     assert again.releases == view.releases and again.complete() == view.complete() == made.first
 
 
+def test_a_publisher_keeps_the_highest_of_many_claims_of_unknown_keys(made: Made) -> None:
+    view = made.view(*made.records, all_versions=True)
+    for number in range(300):
+        key, value = made.record(0, 1000 - number, OTHER)
+        forged = value.replace(OTHER.key_id.encode(), f"{number:016x}".encode())
+        assert refusal(view, key, forged) == "unknown_key"
+    assert view.next_epoch == 1001 and len(view.unknown_keys) == 64
+
+
 def test_what_a_host_remembers_runs_once_the_log_brings_its_weights(made: Made) -> None:
     view, later = made.view(*made.records), made.view()
     for key, document in view.documents().items():
