@@ -96,12 +96,16 @@ class MadeCall:
 
     def programs(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the program of each command line that holds one of these names, "" for other lines of code."""
+        return tuple(_program(line, names) for line, held in self._lines if not held.isdisjoint(names))
+
+    @cached_property
+    def _lines(self) -> list[tuple[str, set[str]]]:
         values = object_of(self.json)
         texts = (
             [self.json] if values is None else [str(each) for key, each in values.items() if is_code(key, str(each))]
         )
         lines = _COMMAND.split("\n".join(texts)[:CALL_CHARACTERS].lower())
-        return tuple(_program(line, names) for line in lines if not names_of(line).isdisjoint(names))
+        return [(line, names_of(line)) for line in lines]
 
     @property
     def bound(self) -> frozenset[str]:
