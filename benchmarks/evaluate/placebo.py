@@ -12,7 +12,7 @@ class Placebo:
         self._last: dict[str, Sequence[Note]] = {}
 
     def instead(self, about: str, notes: Sequence[Note]) -> list[Note]:
-        """As many notes of another subject, each about the same proposal; none until there are some."""
+        """Return as many notes of another subject, each about the same proposal, or none until there are some."""
         other: Sequence[Note] = next((said for of, said in reversed(self._last.items()) if of != about), ())
         if notes:
             self._last.pop(about, None)

@@ -191,6 +191,7 @@ class AdapterFollower:
             subscriber.refuse(refusal, key)
 
     async def _turn(self, subscriber: AdapterSubscriber[Any]) -> None:
+        """A failing subscriber is removed; others still learn of revocations."""
         try:
             await subscriber.turn()
         except Exception:

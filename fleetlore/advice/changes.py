@@ -157,9 +157,9 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """Return the arguments with each rejected part replaced, or None if none is found.
+    """Return the arguments with each rejected part replaced.
 
-    None too: a new name would overwrite another argument, or a new value may be of another type.
+    It returns None if no part is found, a new name would overwrite another argument, or a type may change.
     """
     changed = arguments
     try:

@@ -98,9 +98,9 @@ def judged(
     """Return a person's judgment of a hint or a memory item.
 
     `approve` shows it (an item in these very words) and answers a request for review. `reject` hides it. `expire` ends
-    a hint. Of a corrected item the correction is judged. `wording`: of the words that the person read, or None to show
-    the decision's words before it is published. Raises WordsChanged: an approval is of other words. Raises ConfigError:
-    the id is unknown, or a memory item is to expire.
+    a hint. A judgment of a corrected item is one of the correction. `wording`: of the words that the person read, or
+    None to show the decision's words before it is published. Raises WordsChanged: an approval is of other words.
+    Raises ConfigError: the id is unknown, or a memory item is to expire.
     """
     why, id = _kept("the reason", why, MAX_WHY), index.hints.replaced.get(id, id)
     if (known := index.hints.decisions.get(id)) is not None and (hint := known.hint) is not None:

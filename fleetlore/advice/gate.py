@@ -79,7 +79,7 @@ _ESCAPE = re.compile(
     re.IGNORECASE,
 )
 _ESCAPING = re.compile(r"[&%\\]")
-# Nobody reads a text that is escaped more often.
+# A text that is escaped more often is not read.
 _MAX_ROUNDS = 8
 _ANGLES = "<\uff1c\ufe64\u02c2\u2329\u276c\u276e\u2770\u27e8\u27ea\u29fc\u3008\u226a"
 _SQUARES = "[\uff3b\ufe47\u3010\u3014\u3016\u3018\u301a\u2772", "]\uff3d\ufe48\u3011\u3015\u3017\u3019\u301b\u2773"

@@ -43,7 +43,7 @@ def _check_output() -> None:
     try:
         print(flush=True)
     except OSError as error:
-        sys.stdout = None  # the interpreter would report it once more
+        sys.stdout = None  # the interpreter would report it again
         if error.errno != errno.EPIPE:
             what = "what it holds is not whole"
             print(f"fleetlore: the output cannot be written, {what}: {error.strerror}", file=sys.stderr)

@@ -341,8 +341,8 @@ class Consumer(AIOKafkaConsumer):  # type: ignore[misc,unused-ignore]
 class InOrder(Consumer):
     """Fetches once all records were read.
 
-    A `Consumer` asks for the other partitions while one is read for more than a tenth of a second, and the broker
-    holds that request until one of these has a new record.
+    If a partition is read for more than a tenth of a second, a `Consumer` asks for the others alone. The broker holds
+    that request until one of them has a new record.
     """
 
     start = _with(AIOKafkaConsumer.start, Fetcher=partial(_Fetcher, prefetch_backoff=60.0))

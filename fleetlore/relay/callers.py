@@ -143,7 +143,7 @@ def _event(raw: Any, caller: Caller, now: float) -> Event:
 
 # Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
-# Of a caller's sessions.
+# Limit for the sessions of a caller.
 MOST_BYTES = 32 * 1024 * 1024
 _MAX_BEGUN = 1024
 # An object of an event or call beside its texts.

@@ -163,6 +163,7 @@ class Gateway:
 
 
 def _leaves_folder(path: str) -> bool:
+    """Servers decode paths differently, so every reading must stay below the address."""
     while True:
         plain = "".join(filter(str.isprintable, normalize("NFKC", path))).replace(" ", "")
         segments = re.split(r"[/\\?#]", plain)

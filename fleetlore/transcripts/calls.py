@@ -94,7 +94,7 @@ class OpenCalls(Generic[T]):
 
 # Characters of a result that are searched for an error.
 _BEGINNING = 2_000
-# What a terminal shows in colour, and a mark before a text.
+# Colours of a terminal, and the byte order mark.
 _DRESS = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]|\ufeff")
 # "Error" and what follows it in a failure. A page, a figure or a log about errors goes on with other words.
 _ERROR = (
@@ -228,7 +228,7 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 def _has_error(result: dict[str, Any]) -> bool:
     if result.get("error") or (result.get("success") is False and isinstance(result.get("message"), str)):
         return True
-    errors = result.get("errors")  # of GraphQL, which has nothing beside them
+    errors = result.get("errors")  # an answer of GraphQL that holds nothing else
     if not isinstance(errors, list) or result.get("data") or not result.keys() <= {"data", "errors", "extensions"}:
         return False
     return any(isinstance(each, dict) and "message" in each for each in errors)

@@ -160,6 +160,8 @@ class _Way(NamedTuple):
 
 @dataclass(slots=True)
 class _Tried:
+    """`past` and `again`: how often the error was gone at the next attempt, and came again."""
+
     failed: Step
     by: Step
     change: Difference
