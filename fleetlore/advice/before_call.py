@@ -234,7 +234,7 @@ def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str
     if agents >= quorum and wilson(worked, sessions)[0] > _MOSTLY_WORKS and seconds <= _LONGEST_WAIT_SECONDS:
         return f"Wait {max(seconds, 1)} s", f". After such a wait it worked in {worked} of {sessions} sessions"
     outages = [(began, lasted) for began, lasted, agents in fault.outages if agents >= quorum]
-    if not outages or outages[0][0] != fault.outages[0][0]:
+    if not outages or not _lasts(*outages[0], moment.known.now):
         return "Wait", ""
     age = max(0, int(moment.known.now) - outages[0][0])
     earlier = [lasted + _UNSEEN_SECONDS for _, lasted in outages[1:]]
@@ -275,8 +275,11 @@ def _is_shared(health: Pattern | None, passing: Collection[Pattern], moment: Sit
 def _agents_lately(fault: Pattern, now: float) -> int:
     if not fault.outages:  # a row of an earlier release
         return fault.agents
-    began, seconds, agents = fault.outages[0]
-    return agents if now - began - seconds <= _TRANSIENT_SECONDS else 1
+    return max([agents for began, lasted, agents in fault.outages if _lasts(began, lasted, now)], default=1)
+
+
+def _lasts(began: int, lasted: int, now: float) -> bool:
+    return now - began - lasted <= _TRANSIENT_SECONDS
 
 
 def _transient_weight(pattern: Pattern, now: float) -> float:

@@ -2,7 +2,7 @@
 
 A record that is processed twice makes an incremented count wrong. So a count is a *set* of sessions with cumulative
 values: merging takes the union and joins the two values of one session. An agent's sessions with the smallest hashes
-are kept (bottom-k: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `TURN` of every agent, then up to `TURN` more,
+are kept (bottom-k: Bar-Yossef et al. 2002; Cohen and Kaplan 2007): up to `turn` of every agent, then up to `turn` more,
 until there are `k`. The kept sessions depend on the set alone, as an agent's nth smallest hash only falls. Above `k`
 sessions, sums are estimates.
 """
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import fsum
 from operator import mul
 from statistics import median_high
-from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from msgspec import Meta
 
@@ -30,8 +30,6 @@ _Kind = TypeVar("_Kind", bound=int | tuple[str, ...])
 K = 256
 # Hash of an agent's name, or a negative number in place of an erased session's.
 AgentHash = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
-# Sessions of an agent that are kept before another's.
-TURN = 4
 # Sessions of one agent that count for results of resends.
 AGENT_RESENDS = 10
 # A single agent for which it worked is ignored if it failed for at least so many others.
@@ -48,6 +46,8 @@ class BottomK(ABC, Generic[T]):
     """A mergeable sample of at most `k` sessions: a join-semilattice. `kept`: value by session hash."""
 
     __slots__ = ("_of_agent", "_order", "k", "kept")
+    # Sessions of an agent that are kept before another's.
+    turn: ClassVar = 4
 
     def __init__(self, k: int = K, kept: Iterable[tuple[int, T]] = ()) -> None:
         self.k = k
@@ -98,7 +98,7 @@ class BottomK(ABC, Generic[T]):
             self._index()
         own = self._of_agent.get(agent, [])
         # Adding one makes its agent's last session the next in turn.
-        return bool(own and session < own[-1]) or (len(own) // TURN, session) < self._order[-1][:2]
+        return bool(own and session < own[-1]) or (len(own) // self.turn, session) < self._order[-1][:2]
 
     def shrink(self, k: int) -> None:
         self.k, self._of_agent = k, {}
@@ -108,7 +108,7 @@ class BottomK(ABC, Generic[T]):
         turns = []
         for session in sorted(self.kept):
             agent = self.kept[session].agent
-            turns.append((nth[agent] // TURN, session))
+            turns.append((nth[agent] // self.turn, session))
             nth[agent] += 1
         self.kept = {session: self.kept[session] for _, session in sorted(turns)[:k]}
 
@@ -119,9 +119,9 @@ class BottomK(ABC, Generic[T]):
 
     def _make_room(self, session: int, agent: int) -> None:
         own = self._of_agent.setdefault(agent, [])
-        turn = len(own) // TURN
+        turn = len(own) // self.turn
         if own:
-            del self._order[bisect_left(self._order, _rank(agent, own))]
+            del self._order[bisect_left(self._order, self._rank(agent, own))]
         insort(own, session)
         if not self._order or (turn, own[-1]) > self._order[-1][:2]:
             gone = own.pop()
@@ -130,10 +130,10 @@ class BottomK(ABC, Generic[T]):
             others = self._of_agent[loser]
             others.pop()
             if others:
-                insort(self._order, _rank(loser, others))
+                insort(self._order, self._rank(loser, others))
             else:
                 del self._of_agent[loser]
-        insort(self._order, _rank(agent, own))
+        insort(self._order, self._rank(agent, own))
         del self.kept[gone]
 
     def _index(self) -> None:
@@ -141,7 +141,7 @@ class BottomK(ABC, Generic[T]):
         for session in sorted(self.kept):
             of_agent[self.kept[session].agent].append(session)
         self._of_agent = dict(of_agent)
-        self._order = sorted([_rank(agent, own) for agent, own in of_agent.items()])
+        self._order = sorted([self._rank(agent, own) for agent, own in of_agent.items()])
 
     def merge(self, other: Self) -> bool:
         # A list, because `any` of a generator would stop at the first change.
@@ -176,20 +176,18 @@ class BottomK(ABC, Generic[T]):
         turn, greatest, _ = self._order[-1]
         return {agent: self._scale(own, turn, greatest) for agent, own in self._of_agent.items()}
 
-    @staticmethod
-    def _scale(own: list[int], turn: int, greatest: int) -> float:
-        if len(own) < TURN * turn:
+    def _scale(self, own: list[int], turn: int, greatest: int) -> float:
+        if len(own) < self.turn * turn:
             return 1.0  # a further one would have been kept
-        if len(own) < TURN * (turn + 1) and own[-1] < greatest:
+        if len(own) < self.turn * (turn + 1) and own[-1] < greatest:
             return HASHES / greatest  # every session with a smaller hash was kept
         return max(1.0, (len(own) - 1) / len(own) * HASHES / max(own[-1], 1))
 
     def sorted(self) -> list[tuple[int, T]]:
         return [(session, self.kept[session]) for session in sorted(self.kept)]
 
-
-def _rank(agent: int, own: list[int]) -> tuple[int, int, int]:
-    return (len(own) - 1) // TURN, own[-1], agent
+    def _rank(self, agent: int, own: list[int]) -> tuple[int, int, int]:
+        return (len(own) - 1) // self.turn, own[-1], agent
 
 
 def even(kinds: Iterable[tuple[int, _Kind]], scales: Mapping[int, float]) -> defaultdict[_Kind, float]:
@@ -313,6 +311,13 @@ class CountSample(BottomK[SessionCounts]):
     @classmethod
     def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:
         return cls(k, [(session, SessionCounts(*seen)) for session, *seen in rows])
+
+
+class AgentSample(CountSample):
+    """Sessions kept to count agents: one of each before a second one of any."""
+
+    __slots__ = ()
+    turn = 1
 
 
 class FirstSeen(dict[int, float]):

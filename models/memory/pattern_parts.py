@@ -32,6 +32,7 @@ class Timeline:
     width_seconds: float
     kept: int
     room: int
+    sample_type: type[CountSample] = CountSample
     k: int = field(init=False)
     samples: dict[int, CountSample] = field(default_factory=dict)
 
@@ -49,7 +50,7 @@ class Timeline:
                 if number < oldest:
                     return False
                 del self.samples[oldest]
-            sample = self.samples[number] = CountSample(self.k)
+            sample = self.samples[number] = self.sample_type(self.k)
             self._fit(min(self.k, self.room // len(self.samples)))
         return sample.add(session, seen)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_fields
 
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
 from fleetlore.wire.trajectory import Count, Hash, Moment
-from models.memory.bottom_k import CountSample, FirstSeen, SessionCounts
+from models.memory.bottom_k import AgentSample, CountSample, FirstSeen, SessionCounts
 from models.memory.pattern_parts import Timeline, Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
@@ -134,7 +134,7 @@ class PatternState:
 
     def _time_outages(self) -> None:
         if self.subject.level in ("class", "exact"):
-            self.timelines.setdefault("quarters", Timeline(QUARTER_SECONDS, QUARTERS, QUARTERS_SESSIONS))
+            self.timelines.setdefault("quarters", Timeline(QUARTER_SECONDS, QUARTERS, QUARTERS_SESSIONS, AgentSample))
 
     def add(
         self,
@@ -150,10 +150,12 @@ class PatternState:
         changed = self._describe(subject, seen.agent, session)
         changed |= self.sample.add(session, seen)
         for name, timeline in self.timelines.items():
-            if name != "quarters" or subject.transient:
+            if name != "quarters":
                 changed |= timeline.add(session, seen, first)
-            if name == "quarters" and subject.transient:
-                changed |= timeline.add(session, seen, last)
+        if subject.transient and "quarters" in self.timelines:
+            for time in (first, last):
+                if arrived - time <= _OUTAGE_GAP * QUARTER_SECONDS:  # an agent could invent older outages
+                    changed |= self.timelines["quarters"].add(session, seen, time)
         changed |= self._note_caller(seen.agent, last)
         if last > self.last:
             self.last, changed = last, True
@@ -280,12 +282,13 @@ class PatternState:
             elif agents:
                 runs.append((agents, agents))
         found, width = [], int(QUARTER_SECONDS)
-        for first, last in reversed(runs[-_MOST_OUTAGES:]):
+        # Those of several agents first: one alone could fill all places.
+        for first, last in sorted(reversed(runs), key=lambda run: len(run[0]) == 1)[:_MOST_OUTAGES]:
             # No agent alone begins or ends an outage that others met. It can still join two of them.
             began = sorted(first.values())[:2][-1]
             ended = max(began, sorted(last.values())[-2:][0])
             found.append((began * width, (ended + 1 - began) * width, len(first)))
-        return tuple(found)
+        return tuple(sorted(found, reverse=True))
 
     @classmethod
     def restore(cls, body: str, state: str) -> PatternState:

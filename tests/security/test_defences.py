@@ -10,8 +10,8 @@ from fleetlore.advice.gate import Tip
 from fleetlore.kafka import encode
 from fleetlore.wire.events import RESULT, TOOL, Event
 from fleetlore.wire.lore import MemoryItem
-from models.memory import bottom_k
 from models.memory import candidate as contributions
+from models.memory.bottom_k import BottomK
 from models.memory.candidate import is_unconfirmed
 from models.memory.item_state import ItemState
 from tests.build import memory_item
@@ -68,7 +68,7 @@ def by_sessions(contributors: Any, half_life_seconds: float) -> Any:
         (a_text_closes_the_fence, gate, "clean", unchanged),
         (one_agent_has_others_fetch_and_run, contributions, "QUORUM_AGENTS", 1),
         (one_liar_silences_what_ten_found, contributions, "_by_agents", by_sessions),
-        (one_liar_fills_the_sample, bottom_k, "TURN", 64),
+        (one_liar_fills_the_sample, BottomK, "turn", 64),
     ],
 )
 async def test_an_attack_gets_through_where_its_defence_is_taken_away(

@@ -145,6 +145,15 @@ def test_one_agent_alone_begins_no_outage_after_that_of_others(ago: int) -> None
     assert bool(told(((int(NOW) - ago - 60, 60, 3),), moment(failed=False))) is (ago <= _TRANSIENT_SECONDS)
 
 
+@for_each("ahead", [-9, 280])
+def test_one_agent_alone_ends_no_outage_by_a_failure_of_its_own(ahead: int) -> None:
+    """Senders may date events five minutes ahead."""
+    alone = (int(NOW) + ahead, 15, 1)
+    for quorum in (2, 3):
+        asks = moment(failed=False, quorum=quorum)
+        assert told((alone, *outages(280, *LASTED)), asks) == told(outages(280, *LASTED), asks) != []
+
+
 def test_a_later_call_that_failed_in_another_way_got_past_nothing() -> None:
     lasting = met("pay", CALL, "", "unknown field order", last_seen=NOW - 5)
     (text,) = told(outages(200, *LASTED), None, lasting, passed=NOW - 5)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.stats import stable_hash
-from models.memory.bottom_k import AGENT_RESENDS, BADLY, TURN, WELL, CountSample, Resends, SampleTotals, SessionCounts
+from models.memory.bottom_k import AGENT_RESENDS, BADLY, WELL, CountSample, Resends, SampleTotals, SessionCounts
 
 K = 8
 
@@ -122,7 +122,7 @@ def test_an_agent_has_more_sessions_than_its_turn_only_where_no_other_lacks_one(
     of_agent, kept = Counter(each.agent for each in known.values()), Counter(each.agent for each in made.seen)
     most = max(kept.values(), default=0)
     for agent, sessions in of_agent.items():
-        assert kept[agent] >= min(sessions, (most - 1) // TURN * TURN)
+        assert kept[agent] >= min(sessions, (most - 1) // CountSample.turn * CountSample.turn)
 
 
 @pytest.mark.parametrize("lies", [200, 5_000])

@@ -19,6 +19,7 @@ from fleetlore.wire.stats import stable_hash
 from models.memory.bottom_k import SessionCounts
 from models.memory.pattern_parts import Timeline
 from models.memory.pattern_state import DAY_SECONDS, PATTERN_SESSIONS, PatternState, Subject
+from tests.rows import for_each
 
 FIELD_BYTES = 65_535
 TIME = 1_760_000_000.0
@@ -152,6 +153,30 @@ def test_no_agent_alone_begins_or_ends_an_outage() -> None:
     others = [(20 + n, SessionCounts(n, 1, 1), start + 900 + n * 60, start + 1200 + n * 60) for n in range(2)]
     made = state("class", [*alone, *others], transient=True)
     assert made.to_pattern("t").outages == ((start + 900, 375, 3),)
+
+
+@for_each("delay", [0, 120 * 15])
+@for_each("honest_first", [False, True])
+def test_one_agent_with_the_smallest_ids_hides_no_outage_of_others(delay: int, honest_first: bool) -> None:
+    """`delay`: seconds after which it sends all of its invented failures, or 0 if it sends each at its time."""
+    start = int(TIME - TIME % 15)
+    alone = [(n, SessionCounts(9, 1, 1), start + n // 2 * 15, start + n // 2 * 15) for n in range(240)]
+    others = [(2**40 + n, SessionCounts(n, 1, 1), start + 1770 - n, start + 1770 + n) for n in range(8)]
+    made = PatternState(Subject("id", "class", "bash", "OSError", transient=True))
+    for _ in range(2):
+        for rows in (others, alone) if honest_first else (alone, others):
+            for session, counts, first, last in rows:
+                arrived = max(last, start + delay) if counts.agent == 9 else last
+                made.add(session, counts, first, last, arrived=arrived)
+    found = made.to_pattern("t")
+    assert found.agents_lately >= 3 and found.outages[0][2] >= 3
+
+
+def test_outages_that_several_agents_met_are_kept_first() -> None:
+    shared = [(n, SessionCounts(n, 1, 1), TIME, TIME) for n in range(2)]
+    alone = [(9 + n, SessionCounts(9, 1, 1), TIME + n * 300, TIME + n * 300) for n in range(1, 12)]
+    found = state("class", [*shared, *alone], transient=True).to_pattern("t").outages
+    assert [agents for *_, agents in found] == [1] * 7 + [2]
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 99)), max_size=12))
