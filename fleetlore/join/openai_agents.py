@@ -17,6 +17,7 @@ from typing import Any
 
 import agents
 from agents.run import CallModelData, ModelInputData
+from agents.tool import invoke_function_tool
 from agents.tool_context import ToolContext
 
 from fleetlore.agent.action import OPEN_ACTION, current_session
@@ -31,30 +32,39 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
     if function is None:
         return lambda given: function_tool(given, **options)
     explain = options.pop("failure_error_function", agents.default_tool_error_function)
-
-    def failed(context: Any, error: Exception) -> Any:
-        action = OPEN_ACTION.get()
-        if action is not None:
-            action.raised = error
-        return explain(context, error)
-
-    made = agents.function_tool(function, failure_error_function=explain and failed, **options)
-    invoke = made.on_invoke_tool
+    timed_out = options.pop("timeout_error_function", None) or (lambda _, error: str(error))
+    made = agents.function_tool(
+        function,
+        failure_error_function=explain and _noting(explain),
+        timeout_error_function=_noting(timed_out),
+        **options,
+    )
 
     async def recorded(context: ToolContext[Any], arguments: str) -> Any:
         session = current_session()
         if session is None:
-            return await invoke(context, arguments)
+            return await invoke_function_tool(function_tool=made, context=context, arguments=arguments)
         given, id = json_or_text(arguments or "{}"), context.tool_call_id
         if (held := session.hold(made.name, given)) is not None:
             return held.text
         with session.action(made.name, given, call_id=id) as action:
-            returned(action, result := await invoke(context, arguments))
+            result = await invoke_function_tool(function_tool=made, context=context, arguments=arguments)
+            returned(action, result)
         if not isinstance(result, str):
             return result
         return joined(result, after_call(session, failed=action.error is not None))
 
-    return replace(made, on_invoke_tool=recorded)
+    # The SDK would cancel the recording too, and a cancelled call is not recorded.
+    return replace(made, on_invoke_tool=recorded, timeout_seconds=None)
+
+
+def _noting(explain: Callable[[Any, Exception], Any]) -> Callable[[Any, Exception], Any]:
+    def failed(context: Any, error: Exception) -> Any:
+        if (action := OPEN_ACTION.get()) is not None:
+            action.raised = error
+        return explain(context, error)
+
+    return failed
 
 
 def tell(data: CallModelData[Any]) -> ModelInputData:

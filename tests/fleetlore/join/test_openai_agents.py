@@ -3,7 +3,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agents import Agent, ModelBehaviorError, ModelResponse, RunConfig, Runner, Usage, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelBehaviorError,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    ToolTimeoutError,
+    Usage,
+    set_tracing_disabled,
+)
 from agents.models.interface import Model
 from openai.types.responses import (
     Response,
@@ -102,6 +111,26 @@ async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder
             await run(Script(("ask", READ[1])), function_tool(ask, strict_mode=False))
     assert len(recorder.outcomes) == len(SAID_FAILED)
     assert all("no such table" in str(recorder.error(each)) for each in recorder.outcomes)
+
+
+async def test_a_call_that_took_too_long_failed(fleet: Fleet, recorder: Recorder) -> None:
+    async def wait(path: str) -> str:
+        await asyncio.Event().wait()
+        return path
+
+    call, said = ("wait", READ[1]), "Tool 'wait' timed out after 0.01 seconds."
+    wordings = {None: said, lambda context, error: f"sorry: {error}": f"sorry: {said}"}
+    for explain, expected in wordings.items():
+        async with fleet.session("g"):
+            result = await run(Script(call), function_tool(wait, timeout=0.01, timeout_error_function=explain))
+        assert [each.output for each in result.new_items if each.type == "tool_call_output_item"] == [expected]
+    raising = function_tool(timeout=0.01, timeout_behavior="raise_exception")(wait)
+    with pytest.raises(ToolTimeoutError):
+        await run(Script(call), raising)  # without a session
+    with pytest.raises(ToolTimeoutError):
+        async with fleet.session("g"):
+            await run(Script(call), raising)
+    assert [recorder.error(each) for each in recorder.outcomes] == [(ToolTimeoutError.__name__, said)] * 3
 
 
 @pytest.mark.parametrize("arguments", ["{", '{"file": 1}'])
