@@ -35,6 +35,7 @@ async def provider(seen: list[Request]) -> AsyncIterator[str]:
     async def answer(request: Request) -> JSONResponse:
         seen.append(request)
         response = JSONResponse({"jsonrpc": "2.0", "id": 1, "result": {}})
+        response.raw_headers.append((b"x-name", "日".encode()))
         for domain, path in ((None, "/"), (None, "/openai"), ("127.0.0.1", "/")):
             response.set_cookie(f"login{len(path)}", request.headers.get("authorization", ""), domain=domain, path=path)
         return response
@@ -60,7 +61,13 @@ async def test_the_mcp_proxy_sends_no_cookie_of_one_caller_with_another_s_reques
     async with provider(seen) as address, serving(forwarding_app(fleet, f"{address}/mcp")) as proxy:
         for headers in (FIRST, SECOND):
             async with httpx2.AsyncClient(timeout=120, headers=headers) as client:
-                await client.post(f"{proxy}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize"})
+                twice = [*client.headers.multi_items(), ("x-tag", "a"), ("x-tag", "b")]
+                message = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+                answer = await client.post(f"{proxy}/mcp", json=message, headers=twice)
+                cookies = [each.partition("=")[0] for each in answer.headers.get_list("set-cookie")]
+                assert (b"x-name", "日".encode()) in answer.headers.raw
+                assert cookies == ["login1", "login7", "login1"], "the caller itself gets its cookies"
+    assert all(each.headers.getlist("x-tag") == ["a", "b"] for each in seen)
     assert [each.headers.get("cookie") for each in seen] == [None, None]
 
 

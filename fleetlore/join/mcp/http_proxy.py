@@ -90,9 +90,8 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
                 id = begun
         if request.method == "DELETE" and answer.is_success:
             sessions.leave(id)
-        told = _told(request, answer)
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
-            return StreamingResponse(_events(answer, calls, over), answer.status_code, told)
+            return _told(request, answer, StreamingResponse(_events(answer, calls, over), answer.status_code))
         try:
             body = await bounded(answer.aiter_bytes(), MAX_MESSAGE)
             if body is None:
@@ -103,7 +102,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         finally:
             over()
             await answer.aclose()
-        return Response(body, answer.status_code, told)
+        return _told(request, answer, Response(body, answer.status_code))
 
     async def resource(request: Request) -> Response:
         at = urlsplit(url)
@@ -114,7 +113,7 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
         await answer.aclose()
         if answer.is_success:
             body = msgspec.json.encode({**read_json(body), "resource": str(request.url.replace(path="/mcp", query=""))})
-        return Response(body, answer.status_code, _told(request, answer))
+        return _told(request, answer, Response(body, answer.status_code))
 
     methods = ["GET", "POST", "DELETE"]
     routes = [Route("/mcp", forward, methods=methods), Route(_RESOURCE, resource), Route(f"{_RESOURCE}/mcp", resource)]
@@ -123,8 +122,9 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
 
 async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | Response:
     # The body goes on as it came, packed or not.
-    headers = {name: value for name, value in request.headers.items() if name not in _HOP - {"content-encoding"}}
-    headers["accept-encoding"] = "identity"
+    dropped = _HOP - {"content-encoding"} | {"accept-encoding"}
+    headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in dropped]
+    headers.append((b"accept-encoding", b"identity"))
     client: httpx2.AsyncClient = request.app.state.client
     try:
         sent = client.build_request(request.method, url, headers=headers, content=content or None)
@@ -133,11 +133,14 @@ async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | 
         return Response(f"{url} cannot be reached: {error}", 502)
 
 
-def _told(request: Request, answer: httpx2.Response) -> dict[str, str]:
-    told = {name: value for name, value in answer.headers.items() if name not in _HOP}
-    if asks := told.get("www-authenticate"):
-        here = request.url.replace(path=f"{_RESOURCE}/mcp", query="")
-        told["www-authenticate"] = _METADATA.sub(f'resource_metadata="{here}"', asks)
+def _told(request: Request, answer: httpx2.Response, told: Response) -> Response:
+    for key, content in answer.headers.raw:
+        name, value = key.decode("latin-1").lower(), content.decode("latin-1")
+        if name == "www-authenticate":
+            here = request.url.replace(path=f"{_RESOURCE}/mcp", query="")
+            value = _METADATA.sub(f'resource_metadata="{here}"', value)
+        if name not in _HOP:
+            told.headers.append(name, value)
     return told
 
 
