@@ -4,7 +4,7 @@ Emitters name `gen_ai.*` differently, so each fact has names in order of prefere
 """
 
 from base64 import b64decode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -160,35 +160,61 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
     `logs`: a log record that evaluates a span is read as a span below that. Raises ValueError, DecodeError: the body is
     no export.
     """
-    if form == "application/json":
-        export = read_json(body)
-    else:
-        # extra [otel]
-        from google.protobuf.json_format import MessageToDict
-        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-        request: Any = ExportLogsServiceRequest if logs else ExportTraceServiceRequest
-        export = MessageToDict(request.FromString(body))
-    if not isinstance(export, dict):
-        raise ValueError("an export is a JSON object")
     in_hex = form == "application/json"
-    resources, scopes, records = _LOGS if logs else _TRACES
-    for resource in _listed(export, resources):
+    for resource, records in (_of_json if in_hex else _of_protobuf)(body, logs):
         try:
-            about = _attributes(resource.get("resource") or {})
+            about = _attributes(resource)
             shared = {name: about[name] for name in (*_CONVERSATION, *_AGENT) if name in about}
         except MALFORMED:
             shared = {}
-        for scope in _listed(resource, scopes):
-            for record in _listed(scope, records):
-                try:
-                    if not logs:
-                        yield _span(record, shared, in_hex=in_hex)
-                    elif record.get("eventName") == _EVALUATION and record.get("spanId"):
-                        yield _evaluation(record, in_hex=in_hex)
-                except MALFORMED as error:
-                    yield ValueError(f"{str(record)[:_SHOWN]}: {error!r}")
+        for record in records:
+            try:
+                if isinstance(record, ValueError):
+                    yield record
+                elif not logs:
+                    yield _span(record, shared, in_hex=in_hex)
+                elif record.get("eventName") == _EVALUATION and record.get("spanId"):
+                    yield _evaluation(record, in_hex=in_hex)
+            except MALFORMED as error:
+                yield ValueError(f"{str(record)[:_SHOWN]}: {error!r}")
+
+
+def _of_json(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
+    export = read_json(body)
+    if not isinstance(export, dict):
+        raise ValueError("an export is a JSON object")
+    resources, scopes, records = _LOGS if logs else _TRACES
+    for each in _listed(export, resources):
+        found = (record for scope in _listed(each, scopes) for record in _listed(scope, records))
+        yield (each.get("resource") or {} if isinstance(each, dict) else {}), found
+
+
+def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
+    """A text that is not UTF-8 makes its whole message unreadable, so each record is read by itself."""
+    # extra [otel]
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.json_format import MessageToDict
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+
+    def parts(message: bytes, number: int) -> list[bytes]:
+        found = UnknownFieldSet(Empty.FromString(message))
+        return [each.data for each in found if (each.field_number, each.wire_type) == (number, 2)]
+
+    def read(kind: Any, message: bytes) -> Any:
+        try:
+            return MessageToDict(kind.FromString(message))
+        except DecodeError as error:
+            return ValueError(str(error))
+
+    record = LogRecord if logs else SpanMessage
+    # The messages of traces and of logs have the same numbers: resource 1, scopes 2, records 2.
+    for each in parts(body, 1):
+        found = (read(record, part) for scope in parts(each, 2) for part in parts(scope, 2))
+        yield read(Resource, b"".join(parts(each, 1))), found
 
 
 def _listed(holder: Any, name: str) -> list[Any]:

@@ -13,14 +13,13 @@ import httpx2
 import orjson
 import pytest
 import zstandard
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from openinference.instrumentation import TracerProvider as OpenInferenceProvider
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -458,12 +457,19 @@ async def test_a_malformed_span_costs_only_itself(fleet: Fleet, recorder: Record
         assert told["rejectedSpans"] == "1" and told["errorMessage"]
 
 
-async def test_a_malformed_span_of_protobuf_is_told_in_protobuf(fleet: Fleet, recorder: Recorder) -> None:
-    spans = [trace_pb2.Span(trace_id=bytes(16), name="no id"), trace_pb2.Span(trace_id=b"a" * 16, span_id=b"b" * 8)]
-    scope = trace_pb2.ScopeSpans(spans=spans)
-    export = ExportTraceServiceRequest(resource_spans=[trace_pb2.ResourceSpans(scope_spans=[scope])])
-    [answer] = await post(fleet, (export.SerializeToString(), PROTOBUF))
-    assert ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans == 1
+async def test_a_malformed_span_of_protobuf_costs_only_itself(fleet: Fleet, recorder: Recorder) -> None:
+    request = ParseDict(orjson.loads(made_export([SPAN])[0]), ExportTraceServiceRequest())
+    [scope] = request.resource_spans[0].scope_spans
+    scope.spans.add().CopyFrom(scope.spans[0])
+    scope.spans[1].name = "no text"
+    scope.spans.add(trace_id=bytes(16), name="no id")
+    request.resource_spans.add(scope_spans=[scope])
+    request.resource_spans[1].scope_spans[0].spans[0].trace_id = b"c" * 16
+    body = request.SerializeToString().replace(b"no text", b"no te\xff\xff")
+    [answer, shorter] = await post(fleet, (body, PROTOBUF), (body[:-1], PROTOBUF))
+    told = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert (answer.status_code, told.rejected_spans) == (200, 4) and "UTF-8" in told.error_message
+    assert (shorter.status_code, recorder.kinds.count("outcome")) == (400, 2)
 
 
 def deflated(body: bytes) -> bytes:
