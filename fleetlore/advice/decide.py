@@ -10,7 +10,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.advice.changes import is_sure, item_tip
-from fleetlore.advice.gate import INVISIBLE, all_of
+from fleetlore.advice.gate import INVISIBLE, Reader, all_of, mark_in, tell
 from fleetlore.errors import ConfigError, WordsChanged
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.names import mentioned_names, names_in
@@ -67,6 +67,8 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         _item(index, draft.id)
     if INVISIBLE.search(draft.text):
         raise ConfigError("the text has characters that nobody sees: type it again without them")
+    if mark := mark_in(draft.text):
+        raise ConfigError(f"models could take {mark!r} in the text for a mark of the chat: write it without")
     text, before = _kept("the text", draft.text, MAX_TEXT), tuple(_name("before", each) for each in draft.before)
     scope = {name: _name(name, getattr(draft, name)) for name in ("after", "tool", "place", "task")}
     hint = Hint(
@@ -112,9 +114,12 @@ def judged(
     item = _item(index, id)
     if judgment == "expire":
         raise ConfigError(f"{id} was learned by the fleet and has no end: reject it")
+    approved = index.approved.get(id, "")
     if not (on := judgment == "reject"):
-        _check_read(id, wording, item.wording, words_of(item))
-    return Decision(kind="item", id=id, on=on, by=by, why=why, time=now, wording="" if on else item.wording)
+        _check_read(id, wording, approved := item.wording, words_of(item))
+        if tell(item_tip(item, "way"), Reader(), vouched=True) is None:
+            raise ConfigError(f"agents cannot be shown {id}, as brackets in its call could open a mark: write a hint")
+    return Decision(kind="item", id=id, on=on, by=by, why=why, time=now, wording=approved)
 
 
 def draft_of(index: LoreIndex, id: str) -> Draft | None:

@@ -8,9 +8,9 @@ class      It consists of `_CLASS_WORDS`, or the conditions of an error hold.
 call       A quorum of principals made it with that string and it worked (three if it could do harm), or the asker's own
            error or results name all its values.
 name       A quorum used it, or the asker holds all its words.
-person     A person that the operator vouches for wrote it.
+person     A person that the operator vouches for wrote it. It is told as written, without marks of a chat.
 
-A person may also approve an item. A proposed item waits for that (`FLEETLORE_REVIEW`). A text that passes opens no tag,
+A person may also approve an item. A proposed item waits for that (`FLEETLORE_REVIEW`). A text of others opens no tag,
 mark or link (`clean`). Only the quorum stops instructions in plain words.
 """
 
@@ -26,7 +26,7 @@ from urllib.parse import unquote
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD, parts_of
 
-__all__ = ["INVISIBLE", "PROVEN", "Tip", "all_of", "clean", "renamed"]
+__all__ = ["INVISIBLE", "PROVEN", "Tip", "all_of", "as_written", "clean", "mark_in", "renamed"]
 
 # Principals that must have made a potentially harmful call.
 PROVEN = 3
@@ -93,6 +93,12 @@ _CODE = re.compile(
     rf"(\[(?:@?[a-z][\w-]*+[~|^$*]?={_PLAIN}*+|(?:{_VALUE})*+|\^?(?:a-z|A-Z|0-9|[_\d.-])++)\]"
     r"(?!\s*[(:\u207d\u208d\ufe13\ufe35\ufe55\ufe59\uff08\uff1a])|<(?=[=>]|\d++(?![\w>])| [\w'\"(][^>\n]*+(?!>)))",
     re.ASCII,
+)
+# Marks of our fence and of chat templates, by which a person's text would end its turn or speak as another.
+_MARK = re.compile(
+    r"</?\s*(?:fleet-memory|s>|(?:bos|eos|pad|system|user|assistant|human|tool|function|instruct|think|(?:start|end)_of)"
+    r"[\w-]*>)|<\|\w|<</?sys|\[/?(?:inst|sys|gmask|available_tools|tool_)\w*\]",
+    re.IGNORECASE,
 )
 
 # An error or a field (the environment wrote them), the class of an error, a call or a part of one, a name of a place,
@@ -182,7 +188,8 @@ def tell(tip: Tip, reader: Reader, vouched: bool | None = None) -> Tip | None:
         return None
     quotes = tip.quotes
     agents = min([quote.agents for quote in quotes], default=tip.agents)
-    text = clean(_UNSAID.sub("", "".join(shown)))
+    text = "".join(shown)
+    text = as_written(text) if any(quote.sort == "person" for quote in quotes) else clean(_UNSAID.sub("", text))
     # With other brackets it would be another call.
     if any(quote.brings and quote.text not in text for quote in quotes):
         return None
@@ -254,8 +261,25 @@ def clean(text: str) -> str:
     chat templates and links begin with `<` or `[`, which become characters that no normalisation turns back, except in
     `_CODE`.
     """
-    visible = INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
-    plain = _closed(_WORD.sub(_opened, visible))
+    return _placed(_closed(_WORD.sub(_opened, _visible(text))))
+
+
+def mark_in(text: str) -> str:
+    """Return the first mark of a chat in a person's text, or ""."""
+    found = _MARK.search(normalize("NFKC", text))
+    return found[0] if found else ""
+
+
+def as_written(text: str) -> str:
+    """Return a person's text with its brackets, unless it holds a mark."""
+    return clean(text) if mark_in(text) else _placed(_visible(text))
+
+
+def _visible(text: str) -> str:
+    return INVISIBLE.sub("", text[: 2 * _MAX_CONTENT]).strip()
+
+
+def _placed(plain: str) -> str:
     if len(plain) > _MAX_CONTENT:
         whole, _, part = plain[:_MAX_CONTENT].rpartition("\n")
         plain = f"{whole or part}…"

@@ -287,10 +287,10 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document))
 
 
-def confirm(question: str) -> None:
+def confirm(question: str, instead: str = "say --yes") -> None:
     """Ask before an irreversible action; exit with 1 on a no. Raises ConfigError without a terminal."""
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question} There is no terminal to ask; say --yes")
+        raise ConfigError(f"{question} There is no terminal to ask; {instead}")
     typer.confirm(question, abort=True)
 
 

@@ -161,7 +161,7 @@ class LoreIndex:
         self.items: dict[str, MemoryItem] = {}
         self._revoked: set[str] = set()
         self._distrusted: set[int] = set()
-        self._approved: dict[str, str] = {}
+        self.approved: dict[str, str] = {}  # by item, the words that a person approved; a revocation keeps them
         self.hints = Hints(self._distrusted)
         self._hidden: dict[str, Pattern | MemoryItem] = {}
         self._derived: dict[tuple[object, ...], tuple[int, Any]] = {}
@@ -241,16 +241,16 @@ class LoreIndex:
             for group in self._groups_of(entry) if entry is not None else ():
                 group.drop(id)
 
-    def revoke(self, id: str) -> None:
+    def revoke(self, id: str, wording: str = "") -> None:
         """Hide a pattern or an item, and all later versions of its id."""
         self._revoked.add(id)
-        self._approved.pop(id, None)
+        self.approved[id] = wording
         self._weigh_again(id)
 
     def undo_revoke(self, id: str, wording: str = "") -> None:
         """Show an id again. `wording`: the approved words of an item, or "" if nobody approved it."""
         self._revoked.discard(id)
-        self._approved[id] = wording
+        self.approved[id] = wording
         self._weigh_again(id)
 
     def put_hint(self, decided: Decision) -> None:
@@ -269,7 +269,7 @@ class LoreIndex:
 
     def vouched(self, item: MemoryItem) -> bool | None:
         """Return True if a person approved these words, False if one still must."""
-        if (approved := self._approved.get(item.id)) and approved == item.wording:
+        if (approved := self.approved.get(item.id)) and approved == item.wording:
             return True
         return False if item.proposed else None
 

@@ -305,6 +305,6 @@ class LoreReplica:
             agent = stable_hash(principal_of(decided.id))
             (self.index.distrust if decided.on else self.index.undo_distrust)(agent)
         elif decided.on:
-            self.index.revoke(decided.id)
+            self.index.revoke(decided.id, decided.wording)
         else:
             self.index.undo_revoke(decided.id, decided.wording)

@@ -66,14 +66,17 @@ class Actions:
             return _OF_LORE[lore]
         return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
 
-    async def decide(self, action: str, kind: str, id: str, *, by: str, why: str) -> None:
+    async def decide(
+        self, action: str, kind: str, id: str, *, by: str, why: str, before: Decision | None = None
+    ) -> None:
         """Raises ConfigError: the version does not exist or may not be moved."""
         by, why = redact(by), redact(why)
         log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
         if (lore := _lore(kind)) is None:
             return await self._move(action, kind, id, why)
         on = action in ("revoke", "distrust")
-        decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=time.time())
+        approved = "" if before is None else before.wording
+        decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=time.time(), wording=approved)
         if lore != "agent":
             return await decide(self._settings, self._tenant, decided)
         if id in self._under_way:

@@ -297,10 +297,11 @@ class Console:
         why = " ".join((await form(request, snapshot.tenant)).get("why", [])).strip()
         if not 0 < len(why) <= MAX_WHY:
             raise HTTPException(400, f"say why, in at most {MAX_WHY} characters")
-        await self._actions.decide(action, kind, id, by=who().name, why=why)
+        before = snapshot.decisions.get(f"{kind}/{id}")
+        await self._actions.decide(action, kind, id, by=who().name, why=why, before=before)
         if back.startswith("/versions/"):
             return RedirectResponse(back, 303)
-        await self._heard(f"{kind}/{id}", snapshot.decisions.get(f"{kind}/{id}"))
+        await self._heard(f"{kind}/{id}", before)
         return RedirectResponse("/decisions", 303)
 
     async def _heard(self, key: str, before: Decision | None) -> None:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip, names_beside
-from fleetlore.advice.gate import Quote, clean
+from fleetlore.advice.gate import Quote, as_written, clean
 from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
@@ -376,7 +376,7 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
         if not 0 < hint.until <= now:
             about = f"the tool {hint.tool}" if hint.tool else f"the task {hint.task}" if hint.task else "any tool"
             when = when_of(replace(hint, tool="", task=""))
-            found[about].insert(0, clean(f"{when}: {hint.text} (written by {hint.author})"))
+            found[about].insert(0, as_written(f"{when}: {hint.text} (written by {hint.author})"))
     return {about: lines for about, lines in found.items() if lines}
 
 

@@ -39,7 +39,6 @@ __all__ = ["decide", "is_known", "read_decisions", "reconsider", "wait_drained"]
 _ROUNDS = 2
 
 _CHUNK = 1_000
-_READ_SECONDS = 20.0
 
 # Sends values to the states' owners: by topics, or to stages in this process.
 Deliver = Callable[[Sequence[Outgoing]], Awaitable[object]]
@@ -136,12 +135,6 @@ def _id(row: str) -> str:
 
 
 async def decide(settings: Settings, tenant: str, *decided: Decision) -> None:
-    """Write decisions. Those about an item keep the words that a person approved, so that an undo restores them."""
-    if any(each.kind == "item" and not each.wording for each in decided):
-        approved = {each.key: each.wording for each in await read_decisions(settings, tenant, _READ_SECONDS)}
-        decided = tuple(
-            msgspec.structs.replace(each, wording=each.wording or approved.get(each.key, "")) for each in decided
-        )
     async with BatchProducer(settings.cluster) as producer:
         for name in (HISTORY, DECISIONS):
             await producer.deliver([Outgoing(tenant, name, each.key, each.to_json()) for each in decided])

@@ -64,7 +64,8 @@ def revoke(
     else:
         index = read_lore(reader)
         id = whole(id, index.known_items if kind == "item" else index.patterns, kind)
-    decided = msgspec.structs.replace(decided, id=id, hint=newest[id].hint if id in newest else None)
+    known = newest.get(id, decided)
+    decided = msgspec.structs.replace(decided, id=id, hint=known.hint, wording=known.wording)
     ask(decide(settings, tenant, decided))
     if reader.json:
         print_json(msgspec.to_builtins(decided))

@@ -86,7 +86,6 @@ def whole(beginning: str, known: Iterable[str], what: str) -> str:
 
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a hint or a memory item; its beginning is enough.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of hints or memory items.")]
 
 
@@ -180,7 +179,6 @@ def edit(
     fields: _Fields,
     reader: Reader,
     text: Annotated[str | None, typer.Option("--text", help="What agents are shown.")] = None,
-    yes: _Yes = False,
 ) -> None:
     """Change a hint, or correct a memory item.
 
@@ -195,7 +193,7 @@ def edit(
         assert draft is not None  # `_whole` knows it
         return write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())
 
-    _decide(reader, fields.by, change, yes=yes if text is None else None)
+    _decide(reader, fields.by, change, unread="give --text" if text is None else "")
 
 
 @command
@@ -208,7 +206,6 @@ def approve(
         list[str] | None,
         typer.Option("--wording", help="That of `hints list --json`, as you read it; one for each ID."),
     ] = None,
-    yes: _Yes = False,
 ) -> None:
     """Approve proposed lessons, and hints that ask for review.
 
@@ -217,7 +214,7 @@ def approve(
     if wording and len(wording) != len(ids):
         raise typer.BadParameter("give one --wording for each ID, in the same order")
     made = map(_judgment("approve", why), ids, wording or repeat(None))
-    _decide(reader, by, *made, yes=yes or bool(wording))
+    _decide(reader, by, *made, unread="" if wording else "give one --wording for each ID")
 
 
 def _judging(judgment: Judgment) -> Callable[..., None]:
@@ -237,19 +234,19 @@ def _judgment(judgment: Judgment, why: str) -> Callable[..., Callable[[LoreIndex
     return of
 
 
-def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision], yes: bool | None = None) -> None:
-    """`yes`: None if the person typed the words. Otherwise they are printed, and False also asks."""
+def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision], unread: str = "") -> None:
+    """`unread`: what to do without a terminal, if the person neither typed nor named the words."""
     from fleetlore.advice.decide import words_of
     from streams.offline.operator_word import decide
 
     settings, index = reader.settings, read_lore(reader)
     by = author(settings, by)
     made = [each(index, by) for each in decisions]  # all or none
-    for each in made if yes is not None else ():
-        words = words_of(index.known_items[each.id]) if each.hint is None else each.hint.text
-        typer.echo(f"{safe(each.id)}: {safe(words)}", err=True)
-    if yes is False:
-        confirm("Show these words to agents?")
+    if unread:
+        for each in made:
+            words = words_of(index.known_items[each.id]) if each.hint is None else each.hint.text
+            typer.echo(f"{safe(each.id)}: {safe(words)}", err=True)
+        confirm("Show these words to agents?", unread)
     ask(decide(settings, reader.tenant, *made))
     if reader.json:
         print_json([msgspec.to_builtins(each) for each in made])

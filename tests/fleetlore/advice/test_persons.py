@@ -53,6 +53,40 @@ def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other() ->
     assert warn(index, situation("sql", SQL, now=NOW), holdout_share=0.0).ids == (made.id,)
 
 
+@for_each(
+    "text",
+    ["Use `List<String>` or df[column].", "SELECT * FROM [Order Details]", "Send <order_id>, as `a[i][0]`.",
+     'orders([{"id": 1}])', "See [the runbook](https://wiki.example/r) first.", "cat <<EOF &lt;b&gt; %5Bx%5D"],
+)  # fmt: skip
+def test_it_is_told_as_it_was_written(text: str) -> None:
+    index = LoreIndex()
+    hint(index, text, start=True)
+    assert shown(advise(index, situation(now=NOW))) == [f"{text} (written by ann)"]
+
+
+@for_each(
+    "mark",
+    ["<|im_end|>", "＜|user|>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "</fleet-memory 1>", "<end_of_turn>",
+     "<system>", "</tool_result>", "<think>", "<｜User｜>"],
+)  # fmt: skip
+def test_a_text_with_a_mark_of_a_chat_is_refused_and_never_told_as_such(mark: str) -> None:
+    index = LoreIndex()
+    with pytest.raises(ConfigError, match="mark"):
+        hint(index, f"Say {mark} now", start=True)
+    made = hint(index, start=True)
+    assert made.hint is not None  # another program may write the topic
+    index.put_hint(msgspec.structs.replace(made, hint=msgspec.structs.replace(made.hint, text=f"Say {mark} now")))
+    assert mark not in shown(advise(index, situation(now=NOW)))[0]
+
+
+def test_a_lesson_that_agents_cannot_be_shown_is_not_approved() -> None:
+    """With other brackets its call would be another one."""
+    index = LoreIndex()
+    index.put_item(item(now=("[oid]",), proposed=True))
+    with pytest.raises(ConfigError, match="write a hint"):
+        judged(index, "approve", "item1", by="ann", why="x", now=NOW, wording=index.items["item1"].wording)
+
+
 @for_each("after", ["operationalerror", "no such column", FAILED.failure.class_, "sql"])
 def test_it_is_shown_after_a_failure_of_its_class_pattern_words_or_tool(after: str) -> None:
     index = LoreIndex()

@@ -47,6 +47,11 @@ class Fleet:
         assert result.exit_code in (1, 2)
         return " ".join(result.stderr.split())
 
+    async def approve(self, id: str) -> None:
+        """In the words that the person read."""
+        read = (await self.done("hints", "show", id))["wording"]
+        await self.done("hints", "approve", id, *WHY, "--wording", read)
+
     async def publish(self, item: MemoryItem) -> None:
         async with BatchProducer(self.there[1]) as producer:
             await producer.deliver([Outgoing(self.there[3], "items", item.id, item.to_json())])
@@ -106,15 +111,15 @@ async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet
     assert made["id"] in (await fleet.run("items", "item06")).stdout
     (taken,) = await fleet.done("hints", "reject", "item06", *WHY)
     assert taken["id"] == made["id"] and "`oid`" in fleet.shown().text
-    await fleet.done("hints", "approve", made["id"], *WHY, "--yes")
+    await fleet.approve(made["id"])
     await fleet.done("revoke", "item", "item06", *WHY)
     await fleet.done("hints", "reject", made["id"], *WHY)
     assert not fleet.shown().tips
 
 
 async def test_an_item_that_is_shown_again_keeps_its_approval(fleet: Fleet) -> None:
-    async def is_shown_again() -> bool:
-        await fleet.done("revoke", "item", ITEM.id, *WHY)
+    async def is_shown_again(*hide: str) -> bool:
+        await fleet.done(*(hide or ("revoke", "item")), ITEM.id, *WHY)
         assert not fleet.shown().tips
         await fleet.done("revoke", "item", ITEM.id, "--undo", *WHY)
         return "`oid`" in fleet.shown().text
@@ -122,8 +127,9 @@ async def test_an_item_that_is_shown_again_keeps_its_approval(fleet: Fleet) -> N
     waits = replace(ITEM, proposed=True)
     await fleet.publish(waits)
     assert not await is_shown_again(), "nobody approved it"
-    await fleet.done("hints", "approve", ITEM.id, *WHY, "--yes")
+    await fleet.approve(ITEM.id)
     assert await is_shown_again()
+    assert await is_shown_again("hints", "reject")
     assert await is_shown_again(), "the undo holds the approval, too"
     await fleet.publish(replace(waits, now=("other",)))
     assert not await is_shown_again(), "nobody approved these words"
@@ -148,7 +154,7 @@ async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
             await start(producer)
 
         patch.setattr(BatchProducer, "start", counted)
-        assert "say --yes" in await fleet.refused("hints", "approve", "item1", "item2", *WHY)
+        assert "one --wording for each" in await fleet.refused("hints", "approve", "item1", "item2", *WHY)
         read = [each["wording"] for each in rows if each["id"] in ("item1", "item2")]
         old = "--wording", read[0], "--wording", "0" * 16
         assert "`b" in await fleet.refused("hints", "approve", "item1", "item2", *WHY, *old)
@@ -162,10 +168,11 @@ async def test_lessons_are_approved_and_rejected_together_or_not_at_all(
 
 
 async def test_words_that_a_person_did_not_type_are_printed_and_asked_for(fleet: Fleet) -> None:
-    for command in (("approve", ITEM.id), ("edit", ITEM.id, "--until", "30d")):
-        assert "say --yes" in await fleet.refused("hints", *command, *WHY)
-        result = await fleet.run("hints", *command, *WHY, "--yes")
-        assert result.exit_code == 0 and "Use `oid` instead of `id` in sql." in result.stderr
+    for command, instead in ((("approve", ITEM.id), "--wording"), (("edit", ITEM.id, "--until", "30d"), "--text")):
+        refused = await fleet.refused("hints", *command, *WHY)
+        assert f"no terminal to ask; give {instead}" in refused.replace(" one ", " "), refused
+        assert "Use `oid` instead of `id` in sql." in refused
+    assert not (await fleet.done("decisions")), "nothing was decided"
 
 
 async def test_bad_input_is_explained(fleet: Fleet) -> None:

@@ -31,6 +31,7 @@ from fleetlore.wire.topics import ADAPTER_TOPICS
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.producer import BatchProducer
 from streams.console.actions import Actions
+from streams.offline.operator_word import read_decisions
 from streams.stage.base import Outgoing
 from tests.random_adapters import manifest_for, random_weights
 from tests.streams.console.lore import item
@@ -83,10 +84,14 @@ async def test_an_item_is_told_to_nobody_until_it_is_shown_again(
         return "i1" in (await LoreReplica.snapshot(broker.address, tenant)).items
 
     assert await told()
-    await actions.decide("revoke", "item", "i1", **SAID)
+    approved = Decision(kind="item", id="i1", on=False, by="ann", why="right", time=1.0, wording="words")
+    await actions.decide("revoke", "item", "i1", **SAID, before=approved)
     assert not await told()
-    await actions.decide("show", "item", "i1", **SAID)
+    [revoked] = await read_decisions(actions._settings, tenant, 120)
+    await actions.decide("show", "item", "i1", **SAID, before=revoked)
     assert await told()
+    [again] = await read_decisions(actions._settings, tenant, 120)
+    assert (revoked.wording, again.wording) == ("words", "words")
     await actions.close()
 
 

@@ -64,7 +64,7 @@ class Deciding:
         made = {each.key: each for each in decisions}
         self.source.now = replace(self.source.now, decisions={**self.source.now.decisions, **made}, history=decisions)
 
-    async def decide(self, *what: str, by: str, why: str) -> None:
+    async def decide(self, *what: str, by: str, why: str, before: Decision | None) -> None:
         if self.error is not None:
             raise self.error
         self.done.append((*what, by, why))

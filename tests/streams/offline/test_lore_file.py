@@ -307,7 +307,7 @@ async def test_persons_hints_come_first_with_their_author(tmp_path: Path) -> Non
         )
         lore.put_hint(Decision(kind="hint", id=id, on=on, by="kim", why="", time=1.0, hint=hint))
     found = skills_of(lore, SETTINGS, 10.0)["the tool sql"]
-    assert found[0] == "at the start: Ask before you drop h1 ‹b>. (written by kim)"
+    assert found[0] == "at the start: Ask before you drop h1 <b>. (written by kim)"
     assert not any("h2" in line or "h3" in line for line in found)
 
 
