@@ -23,7 +23,10 @@ _Z = 1.96
 
 
 class Trial(NamedTuple):
-    """The first call of a session for which a hint was drawn. `calls`: of the session. `success`: None if unknown."""
+    """The first call of a session for which a hint was drawn.
+
+    `calls`: of the session. `success`: None if unknown. `source`: of a hint that follows from a failure before it.
+    """
 
     session: str
     hint: str
@@ -33,6 +36,7 @@ class Trial(NamedTuple):
     failed: bool
     calls: int
     success: bool | None
+    source: str = ""
 
 
 class Measure(NamedTuple):

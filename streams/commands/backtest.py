@@ -152,14 +152,17 @@ def uplift(
     sessions = [each for each in ask(seen_sessions(reader.settings, reader.tenant)) if each.ended >= begin]
     names = HintNames(read_lore(reader)) if by in ("source", "hint") else None
 
+    def source(trial: Trial) -> str:
+        return trial.source or (names.source(trial.hint, trial.tool) if names is not None else "")
+
     def group(trial: Trial) -> str:
-        if by == "source" and names is not None:
-            return names.source(trial.hint, trial.tool) or "unknown"
+        if by == "source":
+            return source(trial) or "unknown"
         return "all" if by is None else str(getattr(trial, by))
 
     def words(row: tuple[str, Uplift]) -> str:
-        tool = groups[row[0]][0].tool
-        return f"{tool}: {names.words(row[0], names.source(row[0], tool))}" if names is not None else ""
+        trial = groups[row[0]][0]
+        return f"{trial.tool}: {names.words(trial.hint, source(trial))}" if names is not None else ""
 
     groups: defaultdict[str, list[Trial]] = defaultdict(list)
     for trial in trials_of(sessions):

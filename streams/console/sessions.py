@@ -22,7 +22,7 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
-from fleetlore.wire.trajectory import Judgment, Trajectory
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from fleetlore.words import count
 from models.uplift import Trial
 from streams.stage.base import split
@@ -115,10 +115,15 @@ def _seen(judged: Judgment) -> SeenSession:
     calls = of.calls
     key, success = session_key(of.agent, of.session), {"success": True, "failure": False}.get(judged.verdict.label)
     drawn: dict[str, Trial] = {}
+    sources: dict[str, str] = {}
     for step in calls:
         for ids, shown in ((step.advice, True), (step.withheld, False)):
             for id in ids:
-                drawn.setdefault(id, Trial(key, id, step.tool, of.task, shown, step.failed, len(calls), success))
+                source = sources.get(id, "")
+                drawn.setdefault(
+                    id, Trial(key, id, step.tool, of.task, shown, step.failed, len(calls), success, source)
+                )
+        sources |= _sources_after(step)
     id = of.session if not of.part else f"{of.session}#{of.part}"
     failed = sum(step.failed for step in calls)
     about = of.agent, of.task, of.goal[:_MAX_GOAL], of.started, of.ended, judged.verdict.label
@@ -213,6 +218,14 @@ class HintNames:
         return {pattern_id(source, id): source for source in _OF_CLASS for id in classes}
 
 
+def _sources_after(step: Step) -> dict[str, str]:
+    """Return the source of each hint that may follow from a failure, by its id."""
+    if not step.failed or step.pattern is None:
+        return {}
+    found = {pattern_id(source, step.pattern): source for source in _OF_CLASS}
+    return found | {pattern_id("look-up", step.tool, kind_of(step).kind): "looked up"}
+
+
 def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
     calls = session.calls
     # What the failures so far were about: the hints after them hold no more words of the call.
@@ -236,6 +249,4 @@ def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
                 made = [f"{each.tool} {'failed' if each.failed else 'worked'}" for each in calls[number : number + 2]]
                 then = ", then ".join(made)
                 yield _Explained(step.sequence, step.tool, id, withheld, source, text, evidence, sessions, path, then)
-        if kind is not None and step.pattern is not None:
-            met |= {pattern_id(source, step.pattern): (source, about) for source in _OF_CLASS}
-            met[pattern_id("look-up", step.tool, kind.kind)] = "looked up", about
+        met |= {id: (source, about) for id, source in _sources_after(step).items()}

@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from jinja2 import Environment, FileSystemLoader
 
+from fleetlore.fingerprint.fingerprint import pattern_id
+from fleetlore.fingerprint.names import kind_of
 from models.uplift import Trial, Uplift, uplift
 from streams.console import pages
 from streams.console.blocks import points
@@ -49,6 +51,23 @@ def test_a_session_that_is_judged_again_is_replaced_and_an_erased_one_is_left_ou
     assert [each.id for each in seen.newest(1, lambda each: each.id == "one")] == ["two#1"]
     (agent,) = agents_of(seen.newest(0, nobody))
     assert (agent.sessions, agent.failed_sessions, agent.calls, agent.ended) == (2, 0, 2, 6.0)
+
+
+def test_a_hint_after_a_failure_has_the_source_that_follows_from_it() -> None:
+    first = call("sql", "SELECT price FROM cars", error="no such column: price")
+    assert first.pattern is not None
+    ids = {
+        pattern_id("look-up", "sql", kind_of(first).kind): "looked up",
+        pattern_id("proposed", first.pattern): "proposed",
+        "other": "",
+    }
+    told = [call("sql", advice=tuple(ids)), call("sql", withheld=tuple(ids))]
+    seen = SeenSessions()
+    seen.take(judgment(first, *told, session="a").to_json())
+    seen.take(judgment(*told, session="b").to_json())
+    after, without = sorted(seen.newest(0, nobody), key=lambda each: each.id)
+    assert {each.hint: each.source for each in after.trials} == ids
+    assert {each.source for each in without.trials} == {""}
 
 
 def trials(shown: tuple[int, int], withheld: tuple[int, int]) -> list[Trial]:
