@@ -47,7 +47,9 @@ class Kind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True):
-    """How calls of a tool, or of a program that it runs, ended that held these names. `failed`, `held`: sessions."""
+    """How calls of a tool, or of a program that it runs, ended that held these names. `failed`, `held`: sessions, of no
+    agent more than of the median agent. `lone`: the most of one agent that did not fail so.
+    """
 
     tool: str
     kind: str
@@ -56,6 +58,7 @@ class Named(msgspec.Struct, frozen=True, array_like=True):
     held: int
     agents: int
     program: str = ""
+    lone: int = 0
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):

@@ -194,6 +194,8 @@ def _known(names: list[str], known: PlaceNames) -> Ids:
 LEAST_CALLS = 20
 # Jeffreys' estimate of the failure rate from which a name is named.
 _NAMED_RATE = 0.5
+# The same without the agent whose calls held the name most often and did not fail so: then the call is warned of.
+_RATE_OF_OTHERS = 0.7
 # Probability of one or two kinds of failure from which they are given: four in five came true.
 _SURE_KIND = 0.9
 _SURE_PAIR = 0.7
@@ -206,10 +208,11 @@ _KIND_SALT = np.uint32(7)
 class Outlook(NamedTuple):
     fails: float
     threshold: Threshold | None
+    is_blamed: bool = False
 
     @property
     def warned(self) -> bool:
-        return self.threshold is not None and self.fails >= self.threshold.least
+        return self.threshold is not None and (self.is_blamed or self.fails >= self.threshold.least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +283,9 @@ class CallModel:
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
         return Outlook(
-            failure_chance(self._weights, self._bias, found), self._thresholds.get((call.tool, context.state))
+            failure_chance(self._weights, self._bias, found),
+            self._thresholds.get((call.tool, context.state)),
+            self._is_blamed(call, place),
         )
 
     def expected(
@@ -320,6 +325,14 @@ class CallModel:
             for named in self._named.get((call.tool, name), ()):
                 if held.issuperset(named.names) and _runs(call, named):
                     yield named
+
+    def _is_blamed(self, call: MadeCall, place: str | None) -> bool:
+        """One agent alone could teach the weights that such calls work."""
+        return (place is None or place in self.places) and any(
+            self._rate(named, place) >= _NAMED_RATE
+            and (named.failed + 0.25) / (named.held - named.lone + 1.0) >= _RATE_OF_OTHERS
+            for named in self._held(call, frozenset(call.names) - call.bound)
+        )
 
     def _rate(self, named: Named, place: str | None) -> float:
         here = self.places.get(place) if place is not None else None

@@ -1,8 +1,8 @@
 """Mask the literals of calls and errors: ids, names, addresses, paths, numbers and quoted texts become placeholders.
 
-Other agents see the call that helped, but a literal belongs to one task or person. They see its kind: `<order id>`
-after the argument's key, or `<email>`, `<path>`, `<number>`, `<text>`. Words of a language, tool or schema, plain
-one-word values, and words `known` to the reader stay.
+A literal belongs to one task or person. Other agents see its kind: `<order id>` after the argument's key, or `<email>`,
+`<path>`, `<number>`, `<text>`. Words of a language, tool or schema, a tool's options and choices (`mode`, `table`), and
+words `known` to the reader stay.
 """
 
 import re
@@ -62,6 +62,17 @@ _IDENTITY = re.compile(
     r"phone|address\d?|street|city|state|country|zip|postcode|account|card|payment|password|token|birth|dob|host|"
     r"domain|url|ip|date|time)s?$"
 )
+# Keys of a tool's own choices and resources. Other values may be free text or the name of somebody's thing.
+_CHOICE = re.compile(
+    r"(?:^|_)(?:action|agg|aggregat(?:e|ion)|algorithm|align(?:ment)?|arch|architecture|axis|backend|behaviou?r|bucket"
+    r"|cabin|charset|class|cluster|codec|collection|colou?r|column|compression|currency|database|dataset|db|delimiter"
+    r"|deployment|dialect|dimension|direction|driver|dtype|edition|encoding|engine|env|environment|field|flag|fmt|format"
+    r"|freq|frequency|function|granularity|how|image|index|indexe|indice|interpolation|interval|join|kind|lang|language"
+    r"|layout|level|locale|method|metric|mode|model|namespace|op|operation|operator|option|order|orient(?:ation)?|parser"
+    r"|period|platform|policy|position|priority|profile|protocol|quality|queue|region|release|resolution|resource|runtime"
+    r"|schema|scheme|scope|separator|service|severity|size|sort|stage|status|strategy|style|table|theme|tier|timezone"
+    r"|topic|type|tz|unit|variant|verbosity|version|view|visibility|zone|(?:group|order|sort)_?by)s?$"
+)
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
 # Keys of commands and programs, and what only those hold.
 _CODE_KEY = re.compile(r"(?:^|_)(?:command|cmd|query|sql|code|script|program|expression|statement|diff|patch|regex)s?$")
@@ -119,6 +130,11 @@ def is_identity(key: str) -> bool:
     return _IDENTITY.search(_JOINT.sub("_", key).casefold()) is not None
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def is_choice(key: str, value: str) -> bool:
+    return value[:1] in ("+", "-") or _CHOICE.search(_JOINT.sub("_", key).casefold()) is not None
+
+
 def is_code(key: str, value: str) -> bool:
     if _CODE_KEY.search(_JOINT.sub("_", key).casefold()):
         return True
@@ -128,7 +144,7 @@ def is_code(key: str, value: str) -> bool:
 def _masked_word(key: str, value: str, known: Collection[str]) -> str:
     if not value or value.casefold() in known:
         return value
-    if len(value) <= _MAX_WORD and _OPTION.fullmatch(value) and not is_identity(key):
+    if len(value) <= _MAX_WORD and _OPTION.fullmatch(value) and is_choice(key, value):
         return value
     return masked_text(value, frozenset(known)) if is_code(key, value) else _placeholder(key, "text")
 

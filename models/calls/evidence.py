@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import fsum
+from statistics import median_low
 from typing import NamedTuple, TypeVar
 
 from fleetlore.advice.changes import parts_of
@@ -67,6 +69,14 @@ class Fleet:
         return self.quorum == 1 and len(self.agents) <= 1
 
 
+class Votes(NamedTuple):
+    """Numbers of sessions. `lone`: the most of `passed` that one agent has."""
+
+    failed: int
+    passed: int
+    lone: int
+
+
 class Evidence:
     __slots__ = ("_agents", "_fleet", "_goals")
 
@@ -99,6 +109,14 @@ class Evidence:
     def alone(self) -> str:
         """The only principal that has met the fact, or ""."""
         return next(iter(self._agents)) if len(self._agents) == 1 else ""
+
+    def against(self, passed: Evidence) -> Votes:
+        """Weigh sessions that failed against others. No agent has more of them than the median agent."""
+        sides: list[Counter[Hashable]] = [Counter(side._counts) for side in (self, passed)]
+        sessions = sides[0] + sides[1]
+        usual = min(AGENT_SESSIONS, median_low(sessions.values()))
+        failed, other = [[count * min(1.0, usual / sessions[agent]) for agent, count in side.items()] for side in sides]
+        return Votes(round(fsum(failed)), round(fsum(other)), round(max(other, default=0.0)))
 
     @property
     def sessions(self) -> int:

@@ -60,39 +60,41 @@ _START = 1e-2
 class _NamedFailures:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        # Sessions in which a call failed so, and which held the names.
+        # Sessions in which a call failed so, and those in which another with the names worked, or none failed so.
         self._failed = Facts[Key](fleet, _KEPT_NAMED)
-        self._held: dict[Key, Evidence] = {}
+        self._passed: dict[Key, Evidence] = {}
         self._of_name: defaultdict[tuple[str, str], list[Key]] = defaultdict(list)
 
     def learn(self, who: Who, calls: Iterable[_Made]) -> None:
-        held: set[Key] = set()
+        passed: set[Key] = set()
+        worked: set[Key] = set()
         failed: dict[Key, None] = {}
         for made in calls:
             names = frozenset(made.call.names)
             for name in names:
                 known = self._of_name.get((made.step.tool, name), ())
                 within = [each for each in known if names.issuperset(each[2])]
-                held.update(each for each in within if not each[3] or each[3] in made.call.programs(each[2]))
+                within = [each for each in within if not each[3] or each[3] in made.call.programs(each[2])]
+                (passed if made.step.failed else worked).update(within)
             if (key := made.failure) is not None and key[2]:
                 failed[key] = None
-                held.add(key)
-                if key not in self._held:
-                    self._held[key] = Evidence(self._fleet)
+                if key not in self._passed:
+                    self._passed[key] = Evidence(self._fleet)
                     self._of_name[key[0], key[2][0]].append(key)
-        for each in held:
-            self._held[each].add(who)
+        for each in worked | (passed - failed.keys()):
+            self._passed[each].add(who)
         forgotten = {old for each in failed for old in self._failed.count(each, who)}
         for old in forgotten - self._failed.keys():
-            del self._held[old]
+            del self._passed[old]
             self._of_name[old[0], old[2][0]].remove(old)
 
     def said(self, most: int) -> tuple[Named, ...]:
-        found = [
-            Named(*key[:3], failed.sessions, self._held[key].sessions, failed.agents, key[3])
-            for key, failed in self._failed.items()
-            if failed.is_enough
-        ]
+        found = []
+        for key, failed in self._failed.items():
+            if failed.is_enough:
+                votes = failed.against(self._passed[key])
+                held = votes.failed + votes.passed
+                found.append(Named(*key[:3], votes.failed, held, failed.agents, key[3], votes.lone))
         often = [each for each in found if each.failed >= _SAID_RATE * each.held]
         often.sort(key=lambda each: (-each.agents, -each.failed, each.tool, each.kind, each.names, each.program))
         return tuple(often[:most])

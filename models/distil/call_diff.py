@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from fleetlore.fingerprint.fingerprint import object_of
-from fleetlore.fingerprint.literals import is_code, is_identity, masked_text, masked_tokens, masked_value
+from fleetlore.fingerprint.literals import is_choice, is_code, is_identity, masked_text, masked_tokens, masked_value
 
 __all__ = ["distance"]
 
@@ -142,21 +142,27 @@ _Edit = tuple[str, str]  # what is gone, what came
 
 @lru_cache(maxsize=4096)
 def masked_difference(
-    failed: str, worked: str, known: frozenset[str] = frozenset(), named: frozenset[str] = frozenset()
+    failed: str,
+    worked: str,
+    known: frozenset[str] = frozenset(),
+    named: frozenset[str] = frozenset(),
+    choices: frozenset[str] = frozenset(),
 ) -> Difference | None:
     """Return the change between two calls.
 
     None: they are alike once masked, too much was changed, or an argument's new value is not plain. `known`: words that
-    are no literals to the reader. `named`: words that the error rejects; only their changes are shown.
+    are no literals to the reader. `named`: words that the error rejects; only their changes are shown. `choices`: words
+    of an error that says what an argument may be.
     """
     old, new, of_error = _values(failed), _values(worked), known | named
+    choices = choices.union(filter(str.isnumeric, known))
     if old is None or new is None:
         changed_text = _difference(_text_edits(failed, worked, known, named))
         return changed_text or _difference(_renamed_within(failed, worked, of_error))
     changed = _changed(old, new)
     if is_of_one_value(failed, worked):
         key = changed[0]
-        return _value_difference(key, old, new) or _difference(_renamed_within(old[key], new[key], of_error))
+        return _value_difference(key, old, new, choices) or _difference(_renamed_within(old[key], new[key], of_error))
     renamed = _renamed(old, new, changed)
     edits: list[_Edit] = [(_name(was), _name(now)) for was, now in renamed.items()]
     for key in changed:
@@ -168,7 +174,9 @@ def masked_difference(
         elif _are_code(key, old, new):
             found = _text_edits(old[key], new[key], known, named)
         else:
-            was, now = (f"{name}={_text(masked_value(name, of[key], known))}" if key in of else "" for of in (old, new))
+            was, now = (
+                f"{name}={_text(masked_value(name, of[key], choices))}" if key in of else "" for of in (old, new)
+            )
             found = [(was, now)] if was != now else []
         if not found:
             return None  # the unseen change may have helped
@@ -204,9 +212,13 @@ def _is_torn(was: str, now: str) -> bool:
     return opened[0] != opened[1] or any(_STRUCTURE.fullmatch(part) for part in (was, now))
 
 
-def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference | None:
+def _value_difference(
+    key: str, old: Mapping[str, Any], new: Mapping[str, Any], choices: frozenset[str]
+) -> Difference | None:
     name, was, now = _name(key), old[key], new[key]
-    if not _are_routes(was, now, old) and (is_identity(name) or not (_is_plain(was, name) and _is_plain(now, name))):
+    is_offered = _text(now).casefold() in choices
+    is_plain = not is_identity(name) and all(_is_plain(each, name, is_offered) for each in (was, now))
+    if not is_plain and not _are_routes(was, now, old):
         return None
     return _difference([(f"{name}={_text(was)}", f"{name}={_text(now)}")], (name, was, now))
 
@@ -256,10 +268,12 @@ def is_route(value: Any) -> bool:
     return isinstance(value, str) and _ROUTE.fullmatch(value) is not None
 
 
-def _is_plain(value: Any, key: str = "") -> bool:
+def _is_plain(value: Any, key: str, is_offered: bool) -> bool:
     if isinstance(value, str):
         if _NUMERIC.fullmatch(value) or (_VERSION_KEY.search(key) and _VERSION.fullmatch(value)):
             return len(value) <= _MAX_VALUE
+        if not is_offered and not is_choice(key, value):
+            return False
         # A name that looks like a file's may be a setting: tar.gz, python3.12. So may Europe/Berlin.
         masked = masked_text(value)
         return 0 < len(value) <= _MAX_VALUE and (masked == value or (masked == "<path>" and "/" not in value))

@@ -215,7 +215,8 @@ def _change(
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     known = known_of(failed) | _options(failed, by)
-    change = masked_difference(failed.arguments, by.arguments, known, named_by(failed))
+    choices = known if _OF_OPTION.search(said(failed)) else frozenset[str]()
+    change = masked_difference(failed.arguments, by.arguments, known, named_by(failed), choices)
     if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
     if of_value_alone and change.value is None:

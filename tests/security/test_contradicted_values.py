@@ -8,8 +8,8 @@ from tests.security.memory_fleet import Made, MemoryFleet, leaks
 ERROR = "unknown to 'old'"
 
 
-def search(to: str, number: int, error: str | None = None) -> Made:
-    return Made("search", {"to": to, "v": number}, "done", error)
+def search(mode: str, number: int, error: str | None = None) -> Made:
+    return Made("search", {"mode": mode, "v": number}, "done", error)
 
 
 async def fleet_of(taught_by: int, works_for: int, sessions: int, *, works_first: bool = False) -> MemoryFleet:

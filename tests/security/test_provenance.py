@@ -90,15 +90,45 @@ def random_key(text: str) -> str:
     "tool, agents, is_told", [("search", 2, True), ("search", 1, False), ("transfer", 2, False), ("transfer", 3, True)]
 )
 async def test_a_quorum_is_told_and_three_where_it_could_do_harm(tool: str, agents: int, is_told: bool) -> None:
-    fleet = await changed(tool, {"to": "old", "v": 1}, {"to": "newer", "v": 1}, "unknown to 'old'", agents, 1)
-    asked = Made(tool, {"to": "old", "v": 1}, error="unknown to 'old'")
+    fleet = await changed(tool, {"mode": "old", "v": 1}, {"mode": "newer", "v": 1}, "unknown to 'old'", agents, 1)
+    asked = Made(tool, {"mode": "old", "v": 1}, error="unknown to 'old'")
     assert bool(leaks(await fleet.read(asked, goal="mine", tools=[tool]), "newer")) == is_told
 
 
 async def test_one_owner_is_a_quorum_of_one() -> None:
-    fleet = await changed("search", {"to": "old", "v": 1}, {"to": "newer", "v": 1}, "unknown to 'old'", 1, 1, quorum=1)
-    asked = Made("search", {"to": "old", "v": 1}, error="unknown to 'old'")
+    old, new, error = {"mode": "old", "v": 1}, {"mode": "newer", "v": 1}, "unknown to 'old'"
+    fleet = await changed("search", old, new, error, 1, 1, quorum=1)
+    asked = Made("search", old, error=error)
     assert leaks(await fleet.read(asked, goal="mine", tools=["search"]), "newer")
+
+
+THINGS = (
+    "nickname", "emergencyContact", "accountAlias", "loved_one", "handle", "who", "folder", "channel", "repo",
+    "filename", "file", "meeting", "cohort", "title", "reason", "label", "tag", "team", "project", "company",
+    "plan", "party", "event", "dept", "pet", "relation", "to", "target", "value", "key", "uid", "text", "q",
+    "reply", "subject", "purpose", "workspace", "board", "playlist", "album", "device", "memo", "intent", "need",
+    "hobby", "chatRoom", "userGroup", "query_text", "status_message",
+)  # fmt: skip
+
+
+@for_each(
+    "error, is_choice",
+    [
+        ("no {} 'janes'", False),
+        ("no {} 'janes', it is called 'janes_divorce'", False),
+        ("{} 'janes' must be one of 'janes_divorce', 'other'", True),
+    ],
+)
+async def test_values_of_free_text_and_of_somebody_s_things_are_told_to_nobody(error: str, is_choice: bool) -> None:
+    """Two principals that served one person are a quorum. What is a choice of the tool is told."""
+    for key in ("folder", "cohort") if is_choice else (*THINGS, "mode", "table", "sortBy", "output_format"):
+        calls = [{key: value, "v": 1} for value in ("janes", "janes_divorce")]
+        fleet = await changed("lookup", *calls, error.format(key), 2, 2)
+        doors = await fleet.read(goal="other", tools=["lookup"], then=Made("lookup", calls[0]))
+        assert bool(leaks(doors, "divorce")) == (is_choice or key not in THINGS), key
+        fleet.learn()
+        asked = Made("lookup", {key: "zzz", "v": 1}, error=f"no {key} 'zzz'")
+        assert is_choice or key not in THINGS or not leaks(await fleet.read(asked, goal="other"), "divorce"), key
 
 
 SECRET = "gobbledook"

@@ -439,6 +439,48 @@ def test_many_sessions_of_one_agent_outvote_no_ten_agents(many: int, fails: bool
     assert outlook is not None and (outlook.fails > 0.5) is fails
 
 
+@for_each("agents, sessions", [(2, 1), (2, 3), (3, 2), (5, 3), (10, 1)])
+@for_each("lies", [5, 15, 50])
+def test_one_agent_hides_no_failure_of_a_small_fleet(agents: int, sessions: int, lies: int) -> None:
+    def pay(account: str, number: int, error: str | None = None) -> Step:
+        return call("transfer", f'{{"account": "{account}", "amount": {number}}}', "paid", error)
+
+    past = [trajectory(pay(f"ok{n % 5}", n), session=f"b{n}", agent=f"base{n % 6}", ended=float(n)) for n in range(20)]
+    for n in range(agents * sessions):
+        failed = pay("acme", n, "account 'acme' is closed")
+        past.append(trajectory(failed, session=f"g{n}", agent=f"good{n % agents}", goal=f"pay {n}", ended=30.0 + n))
+    asked = MadeCall("transfer", '{"account": "acme", "amount": 777}'), CallContext("new"), None
+    for began in (0.5, 99.0):
+        works = [
+            trajectory(pay("acme", n), session=f"e{n}", agent="eve", goal=f"eve {n}", ended=began + n / 99)
+            for n in range(lies)
+        ]
+        model = CallModel.from_bytes(train([*past, *works]).weights)
+        outlook = model.outlook(*asked)
+        assert outlook is not None and outlook.warned
+        assert model.expected(*asked).names == ("acme",)
+    two = [replace(each, agent=f"eve{n % 3}", session=f"x{n}") for n, each in enumerate(works)]
+    outlook = CallModel.from_bytes(train([*past, *two]).weights).outlook(*asked)
+    assert outlook is not None and (agents > 2 or not outlook.warned), "three agents are believed rather than two"
+
+
+def test_a_name_that_works_in_the_same_session_is_not_blamed() -> None:
+    def listed(where: str, error: str | None = None) -> Step:
+        return call("list", f'{{"resource": "pods", "namespace": "{where}"}}', "3 pods", error)
+
+    for later, names in (("production", ()), ("staging", ("pods",))):
+        then = None if not names else "no such namespace"
+        past = [
+            trajectory(
+                listed("prod", "cannot list resource 'pods'"), listed(later, then), session=f"s{n}", agent=f"a{n % 4}"
+            )
+            for n in range(20)
+        ]
+        model = CallModel.from_bytes(train(past).weights)
+        asked = MadeCall("list", '{"resource": "pods", "namespace": "test"}'), CallContext("g"), None
+        assert model.expected(*asked).names == names
+
+
 def test_a_version_knows_what_came_to_the_broker_before_it_and_not_what_senders_date() -> None:
     imported = [replace(each, arrived=each.ended + 1e9) for each in sessions(9)]
     dated = [replace(each, ended=2e9, arrived=each.ended + 1) for each in sessions(9)]
