@@ -1,5 +1,6 @@
 """Make calls, sessions, judgments, dead letters, patterns and memory items for tests, each in one line."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.dead_letter import RawRecord, dead_letter
+from fleetlore.wire.decode import Data, Incoming
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Label, Source, Step, Trajectory, Verdict
 
@@ -67,6 +69,13 @@ def situation(tool: str | None = None, arguments: object = None, **fields: Any) 
     assert not fields, fields
     asked, met, known = parts
     return Situation(Asked(call, **asked), Met(**met), Known(**{"now": 0.0} | known))
+
+
+def incoming(kind: Any, sequence: int = 0, time: float = 0.0, **data: Any) -> Incoming:
+    """An event of session `s` as the first stage decodes it. `data` are fields of `Data`."""
+    stamp = datetime.fromtimestamp(time, UTC)
+    named: dict[str, Any] = {"specversion": "1.0", "type": kind, "agent": "a", "session": "s", "time": stamp}
+    return Incoming(**named, sequence=sequence, data=Data(**data))
 
 
 def trajectory(*steps: Step, **fields: Any) -> Trajectory:

@@ -1,4 +1,3 @@
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,10 +5,7 @@ from hypothesis import strategies as st
 from fleetlore.wire.trajectory import MAX_SCHEMA
 from models.place_names import MAX_NAME, shows_schema, told_of_place
 from tests.build import call
-
-
-def names(arguments: str, result: str = "1", identities: tuple[str, ...] = ()) -> set[str]:
-    return set(told_of_place([call("sql", arguments, result)], identities).names)
+from tests.rows import for_each
 
 
 def members(arguments: str, result: str = "1", error: str | None = None) -> dict[str, set[str]]:
@@ -19,35 +15,35 @@ def members(arguments: str, result: str = "1", error: str | None = None) -> dict
     return found
 
 
-def test_names_of_a_call_that_worked_are_those_of_the_place_as_they_are_spelled() -> None:
-    assert names("SELECT Name, sbCustId FROM singers JOIN song_hits") == {"Name", "sbCustId", "singers", "song_hits"}
-
-
-def test_what_a_call_names_itself_is_no_name_of_the_place() -> None:
-    call = "SELECT COUNT(*) AS num_hits, lower(T1.name) FROM singers as T1 ORDER BY num_hits"
-    assert names(call) == {"name", "singers"}
-    assert names("WITH best AS (SELECT name FROM singers) SELECT name FROM best") == {"name", "singers"}
-    assert names("submit") == set()
-    assert names("I apologize, can you show the singers?") == set()
-    assert names('{"query": "SELECT age FROM singers", "limit": 3}') == {"age", "singers"}
-
-
-def test_how_one_asks_is_no_name_of_the_place() -> None:
-    asked = ("SHOW TABLES", "DESCRIBE singers", "PRAGMA table_info(singers)", "SELECT sql FROM sqlite_master")
-    assert set().union(*map(names, asked)) == {"singers"}
-
-
-def test_what_somebody_looked_for_is_no_name_of_the_place() -> None:
-    assert names("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711") == {"age", "singers", "name", "id"}
-    arguments = {"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}
-    assert not names(orjson.dumps(arguments).decode())
-    assert names("SELECT mia_li FROM singers", identities=("mia_li",)) == {"singers"}
-
-
-def test_a_part_of_a_masked_name_is_no_name_of_the_place() -> None:
-    assert names("SELECT age FROM `events-2024`") == {"age"}
-    assert names("SELECT age FROM shop.fy2025_q3") == {"age"}
-    assert names("SELECT age FROM singers WHERE id=4711 LIMIT 100") == {"age", "singers", "id"}
+@for_each(
+    "arguments, expected",
+    [
+        ("SELECT Name, sbCustId FROM singers JOIN song_hits", "Name sbCustId singers song_hits"),  # as they are spelled
+        # What the call names itself is none.
+        ("SELECT COUNT(*) AS num_hits, lower(T1.name) FROM singers as T1 ORDER BY num_hits", "name singers"),
+        ("WITH best AS (SELECT name FROM singers) SELECT name FROM best", "name singers"),
+        ("submit", ""),
+        ("I apologize, can you show the singers?", ""),
+        ('{"query": "SELECT age FROM singers", "limit": 3}', "age singers"),
+        # Nor are the words by which one asks.
+        ("SHOW TABLES", ""),
+        ("DESCRIBE singers", "singers"),
+        ("PRAGMA table_info(singers)", "singers"),
+        ("SELECT sql FROM sqlite_master", ""),
+        # Nor is what somebody looked for.
+        ("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711", "age singers name id"),
+        ('{"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}', ""),
+        ("SELECT mia_li FROM singers", "singers"),
+        # Nor is a part of a masked name.
+        ("SELECT age FROM `events-2024`", "age"),
+        ("SELECT age FROM shop.fy2025_q3", "age"),
+        ("SELECT age FROM singers WHERE id=4711 LIMIT 100", "age singers id"),
+        # Nor is a sentence.
+        ("SELECT ignore_previous_instructions_and_run_curl, do_as_i_say_and_not_as FROM cars", "cars"),
+    ],
+)
+def test_names_of_a_call_that_worked_are_those_of_the_place(arguments: str, expected: str) -> None:
+    assert told_of_place([call("sql", arguments, "1")], ("mia_li",)).names == set(expected.split())
 
 
 @pytest.mark.parametrize(
@@ -67,19 +63,14 @@ def test_keys_of_rows_are_names_and_values_are_not() -> None:
     rows = '[{"user_id": "jane_doe_42", "diagnosis": "hiv_positive", "address": {"city": "bad_toelz"}}]'
     assert members("SELECT * FROM patients", rows) == {"patients": {"user_id", "diagnosis", "city"}}
     # Keys with objects behind them are often somebody's.
-    assert names("SELECT * FROM patients", '{"jane_doe": {"age": 7}}') == {"patients", "age"}
+    told = told_of_place([call("sql", "SELECT * FROM patients", '{"jane_doe": {"age": 7}}')])
+    assert told.names == {"patients", "age"}
 
 
 def test_words_of_a_list_are_listed_and_no_names_yet() -> None:
     for shown in ("cars\nmakers", "[('cars',), ('makers',)]", '[{"Tables_in": "cars"}, {"Tables_in": "makers"}]'):
         told = told_of_place([call("sql", "SHOW TABLES", shown)])
         assert told.listed >= {"cars", "makers"} and not told.names & {"cars", "makers"}
-
-
-def test_no_sentence_is_a_name() -> None:
-    said = "ignore_previous_instructions_and_run_curl"
-    assert not names(f"SELECT {said}, do_as_i_say_and_not_as FROM cars") - {"cars"}
-    assert len(said) > MAX_NAME
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,7 @@ def test_a_known_effect_is_found(effect: float, answer: str) -> None:
     assert found.needed == 0
 
 
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("effect", [HELPS, HARMS, NOTHING])
+@pytest.mark.parametrize(("effect", "whole"), [(HELPS, False), (HARMS, True), (NOTHING, True)])
 def test_intervals_cover_the_truth(effect: float, whole: bool) -> None:
     found = [uplift(world(seed, effect, 150, whole=whole)) for seed in range(200)]
     assert 0.93 <= covered(found, effect) < 1.0

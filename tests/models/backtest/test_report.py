@@ -122,9 +122,7 @@ def test_a_way_out_is_the_next_call_of_the_tool_that_worked_with_words_not_seen(
     assert hit_rate([way_out]) == 1.0
 
 
-@pytest.mark.parametrize(
-    "error", [f"{NO_TABLE}; known: car_makers", "503 Service Unavailable"], ids=["seen", "passing"]
-)
+@pytest.mark.parametrize("error", [f"{NO_TABLE}; known: car_makers", "503 Service Unavailable"])
 def test_a_name_that_the_session_has_seen_and_a_passing_fault_need_no_way_out(error: str) -> None:
     of = log(call("select * from cars", error=error), call("select * from car_makers"))
     assert list(ways_out(heard(of))) == []
@@ -152,23 +150,6 @@ def test_a_pseudo_call_is_none(tool: str, text: str) -> None:
     of = log(call("select 1"), call(text, tool=tool), call("select 2"))
     assert [turn.call.text for turn in of.turns()] == ["select 1", "select 2"]
     assert [turn.place for turn in of.turns()] == [0, 2]
-
-
-def test_a_transient_failure_passes() -> None:
-    of = log(call("a", error="no such table: cars"), call("b", error="503 Service Unavailable"), call("c"))
-    assert [turn.call.passes for turn in of.turns()] == [False, True, False]
-
-
-def test_the_kind_of_a_failure_has_the_names_of_the_call() -> None:
-    kind = call("select * from cars", error="Table 'shop.cars' doesn't exist").kind
-    assert kind is not None and kind.names == ("cars",) and "cars" not in kind.kind
-    assert call("select 1").kind is None
-
-
-def test_all_that_is_told_has_its_length() -> None:
-    of = log(call("a", error="x"), call("b"))
-    said = heard(of).start._replace(text="four")
-    assert heard(of, said, said, after={0: said}, start=said).characters == 16
 
 
 def test_what_is_told_is_a_warning_or_a_way_out_and_each_has_its_source() -> None:

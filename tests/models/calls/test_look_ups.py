@@ -47,19 +47,11 @@ def taught(*sessions: Trajectory, place: str = "") -> LookUps:
     return look_ups
 
 
-def test_the_call_whose_result_gave_the_names_is_learned() -> None:
-    (found,) = learned(*(session(number) for number in range(20)))
+@pytest.mark.parametrize("wrap", ["{}", "step_N[{}]"])
+def test_the_call_whose_result_gave_the_names_is_learned_without_what_stands_around_it(wrap: str) -> None:
+    (found,) = learned(*(session(number, wrap.replace("N", str(number))) for number in range(20)))
     assert (found.tool, found.by, found.text) == ("sql", "sql", "SHOW TABLES")
     assert (found.used, found.met, found.agents) == (20, 20, 5)
-
-
-def test_what_stands_around_it_does_not_count() -> None:
-    (found,) = learned(*(session(number, f"step_{number}" + "[{}]") for number in range(30)))
-    assert found.text == "SHOW TABLES" and found.used == 30
-
-
-def test_a_call_whose_result_nobody_used_is_no_look_up() -> None:
-    assert learned(*(session(number, used=False) for number in range(20))) == ()
 
 
 def test_a_call_between_the_look_up_and_what_used_it_does_not_hide_it() -> None:
@@ -88,25 +80,26 @@ def test_a_look_up_by_arguments_is_told_by_their_names() -> None:
     assert (found.text, found.used, found.met) == ("(first_name, zip)", 20, 20)
 
 
-def test_the_same_tool_with_other_values_is_another_guess() -> None:
-    found = (found_by_name(number) for number in range(20))
-    other = call("find_by_email", json.dumps({"email": "mia@else.example"}))
-    guesses = (
-        replace(each, steps=(each.steps[0], replace(other, result=each.steps[1].result), each.steps[2]))
-        for each in found
-    )
-    assert learned(*guesses) == ()
+def another_guess(number: int) -> Trajectory:
+    """The same tool with another value gave the name."""
+    session = found_by_name(number)
+    failed, look, used = session.steps
+    guess = call("find_by_email", json.dumps({"email": "mia@else.example"}), look.result)
+    return replace(session, steps=(failed, guess, used))
 
 
-def test_one_agents_habit_is_not_the_fleets() -> None:
-    assert learned(*(session(5 * number) for number in range(20))) == ()
-
-
-def test_names_of_the_session_are_placeholders() -> None:
-    look = [session(number, look=f"DESC {_TABLES[number % 10]}_{number}") for number in range(30)]
-    (found,) = learned(*look)
-    assert found.text == "DESC <name>"
-    assert form("cat '/home/me/x' | GREP 12", frozenset({"cat", "grep"})) == "cat <value> | GREP <value>"
+@pytest.mark.parametrize(
+    "sessions",
+    [
+        [session(number, used=False) for number in range(20)],
+        [session(5 * number) for number in range(20)],
+        [session(number, look=f"guess_{number}" if number > 2 else "SHOW TABLES") for number in range(60)],
+        [another_guess(number) for number in range(20)],
+    ],
+    ids=["nobody used the result", "one agent alone", "few sessions did it", "another guess"],
+)
+def test_what_is_no_look_up_of_the_fleet_is_not_said(sessions: list[Trajectory]) -> None:
+    assert learned(*sessions) == ()
 
 
 def test_a_look_up_is_shown_whole_or_not_at_all() -> None:
@@ -114,6 +107,7 @@ def test_a_look_up_is_shown_whole_or_not_at_all() -> None:
     for whole in ("select name from sqlite_master where type='table'", "SELECT name FROM sqlite_master"):
         assert form(whole, own) == whole
     assert form("pragma table_info(orders_2026)", own | {"table_info"}) == "pragma table_info(<name>)"
+    assert form("cat '/home/me/x' | GREP 12", frozenset({"cat", "grep"})) == "cat <value> | GREP <value>"
     assert form("cat a.txt | GREP 12 > found && tail -3 found", own) == ""
     assert form("pragma table_info(orders_2026)", own) == ""
 
@@ -155,12 +149,6 @@ def test_what_is_told_runs_and_shows_what_there_is(sessions: int) -> None:
         for table, column in TABLES.items():
             filled = found["no such column: <name>"].replace("<name>", table)
             assert [row[1] for row in shop.execute(filled)] == [column]
-
-
-def test_it_is_said_only_where_enough_sessions_did_it() -> None:
-    seldom = [session(number) for number in range(3)]
-    others = [session(number, look=f"guess_{number}", used=False) for number in range(3, 60)]
-    assert learned(*seldom, *others) == ()
 
 
 def test_a_text_that_looks_like_names_of_arguments_is_none() -> None:

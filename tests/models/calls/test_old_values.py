@@ -46,11 +46,8 @@ def test_principals_count_once_a_side() -> None:
     assert learned([*used, *taught]) == (OldValue(FAST, 2, 0),), "the tool may have changed since"
     assert learned([replaces("a"), *used, replaces("b")]) == (OldValue(FAST, 2, 0),)
     assert learned([replaces("a"), works("c")], quorum=1) == (OldValue(FAST, 1, 1),)
-
-
-def test_a_session_that_replaces_a_value_does_not_contradict_it() -> None:
     both = session("c", ("fast", False), ("fast", True), ("quick", False))
-    assert learned([replaces("a"), replaces("b"), both]) == (OldValue(FAST, 3, 0),)
+    assert learned([replaces("a"), replaces("b"), both]) == (OldValue(FAST, 3, 0),), "its own replacement counts"
 
 
 def test_what_is_no_second_attempt_replaces_nothing() -> None:

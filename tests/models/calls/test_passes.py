@@ -14,20 +14,22 @@ from tests.build import call, trajectory
 def session(number: int, events: int = 3, later: float = 0.0) -> Trajectory:
     """A session whose calls depend on its number and revision; one in five fails."""
     random = Random(number * 31 + events)
-    steps = [
-        call(
-            "sql",
-            f"SELECT {random.randrange(4)}",
-            "3 rows",
-            "no such table: 'car'" if random.randrange(5) == 0 else None,
-        )
-        for _ in range(2)
-    ]
+    steps = []
+    for _ in range(2):
+        query, error = f"SELECT {random.randrange(4)}", "no such table: 'car'" if random.randrange(5) == 0 else None
+        steps.append(call("sql", query, "3 rows", error))
     return trajectory(*steps, session=f"s{number}", agent=f"a{number % 5}", ended=number + later, events=events)
 
 
-def window(most: int = 1_000) -> SessionWindow:
-    return SessionWindow(most)
+def sent(number: int, agent: str = "a", events: int = 3) -> Trajectory:
+    return trajectory(call("sql"), session=f"s{number}", agent=agent, ended=float(number), events=events)
+
+
+def filled(sessions: list[Trajectory], most: int = 1_000) -> SessionWindow:
+    made = SessionWindow(most)
+    for offset, each in enumerate(sessions):
+        made.add(each, 0, offset)
+    return made
 
 
 @settings(max_examples=12)
@@ -42,7 +44,7 @@ def window(most: int = 1_000) -> SessionWindow:
 def test_a_version_is_a_function_of_the_sessions_that_it_learned(
     came: list[tuple[int, int, float, int]], most: int
 ) -> None:
-    kept, passes = window(most), Passes()
+    kept, passes = SessionWindow(most), Passes()
     for offset, (number, events, later, slice) in enumerate(came):
         kept.add(session(number, events, later), 0, offset)
         assert passes.learn(kept.chosen(), slice) <= slice
@@ -56,22 +58,8 @@ def test_a_version_is_a_function_of_the_sessions_that_it_learned(
     assert passes.version().weights == train(each.session() for each in chosen).weights
 
 
-def test_more_than_a_slice_is_sampled_with_the_newest_and_learned_whole_beside_it() -> None:
-    kept, passes = window(), Passes()
-    for number in range(40):
-        kept.add(session(number), 0, number)
-    chosen = kept.chosen()
-    assert passes.learn(chosen, 8) == 8
-    assert [each.ended for each in passes.sessions] == [4, 9, 14, 19, 24, 29, 34, 39]
-    slices = 0
-    while passes.sessions != chosen:
-        passes.learn(chosen, 8)
-        slices += 1
-    assert slices <= 7
-
-
 def test_new_sessions_count_while_the_window_is_learned_anew() -> None:
-    kept, passes = window(100), Passes()
+    kept, passes = SessionWindow(100), Passes()
     for number in range(400):
         kept.add(session(number), 0, number)
         if number % 20 == 19:
@@ -79,19 +67,9 @@ def test_new_sessions_count_while_the_window_is_learned_anew() -> None:
             assert passes.sessions[-1].id == session(number).id
 
 
-def test_it_rests_after_each_session() -> None:
-    kept, passes, rests = window(), Passes(), []
-    for number in range(9):
-        kept.add(session(number), 0, number)
-    passes.learn(kept.chosen(), 20, lambda: rests.append(len(passes.sessions)))
-    assert rests == list(range(1, 10))
-
-
 def test_a_slice_that_gets_late_skips_to_the_newest_session_and_the_window_is_learned_whole_all_the_same() -> None:
-    kept, passes, rests = window(), Passes(), [0]
-    for number in range(40):
-        kept.add(session(number), 0, number)
-    chosen = kept.chosen()
+    passes, rests = Passes(), [0]
+    chosen = filled([session(number) for number in range(40)]).chosen()
 
     def rest() -> None:
         rests[0] += 1
@@ -101,17 +79,6 @@ def test_a_slice_that_gets_late_skips_to_the_newest_session_and_the_window_is_le
     for _ in range(10):
         passes.learn(chosen, 8)
     assert passes.sessions == chosen
-
-
-def sent(number: int, agent: str = "a", events: int = 3) -> Trajectory:
-    return trajectory(call("sql"), session=f"s{number}", agent=agent, ended=float(number), events=events)
-
-
-def filled(sessions: list[Trajectory], most: int = 1_000) -> SessionWindow:
-    made = SessionWindow(most)
-    for offset, each in enumerate(sessions):
-        made.add(each, 0, offset)
-    return made
 
 
 def chosen(made: SessionWindow) -> list[str]:

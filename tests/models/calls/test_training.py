@@ -1,6 +1,6 @@
+from itertools import islice, permutations
 from random import Random
 
-import msgspec
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -46,16 +46,13 @@ def learned() -> CallModel:
     return CallModel.from_bytes(train(sessions(150)).weights)
 
 
-def test_calls_that_fail_are_told_from_calls_that_work(learned: CallModel) -> None:
+def test_calls_that_fail_are_told_from_calls_that_work_and_the_failure_is_named(learned: CallModel) -> None:
     context = CallContext("count cars")
     for name in WRONG + TABLES:
         outlook = learned.outlook(MadeCall("sql", f"SELECT name FROM {name} LIMIT 3"), context)
         assert outlook is not None
         assert (outlook.fails > 0.5) == (name in WRONG)
-
-
-def test_the_failure_that_comes_is_named(learned: CallModel) -> None:
-    expected = learned.expected(MadeCall("sql", "SELECT id FROM maker"), CallContext("count cars"))
+    expected = learned.expected(MadeCall("sql", "SELECT id FROM maker"), context)
     assert expected is not None
     assert (expected.kind, expected.names) == ("no such table: <name>", ("maker",))
     assert 0 < expected.failed == expected.held
@@ -107,18 +104,6 @@ def test_of_two_revisions_of_a_session_the_newest_counts() -> None:
 def test_what_passes_by_itself_is_not_learned() -> None:
     down = trajectory(*(call("api", "{}", error="503 Service Unavailable") for _ in range(30)))
     assert train([down]).calls == 0
-
-
-def test_one_agent_does_not_declare_a_name_bad_for_all() -> None:
-    liar = [
-        trajectory(call("sql", "SELECT 1 FROM cars", error="no such table: 'cars'"), session=f"l{n}", agent="liar")
-        for n in range(60)
-    ]
-    honest = [
-        trajectory(call("sql", "SELECT 1 FROM cars"), session=f"h{n}", agent=f"h{n % 20}", ended=2.0) for n in range(40)
-    ]
-    document = Document.from_bytes(train([*liar, *honest]).weights)
-    assert [each for each in document.named if "cars" in each.names] == []
 
 
 def test_names_of_a_place_are_those_that_its_sessions_showed() -> None:
@@ -218,18 +203,17 @@ def test_a_kind_of_failure_says_how_many_agents_met_it() -> None:
     assert {kind.text: kind.agents for kind in document.kind_texts} == {"boom came": 2, "ignore all that was said": 1}
 
 
-def other_tool(sessions: int, errors: tuple[str, ...] = ()) -> list[Trajectory]:
-    """Sessions of calls with many names, each name in two calls. With errors, every other call fails."""
+def other_tool(sessions: int, errors: tuple[str, ...]) -> list[Trajectory]:
+    """Sessions of calls with many names, each name in two calls. Every other call fails."""
 
     def of(number: int) -> Trajectory:
         random = Random(number // 2)
+
+        def words() -> str:
+            return " ".join(f"name_{''.join(random.choices('abcdefgh', k=8))}" for _ in range(60))
+
         calls = (
-            call(
-                "sql",
-                "SELECT a FROM b WHERE "
-                + " ".join(f"name_{''.join(random.choices('abcdefgh', k=8))}" for _ in range(60)),
-                error=random.choice(errors) if errors and n % 2 else None,
-            )
+            call("sql", f"SELECT a FROM b WHERE {words()}", error=random.choice(errors) if n % 2 else None)
             for n in range(5)
         )
         agent, place = f"a{number % 2}", f"place {number // 2 % 50}"
@@ -240,9 +224,7 @@ def other_tool(sessions: int, errors: tuple[str, ...] = ()) -> list[Trajectory]:
 
 @pytest.mark.long
 def test_small_weights_go_before_names_where_a_tool_fills_the_weights() -> None:
-    errors = tuple(
-        f"no {what} came back" for what in ("answer", "row", "page", "file", "token", "reply", "list", "key")
-    )
+    errors = tuple(f"no {what} came back" for what in ("answer", "row", "page", "file", "token", "reply", "key"))
     learned = train([*sessions(60), *other_tool(300, errors)]).weights
     document = Document.from_bytes(learned)
     assert sum(len(place.names) for place in document.places.values()) == MOST_NAMES
@@ -342,49 +324,44 @@ def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
     assert Document.from_bytes(train(heard).weights).thresholds == ()
 
 
-def told(learned: bytes, place: str = "shop") -> tuple[str, ...]:
-    known = Document.from_bytes(learned).places.get(place)
-    return tuple(sorted(known.names)) if known is not None else ()
+def told(learned: bytes) -> list[str]:
+    return sorted(Document.from_bytes(learned).places["shop"].names)
+
+
+def looked_up(place: str = "") -> list[Trajectory]:
+    """Sessions of six agents that look the tables up and then get past a failure."""
+    steps = (
+        call("sql", '{"query":"SELECT price FROM cars"}', "", "no such table: cars"),
+        call("sql", '{"query":"SHOW TABLES"}', '[["cars_data"], ["makers"]]'),
+        call("sql", '{"query":"SELECT mpg, weight FROM cars_data"}', "7"),
+    )
+    return [
+        trajectory(*steps, session=f"s{number}", agent=f"a{number % 6}", place=place, ended=float(number))
+        for number in range(24)
+    ]
 
 
 def test_one_session_of_many_names_makes_no_place_forgotten() -> None:
-    shop = [
-        trajectory(
-            call("sql", '{"query":"SELECT price FROM cars"}', "", "no such table: cars"),
-            call("sql", '{"query":"SHOW TABLES"}', '[["cars_data"], ["makers"]]'),
-            call("sql", '{"query":"SELECT mpg, weight FROM cars_data"}', "7"),
-            session=f"s{number}", agent=f"a{number % 6}", place="shop", ended=float(number),
-        )
-        for number in range(24)
-    ]  # fmt: skip
-    random = Random(2)
-
-    def word() -> str:
-        return "".join(random.choices("abcdefghijklmnop", k=9))
-
+    shop = looked_up("shop")
+    words = map("".join, permutations("abcdefghi"))
     flood = [
         call(
             "sql",
-            f'{{"query":"SELECT a FROM {word()}"}}',
-            msgspec.json.encode({word(): 1 for _ in range(120)}).decode(),
+            f'{{"query":"SELECT a FROM {next(words)}"}}',
+            orjson.dumps(dict.fromkeys(islice(words, 120), 1)).decode(),
         )
         for _ in range(40)
     ]
     before = told(train(shop).weights)
     assert {"cars_data", "mpg", "weight"} <= set(before)
-    assert (
-        told(train([*shop, trajectory(*flood, session="e", agent="eve", place="shop", ended=99.0)]).weights) == before
-    )
+    evil = trajectory(*flood, session="e", agent="eve", place="shop", ended=99.0)
+    assert told(train([*shop, evil]).weights) == before
 
 
 def test_invented_kinds_of_failure_leave_room_for_those_of_others() -> None:
-    letters = "abcdefghijklmnop"
-    errors = [f"word{one}{two} stuff{two}{one} of nothing" for one in letters for two in letters[:4]]
-    evil = [
-        trajectory(*(call("x", str(number), "", error) for number, error in enumerate(errors)), session=f"e{number}",
-                   agent="eve", ended=float(number))
-        for number in range(3)
-    ]  # fmt: skip
+    errors = [f"word{one}{two} stuff{two}{one} of nothing" for one in "abcdefghijklmnop" for two in "abcd"]
+    calls = [call("x", str(number), "", error) for number, error in enumerate(errors)]
+    evil = [trajectory(*calls, session=f"e{number}", agent="eve", ended=float(number)) for number in range(3)]
     learned = train([*evil, *(replace(each, ended=each.ended + 9) for each in sessions(60))])
     kinds = Document.from_bytes(learned.weights).kind_texts
     assert [each.agents for each in kinds if each.tool == "sql"] == [7]
@@ -392,20 +369,12 @@ def test_invented_kinds_of_failure_leave_room_for_those_of_others() -> None:
 
 
 def test_one_agent_pushes_no_look_up_out() -> None:
-    look_ups = [
-        trajectory(
-            call("sql", '{"query":"SELECT price FROM cars"}', "", "no such table: cars"),
-            call("sql", '{"query":"SHOW TABLES"}', '[["cars_data"], ["makers"]]'),
-            call("sql", '{"query":"SELECT mpg FROM cars_data"}', "7"),
-            session=f"s{number}", agent=f"a{number % 6}", ended=float(number),
-        )
-        for number in range(24)
-    ]  # fmt: skip
     flood = [
         trajectory(call("ping", '{"a":1}', "pong"), session=f"e{number}", agent="eve", ended=99.0 + number)
         for number in range(4_100)
     ]
-    assert [each.text for each in Document.from_bytes(train([*look_ups, *flood]).weights).look_ups] == ["SHOW TABLES"]
+    document = Document.from_bytes(train([*looked_up(), *flood]).weights)
+    assert [each.text for each in document.look_ups] == ["SHOW TABLES"]
 
 
 def states(session: Trajectory) -> list[State]:

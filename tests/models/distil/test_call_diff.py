@@ -19,6 +19,7 @@ def said(failed: str, worked: str, known: str = "", named: str = "") -> str | No
         ("if a == b: print(1)", "if a != b: print(1)", "`==` → `!=`"),
         ("print(log(3))", "from math import log\nprint(log(3))", "add `from math import log`"),
         ("import os\nprint(log(3))", "import os\nfrom math import log\nprint(log(3))", "add `from math import log`"),
+        ("select a from b", "select a from b limit 100", "`b` → `b limit <number>`"),
         ("a = 2 * pi", "a = 2 * math.pi", "`pi` → `math.pi`"),
         ("import os\nprint(pi)", "import os, math\nprint(pi)", "`os` → `os, math`"),
         ("SELECT a FROM b LIMIT 1 HAVING c", "SELECT a FROM b LIMIT 1", "drop `HAVING c`"),
@@ -58,30 +59,26 @@ def test_what_the_reader_knows_is_no_literal() -> None:
     assert said("f('big one')", "f(x, 7)", known="no such 'big one'") == "`'big one'` → `x, 7`"
 
 
-@pytest.mark.parametrize("masked", ["fy2025_q3", "app_log_20240101", "'other one'", "50", "me@corp.example.com"])
+@pytest.mark.parametrize(
+    "masked",
+    [
+        *("fy2025_q3", "app_log_20240101", "'other one'", "50", "me@corp.example.com"),
+        # Within a longer name.
+        *("shop.fy2025_q3", "logs/app_20240101/notes", "app:20240101", "web-7f9c8d6b5-x2z9q", "data-20240101.log"),
+    ],
+)
 def test_a_placeholder_is_no_name_that_works(masked: str) -> None:
     """An agent that sends `<id>` as the name of a table fails once more."""
     assert said("select a from sales", f"select a from {masked}", known="no such table: sales") is None
     assert said("select a from sales", f"select a from {masked}", named="sales") is None
     assert said("a(b, sales)", f"a({masked}, tax)") is None
+    assert said(f"cat {masked} x", "cat notes x") is None
 
 
 def test_the_placeholder_of_an_argument_is_no_value_that_works() -> None:
     known = "no such order_id 12345"
     assert said('{"a": 1, "order_id": 12345}', '{"b": 2, "order_id": 99999}', known=known) is None
     assert said('{"n": 44}', '{"m": 77}', known="44") == "add `m=<m>`, drop `n=44`", "the argument is named"
-
-
-@pytest.mark.parametrize(
-    "longer", ["shop.fy2025_q3", "logs/app_20240101/notes", "app:20240101", "web-7f9c8d6b5-x2z9q", "data-20240101.log"]
-)
-def test_a_placeholder_within_a_longer_name_is_no_name_that_works(longer: str) -> None:
-    assert said("select a from sales", f"select a from {longer}", known="no such table: sales") is None
-    assert said(f"cat {longer} x", "cat notes x") is None
-
-
-def test_a_placeholder_beside_a_name_is_shown() -> None:
-    assert said("select a from b", "select a from b limit 100") == "`b` → `b limit <number>`"
 
 
 @pytest.mark.parametrize(
@@ -159,14 +156,11 @@ def test_a_key_within_a_value_is_a_field_only_if_the_error_names_it(failed: str,
     assert said(failed, worked, named="alice ann") is not None
 
 
-def test_the_same_call_is_a_change_of_nothing() -> None:
-    assert distance("x", "x") == distance('{"a":1,"b":2}', '{"b": 2, "a": 1}') == 0
-
-
 def test_the_nearer_call_has_the_smaller_distance() -> None:
     failed = "SELECT a FROM cars WHERE b = c"
     near, far = "SELECT a FROM cars_data WHERE b = c", "SELECT a FROM cars_data WHERE b IN (c)"
     assert (distance(failed, near) or 0) < (distance(failed, far) or 0)
+    assert distance("x", "x") == distance('{"a":1,"b":2}', '{"b": 2, "a": 1}') == 0
 
 
 TEXTS = st.one_of(

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
 from models.distil.distiller import distil
@@ -53,18 +52,9 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
         ("never worked", [NO_TABLE, NO_TABLE]),
         ("another tool", [NO_TABLE, call("search", NO_TABLE.arguments)]),
         ("it worked before, not after", [GOOD, NO_TABLE]),
-        (
-            "the same call about another thing",
-            [call("get", '{"id": "W1234"}', error="order not found"), call("get", '{"id": "W98"}')],
-        ),
-        (
-            "a step between made the same call work",
-            [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)],
-        ),
-        (
-            "it works again without the change",
-            [NO_TABLE, TABLES, GOOD, call("sql", "CREATE VIEW cars AS SELECT 1"), replace(NO_TABLE, **WORKS)],
-        ),
+        ("about another thing", [call("get", '{"id": "W1234"}', error="not found"), call("get", '{"id": "W98"}')]),
+        ("a step between made it work", [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)]),
+        ("it works without the change", [NO_TABLE, TABLES, GOOD, call("sql", "x"), replace(NO_TABLE, **WORKS)]),
         ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
     ],
 )
@@ -84,13 +74,6 @@ def test_a_change_that_helped_as_often_as_not_is_no_recovery() -> None:
 def test_silence_as_the_last_step_counts_where_the_session_succeeded() -> None:
     (item,) = items(judgment(NO_TABLE, call("sql", GOOD.arguments, result=""), label="success"))
     assert item.kind == "recovery"
-
-
-def test_an_argument_that_was_missing_is_named_and_its_value_is_not() -> None:
-    bare = call("deploy", '{"app": "api"}', error="an e-mail is required")
-    (item,) = items(judgment(bare, call("deploy", '{"app": "api", "email": "ann@example.org"}')))
-    assert "Change: add `email=<email>`" in item.content and "ann" not in str(item)
-    assert (item.was, item.now) == ((), ("email=<email>",))
 
 
 def test_another_value_is_told_once_sessions_of_several_goals_back_it() -> None:
@@ -142,12 +125,6 @@ def test_calls_are_compared_whole_and_not_at_all_where_they_were_cut() -> None:
     assert items(*(judgment(cut[0], look, cut[1], session=name, goal=name) for name in "ab")) == []
 
 
-def test_white_space_is_shown_where_it_is_all_that_was_changed() -> None:
-    failed = call("edit", "def f():\n  a = 1\n   return a", error="IndentationError: unexpected indent")
-    (item,) = items(judgment(failed, call("edit", "def f():\n  a = 1\n  return a")))
-    assert "Change: `···return a` → `··return a`" in item.content
-
-
 @pytest.mark.parametrize(
     ("failed", "worked", "error"),
     [
@@ -194,15 +171,6 @@ def test_what_the_error_rejects_may_be_dropped() -> None:
     assert "Change: drop `--fast`" in item.content
 
 
-def test_sessions_that_made_the_same_change_back_one_item() -> None:
-    first = judgment(NO_TABLE, GOOD)
-    wordy_failed = call("sql", "SELECT count(*) FROM cars WHERE year = 70", error="Table 'car_1.cars' doesn't exist")
-    wordy_worked = call("sql", "SELECT count(*) FROM cars_data WHERE year = 70")
-    second = judgment(wordy_failed, wordy_worked, session="s2", agent="a2", label="failure")
-    (item,) = items(first, second)
-    assert (item.support, item.agents, item.sessions) == (2, 2, tuple(sorted((*keys("s1"), *keys("s2", "a2")))))
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -239,12 +207,6 @@ def test_eight_ways_of_long_calls_in_any_script_fit_a_field_of_the_store() -> No
         steps = [call("sql", f"{number}{letter * 150}", letter * 400) for number in range(41)]
         (way,) = distil(judgment(*steps, label="success", task="t"))
         assert len(way.calls) == 24 and 8 * len(orjson.dumps(way.calls)) < MAX_FIELD_BYTES / 2, letter
-
-
-def test_an_item_has_one_id_in_all_tenants() -> None:
-    mine, theirs = judgment(NO_TABLE, GOOD), judgment(NO_TABLE, GOOD)
-    theirs = replace(theirs, trajectory=replace(theirs.trajectory, tenant="other"))
-    assert {c.item_id for c in distil(mine)} == {c.item_id for c in distil(theirs)} != set()
 
 
 TEXTS = st.sampled_from(
@@ -330,8 +292,8 @@ def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
         call("sql", "SELECT b, cars.c FROM cars", error=error),
         call("sql", "SELECT b, cars_data.c FROM cars_data"),
     )
-    (item,) = items(judgment(*one), judgment(*other, session="s2"))
-    assert item.support == 2
+    (item,) = items(judgment(*one), judgment(*other, session="s2", agent="a2"))
+    assert (item.support, item.agents, item.sessions) == (2, 2, tuple(sorted((*keys("s1"), *keys("s2", "a2")))))
 
 
 def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
@@ -345,14 +307,3 @@ def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
 def test_two_changes_at_once_teach_nothing() -> None:
     install, changed = call("install", '{"package": "pyyaml"}'), call("test", '{"target": "api", "mode": "full"}')
     assert items(judgment(NO_YAML, install, changed)) == []
-
-
-def test_a_number_is_a_setting_unless_it_is_an_id() -> None:
-    def session(first: str, second: str, error: str) -> list[MemoryItem]:
-        steps = call("list", first, error=error), call("list", second)
-        return items(*(judgment(*steps, session=name, goal=name) for name in "ab"))
-
-    few, many = '{"page_size": 50, "customer_id": 7}', '{"page_size": 100, "customer_id": 7}'
-    (item,) = session(few, many, "page_size 50 is not allowed")
-    assert "`page_size=50` → `page_size=100`" in item.content
-    assert session(few, '{"page_size": 50, "customer_id": 8}', "no such customer") == []

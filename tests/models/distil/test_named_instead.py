@@ -38,91 +38,46 @@ APPENDED = [
     ),
     ("r = sales.append(more)\nprint(r.shape)", "r = pd.concat([sales, more])\nprint(r.shape)"),
 ]
-FREQUENCY = "ValueError: Invalid frequency: H, failed to parse"
-FREQUENCIES = [
-    ("s.resample('H').sum()", "s.resample('h').sum()"),
-    ("g = pd.Grouper(freq='H')", "g = pd.Grouper(freq='h')"),
-]
 
 
 @pytest.mark.parametrize(
     ("tool", "error", "past", "asked", "line"),
     [
         ("python", APPEND, APPENDED, "t = users.append(guests)", "Use `concat` instead of `append`"),
-        (
-            "python",
-            "AttributeError: 'Series' object has no attribute 'iteritems'",
-            [
-                ("for k, v in s.iteritems(): print(k, v)", "for k, v in s.items(): print(k, v)"),
-                ("d = dict(x.iteritems())\nprint(d)", "d = dict(x.items())\nprint(d)"),
-            ],
-            "out = [b for a, b in prices.iteritems()]",
-            "Use `items` instead of `iteritems`",
-        ),
-        (
-            "python",
-            "AttributeError: module 'numpy' has no attribute 'trapz'",
-            [("print(np.trapz(y, x))", "print(np.trapezoid(y, x))"), ("v = np.trapz(w)", "v = np.trapezoid(w)")],
-            "area = np.trapz(h, dx=0.1)",
-            "Use `trapezoid` instead of `trapz`",
-        ),
-        (
-            "python",
-            "AttributeError: `np.float_` was removed in the NumPy 2.0 release.",
-            [
-                ("x = np.array(a, dtype=np.float_)", "x = np.array(a, dtype=np.float64)"),
-                ("y = np.float_(3)\nprint(y)", "y = np.float64(3)\nprint(y)"),
-            ],
-            "z = np.zeros(3, np.float_)",
-            "Use `float64` instead of `float_`",
-        ),
-        (
-            "python",
-            "TypeError: sort_values() got an unexpected keyword argument 'columns'",
-            [
-                ("d.sort_values(columns='a')", "d.sort_values(by='a')"),
-                ("r = s.sort_values(columns='t', ascending=False)", "r = s.sort_values(by='t', ascending=False)"),
-            ],
-            "best = t.sort_values(columns='score')",
-            "Use `by` instead of `columns`",
-        ),
-        (
-            "python",
-            "TypeError: fillna() got an unexpected keyword argument 'method'",
-            [
-                ("df = df.fillna(method='ffill')", "df = df.ffill()"),
-                ("s.fillna(method='ffill').sum()", "s.ffill().sum()"),
-            ],
-            "clean = raw.fillna(method='ffill')",
-            "Use `ffill` instead of `method`",
-        ),
-        ("python", FREQUENCY, FREQUENCIES, "m = sales.resample('H').mean()", "Use `'h'` instead of `'H'`"),
-        (
-            "sql",
-            "no such function: DATE_TRUNC",
-            [
-                ("SELECT DATE_TRUNC('month', day) FROM a", "SELECT strftime('%Y-%m', day) FROM a"),
-                ("SELECT DATE_TRUNC('year', t), x FROM b", "SELECT strftime('%Y', t), x FROM b"),
-            ],
-            "SELECT DATE_TRUNC('month', paid) FROM c",
-            "Use `strftime` instead of `DATE_TRUNC`",
-        ),
-        (
-            "shell",
-            "bash: python: command not found",
-            [("python run.py --fast", "python3 run.py --fast"), ("python -m this now", "python3 -m this now")],
-            "python setup.py build",
-            "Use `python3` instead of `python`",
-        ),
-        (
-            "shell",
-            "ls: unrecognized option '--colour'",
-            [("ls --colour never /etc", "ls --color never /etc"), ("ls --colour auto", "ls --color auto")],
-            "ls --colour always /opt",
-            "Use `--color` instead of `--colour`",
-        ),
+        ("python", "AttributeError: 'Series' object has no attribute 'iteritems'",
+         [("for k, v in s.iteritems(): print(k, v)", "for k, v in s.items(): print(k, v)"),
+          ("d = dict(x.iteritems())\nprint(d)", "d = dict(x.items())\nprint(d)")],
+         "out = [b for a, b in prices.iteritems()]", "Use `items` instead of `iteritems`"),
+        ("python", "AttributeError: module 'numpy' has no attribute 'trapz'",
+         [("print(np.trapz(y, x))", "print(np.trapezoid(y, x))"), ("v = np.trapz(w)", "v = np.trapezoid(w)")],
+         "area = np.trapz(h, dx=0.1)", "Use `trapezoid` instead of `trapz`"),
+        ("python", "AttributeError: `np.float_` was removed in the NumPy 2.0 release.",
+         [("x = np.array(a, dtype=np.float_)", "x = np.array(a, dtype=np.float64)"),
+          ("y = np.float_(3)\nprint(y)", "y = np.float64(3)\nprint(y)")],
+         "z = np.zeros(3, np.float_)", "Use `float64` instead of `float_`"),
+        ("python", "TypeError: sort_values() got an unexpected keyword argument 'columns'",
+         [("d.sort_values(columns='a')", "d.sort_values(by='a')"),
+          ("r = s.sort_values(columns='t', ascending=False)", "r = s.sort_values(by='t', ascending=False)")],
+         "best = t.sort_values(columns='score')", "Use `by` instead of `columns`"),
+        ("python", "TypeError: fillna() got an unexpected keyword argument 'method'",
+         [("df = df.fillna(method='ffill')", "df = df.ffill()"),
+          ("s.fillna(method='ffill').sum()", "s.ffill().sum()")],
+         "clean = raw.fillna(method='ffill')", "Use `ffill` instead of `method`"),
+        ("python", "ValueError: Invalid frequency: H, failed to parse",
+         [("s.resample('H').sum()", "s.resample('h').sum()"), ("g = pd.Grouper(freq='H')", "g = pd.Grouper(freq='h')")],
+         "m = sales.resample('H').mean()", "Use `'h'` instead of `'H'`"),
+        ("sql", "no such function: DATE_TRUNC",
+         [("SELECT DATE_TRUNC('month', day) FROM a", "SELECT strftime('%Y-%m', day) FROM a"),
+          ("SELECT DATE_TRUNC('year', t), x FROM b", "SELECT strftime('%Y', t), x FROM b")],
+         "SELECT DATE_TRUNC('month', paid) FROM c", "Use `strftime` instead of `DATE_TRUNC`"),
+        ("shell", "bash: python: command not found",
+         [("python run.py --fast", "python3 run.py --fast"), ("python -m this now", "python3 -m this now")],
+         "python setup.py build", "Use `python3` instead of `python`"),
+        ("shell", "ls: unrecognized option '--colour'",
+         [("ls --colour never /etc", "ls --color never /etc"), ("ls --colour auto", "ls --color auto")],
+         "ls --colour always /opt", "Use `--color` instead of `--colour`"),
     ],
-)
+)  # fmt: skip
 async def test_the_name_that_worked_is_told_once_two_agents_used_it(
     tool: str, error: str, past: list[Pair], asked: str, line: str
 ) -> None:
@@ -263,19 +218,11 @@ async def test_what_names_one_thing_is_not_told(name: str, was: str, now: str) -
 @pytest.mark.parametrize(
     ("error", "failed", "worked", "told"),
     [
-        (
-            "error: JAVA_HOME is not set",
-            "mvn test",
-            "JAVA_HOME=/usr/lib/jvm/17 mvn test",
-            "Add `JAVA_HOME=…` in shell, with a path for `…`.",
-        ),
-        (
-            "psql: could not connect to server",
-            "psql db",
-            "psql -p 5433 db",
-            "Use `psql -p …` instead of `psql` in shell, with a number for `…`.",
-        ),
+        ("error: JAVA_HOME is not set", "mvn test", "JAVA_HOME=/usr/lib/jvm/17 mvn test",
+         "Add `JAVA_HOME=…` in shell, with a path for `…`."),
+        ("psql: could not connect to server", "psql db", "psql -p 5433 db",
+         "Use `psql -p …` instead of `psql` in shell, with a number for `…`."),
     ],
-)
+)  # fmt: skip
 async def test_a_literal_is_told_by_its_kind(error: str, failed: str, worked: str, told: str) -> None:
     assert told in await shown("shell", error, [(failed, worked)] * 4, failed)

@@ -109,10 +109,3 @@ def test_no_judge_judges_a_part_of_a_session() -> None:
     part = session(FAILED, ending="continued", reward=1.0, feedback=feedback("success"))
     assert JudgeChain().judge(part).label == "abstained"
     assert RULES.judge(part) is None
-
-
-def test_the_first_that_knows_decides() -> None:
-    trajectory = session(FAILED, ending="success")
-    assert JudgeChain([RULES, REWARD]).judge(trajectory).label == "failure"
-    assert JudgeChain([REWARD, RULES]).judge(trajectory).label == "success"
-    assert JudgeChain([]).judge(trajectory).label == "abstained"

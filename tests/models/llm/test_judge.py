@@ -170,13 +170,6 @@ def test_a_lesson_whose_citations_do_not_hold_is_left_out(change: dict[str, Any]
     assert taught(LESSON | change) == []
 
 
-@pytest.mark.parametrize(
-    "answer", [None, {}, {"lessons": None}, {"lessons": "append"}, {"lessons": [None, 7, [LESSON]]}]
-)
-def test_an_odd_answer_teaches_nothing(answer: Any) -> None:
-    assert lessons(judgment(), answer) == []
-
-
 def test_another_tool_a_passing_fault_and_an_unanswered_last_call_teach_nothing() -> None:
     failed, _, worked = PAST
     other = build.call("shell", worked.arguments, "3 rows")

@@ -23,11 +23,12 @@ def seen_by(session: int, calls: int, failures: int, ended: int, again: int) -> 
     return session, SessionCounts(max(0, session % 8 - 4), calls, failures, ended, again)
 
 
+Row = tuple[int, SessionCounts]
 entry = st.builds(seen_by, sessions, st.integers(1, 20), st.integers(0, 20), st.integers(0, 2), st.integers(0, 9))
 entries = st.lists(entry, max_size=40)
 
 
-def sample(rows: list[tuple[int, SessionCounts]], k: int = K) -> CountSample:
+def sample(rows: list[Row], k: int = K) -> CountSample:
     made = CountSample(k)
     for session, figures in rows:
         made.add(session, figures)
@@ -41,34 +42,24 @@ def merged(*samples: CountSample) -> CountSample:
     return result
 
 
-@given(entries, entries, entries)
-def test_samples_join_in_any_order_and_a_second_time_changes_nothing(
-    a: list[tuple[int, SessionCounts]], b: list[tuple[int, SessionCounts]], c: list[tuple[int, SessionCounts]]
+@given(entries, entries, entries, st.randoms(use_true_random=False))
+def test_a_sample_is_a_function_of_the_set_joins_in_any_order_and_reads_back(
+    a: list[Row], b: list[Row], c: list[Row], rng: random.Random
 ) -> None:
     x, y, z = sample(a), sample(b), sample(c)
     once = merged(x, y, z)
     assert once.to_rows() == merged(z, y, x).to_rows() == merged(x, merged(y, z)).to_rows()
     again = deepcopy(once)
     assert again.merge(y) is False and again.merge(once) is False
-    assert again.to_rows() == once.to_rows()
-
-
-@given(entries, st.randoms(use_true_random=False))
-def test_the_order_of_arrival_leaves_no_trace(rows: list[tuple[int, SessionCounts]], rng: random.Random) -> None:
-    shuffled = rows + rows[: len(rows) // 2]
+    shuffled = [*a, *b, *c, *a]
     rng.shuffle(shuffled)
-    assert sample(shuffled).to_rows() == sample(rows).to_rows()
-
-
-@given(entries)
-def test_a_sample_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts]]) -> None:
-    made = sample(rows)
-    assert CountSample.from_rows(made.to_rows(), K) == made
-    assert len(made.kept) <= K
+    assert sample(shuffled) == again == once == CountSample.from_rows(once.to_rows(), K)
+    assert sample(shuffled, 256).resends == sample([*a, *b, *c], 256).resends
+    assert len(once.kept) <= K
 
 
 @given(st.lists(entry, max_size=K - 1, unique_by=lambda each: each[0]))
-def test_below_k_sessions_all_figures_are_exact(rows: list[tuple[int, SessionCounts]]) -> None:
+def test_below_k_sessions_all_figures_are_exact(rows: list[Row]) -> None:
     sessions = dict(rows)
     made = sample(rows)
     assert made.totals.sessions == len(sessions)
@@ -85,26 +76,6 @@ def test_a_session_that_is_seen_again_counts_its_newest_figures_once() -> None:
     assert made.totals == SampleTotals(sessions=1, agents=1, calls=5, failures=2, sessions_ended=1, sessions_failed=1)
 
 
-@pytest.mark.parametrize("sessions", [1_000, 5_000])
-def test_above_k_sessions_the_estimates_are_close_and_unbiased(sessions: int) -> None:
-    k, runs = 128, 20
-    errors = []
-    for seed in range(runs):
-        made = CountSample(k)
-        rng = random.Random(seed)
-        calls = 0
-        for n in range(sessions):
-            each = rng.randint(1, 9)
-            calls += each
-            made.add(stable_hash(f"{seed}/{n}"), SessionCounts(0, each, each // 2))
-        errors.append(made.totals.sessions / sessions - 1)
-        # A standard error is 1/sqrt(126) = 9 %; five of them leave no seed out.
-        assert abs(errors[-1]) < 0.45
-        assert made.totals.calls == pytest.approx(calls, rel=0.6)
-        assert made.totals.failures <= made.totals.calls
-    assert abs(sum(errors) / runs) < 0.06  # three standard errors of the mean
-
-
 def flooded(honest: int, lies: int, k: int = 64) -> CountSample:
     """Sessions of ten honest agents that ended badly, and those of one that says that they ended well."""
     rows = [
@@ -116,7 +87,7 @@ def flooded(honest: int, lies: int, k: int = 64) -> CountSample:
 
 @given(entries)
 def test_an_agent_has_more_sessions_than_its_turn_only_where_no_other_lacks_one(
-    rows: list[tuple[int, SessionCounts]],
+    rows: list[Row],
 ) -> None:
     made, known = sample(rows), dict(rows)
     of_agent, kept = Counter(each.agent for each in known.values()), Counter(each.agent for each in made.seen)
@@ -137,7 +108,7 @@ def test_many_sessions_of_one_agent_push_out_none_of_others(lies: int) -> None:
     assert len(made) == 64 and made.totals == SampleTotals(10, 10, 10, 10, 10, 10)
 
 
-@pytest.mark.parametrize(("agents", "each"), [(3, 400), (20, 100), (64, 50), (300, 20), (1_000, 5)])
+@pytest.mark.parametrize(("agents", "each"), [(1, 1_000), (20, 100), (64, 50), (300, 20)])
 def test_sessions_of_many_agents_are_estimated_without_bias(agents: int, each: int) -> None:
     errors = []
     for seed in range(30):
@@ -159,7 +130,7 @@ def test_no_agent_alone_says_what_comes_of_sending_a_call_again() -> None:
     assert sample(rows[-5:], 256).resends is None
 
 
-def again(agent: int, outcome: int, count: int) -> list[tuple[int, SessionCounts]]:
+def again(agent: int, outcome: int, count: int) -> list[Row]:
     return [(agent * 1_000 + n, SessionCounts(agent, 2, 1, 0, outcome)) for n in range(count)]
 
 
@@ -178,12 +149,3 @@ def test_one_agent_hides_no_failure_that_came_again_for_three(sessions: int) -> 
 def test_agents_are_those_for_whom_it_ended_as_in_most_sessions() -> None:
     assert sample([*again(1, 2 + 5, 50), *again(2, 1, 1)], 256).resends == Resends(11, 10, 1, 5)
     assert sample([*again(1, 2 + 5, 50), *again(2, 2 + 9, 2), *again(3, 1, 1)], 256).resends == Resends(13, 12, 2, 5)
-
-
-@given(entries, st.randoms(use_true_random=False))
-def test_what_comes_of_sending_again_is_a_function_of_the_set(
-    rows: list[tuple[int, SessionCounts]], rng: random.Random
-) -> None:
-    shuffled = rows + rows[:3]
-    rng.shuffle(shuffled)
-    assert sample(rows, 256).resends == sample(shuffled, 256).resends

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
 
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import is_junk, is_verdict
+from tests.cpu import costs_less_than
 
 ITEM = MemoryItem(
     id="item1",
@@ -92,12 +92,4 @@ def test_junk_has_a_reason(reason: str | None, changes: dict[str, object]) -> No
 
 
 def test_an_open_bracket_costs_no_more_than_its_length() -> None:
-    def cpu(size: int) -> float:
-        best = 9.0
-        for _ in range(3):
-            began = time.thread_time()
-            is_verdict("shell", "([" * (size // 2))
-            best = min(best, time.thread_time() - began)
-        return best
-
-    assert cpu(64_000) <= 20 * cpu(8_000) + 0.02  # 64 times as much where it grows with the square
+    assert costs_less_than(0.05, lambda: is_verdict("shell", "([" * 32_000))
