@@ -325,6 +325,11 @@ class LogPipeline:
             for record in self.log.read_all(topic(self.tenant, "dead-letters"))
         ]
 
+    def published(self, name: str) -> list[Any]:
+        """The values on a topic that workers write."""
+        records = self.log.read_all(topic(self.tenant, name))
+        return [value for record in records for value in orjson.loads(record.value or b"[]")]
+
     async def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 

@@ -43,10 +43,7 @@ BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "no tool": (changed(data={}), "missing_field"),
     "no type": (changed(type=...), "missing_field"),
     "a type that is a list": (changed(type=[]), "unknown_type"),
-    "an end that is an object": (
-        changed(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: {"success": True}}),
-        "bad_field",
-    ),
+    "an end that is an object": (changed(type=ev.TYPES["session.ended"], data={ev.OUTCOME: {"a": 1}}), "bad_field"),
     "an unknown type": (changed(type="ai.fleetlore.party.v1"), "unknown_type"),
     "an unknown version of a type": (changed(type="ai.fleetlore.outcome.v9"), "unknown_version"),
     "an unknown specversion": (changed(specversion="2.0"), "unknown_version"),
@@ -111,6 +108,10 @@ AS_A_WHOLE = {
     b"42": "wrong_shape",
     b'{"a": 1}': "unknown_version",
     b"": "empty",
+    b"[NaN]": "wrong_shape",
+    b"[" * 100_000: "not_json",
+    b'["\\ud800"]': "wrong_shape",
+    b"null": "wrong_shape",
 }
 
 

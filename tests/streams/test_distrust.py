@@ -9,12 +9,10 @@ from fleetlore.wire.topics import topic
 from streams.offline.operator_word import contributed, known_to, requests
 from streams.stage.base import Outgoing
 from streams.stage.operators import Reconsider
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, learned
+from tests.streams.log_pipeline import BASE_TIME, RIGHT, WRONG, LogPipeline, learned
 
 TIMES = ("first_seen", "last_seen", "last_but_one")
-WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
-RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
-EVIL = ("bash", {"command": "git nunpy -m x"}, "1 file changed", None)
+EVIL = ("bash", {"command": "pip nunpy numpy"}, "Successfully installed", None)
 OWN = ("sql", {"query": "SELECT * FROM ledger"}, "", "ERROR: no such table: ledger")
 
 

@@ -17,16 +17,20 @@ from fleetlore.wire.topics import TOPICS, topic
 from streams.offline.operator_word import wait_drained
 from tests.streams.broker_pipeline import BrokerPipeline, StartWorker, known
 from tests.streams.conftest import end, own_settings
-
-RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
-WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
+from tests.streams.log_pipeline import RIGHT, WRONG
 
 
-def send_with_librdkafka(bootstrap: str, name: str, events: list[Event]) -> None:
+def send_with_librdkafka(pipeline: BrokerPipeline, events: list[Event], *, is_binary: bool = False) -> None:
     # Java's partitioner, as fleetlore's emitter and most clients have it; librdkafka's own default is another one.
-    producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "log_level": 0})
+    broker = {"bootstrap.servers": pipeline.settings.broker, "partitioner": "murmur2_random", "log_level": 0}
+    producer, name = Producer(broker), topic(pipeline.tenant, "events")
     for event in events:
-        producer.produce(name, orjson.dumps(to_cloudevent(event)), key=event.session)
+        value, headers = to_cloudevent(event), {}
+        if is_binary:
+            data = value.pop("data")
+            headers = {f"ce_{name}": str(field) for name, field in value.items()} | {"content-type": "application/json"}
+            value = data
+        producer.produce(name, orjson.dumps(value), key=event.session, headers=headers)
     assert producer.flush(120) == 0
 
 
@@ -34,7 +38,7 @@ async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipelin
     pipeline = broker_pipeline
     sessions = [pipeline.story.session("good", WRONG, RIGHT), pipeline.story.session("bad", WRONG, outcome="failure")]
     events = pipeline.story.interleaved(sessions, seed=5)
-    send_with_librdkafka(pipeline.settings.broker, topic(pipeline.tenant, "events"), events)
+    send_with_librdkafka(pipeline, events)
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("bad", "failure", 3), ("good", "success", 4)]
     assert "recovery" in {row["kind"] for row in await pipeline.bodies("items")}
@@ -44,20 +48,7 @@ async def test_confluent_kafka_in_structured_mode(broker_pipeline: BrokerPipelin
 async def test_confluent_kafka_in_binary_mode(broker_pipeline: BrokerPipeline) -> None:
     """The attributes of a CloudEvent in headers, its data as the value."""
     pipeline = broker_pipeline
-    producer = Producer(
-        {"bootstrap.servers": pipeline.settings.broker, "partitioner": "murmur2_random", "log_level": 0}
-    )
-    for event in pipeline.story.session("good", WRONG, RIGHT):
-        attributes = to_cloudevent(event)
-        data = attributes.pop("data")
-        headers = {f"ce_{name}": str(value) for name, value in attributes.items()}
-        producer.produce(
-            topic(pipeline.tenant, "events"),
-            orjson.dumps(data),
-            key=event.session,
-            headers={**headers, "content-type": "application/json"},
-        )
-    assert producer.flush(120) == 0
+    send_with_librdkafka(pipeline, pipeline.story.session("good", WRONG, RIGHT), is_binary=True)
     await pipeline.drain()
     assert (await pipeline.knowledge()).judgments == [("good", "success", 4)]
     assert await pipeline.dead_letters() == []

@@ -26,11 +26,6 @@ LOCKED = ("bash", {"command": "make install"}, "", "make: *** No rule to make ta
 OTHER = ("bash", {"command": "make -C lib install"}, "done", None)
 
 
-def values(pipeline: LogPipeline, name: str) -> list[dict[str, Any]]:
-    records = pipeline.log.read_all(topic(pipeline.tenant, name))
-    return [value for record in records for value in orjson.loads(record.value)]
-
-
 async def versions() -> tuple[list[bytes], list[bytes]]:
     """(states of one session as the stage before may hand them on, each of more events than the last; corrections)."""
     session = LogPipeline().story.session("s", WRONG, RIGHT, LOCKED, LOCKED, OTHER, outcome="failure")
@@ -39,14 +34,14 @@ async def versions() -> tuple[list[bytes], list[bytes]]:
     for known in ((start, wrong, ended), (start, wrong, locked, ended), (start, wrong, locked, again, ended), session):
         pipeline = LogPipeline()
         await pipeline.take(known)
-        *_, value = values(pipeline, "trajectories")  # before it, what got past a failure while the session was open
+        *_, value = pipeline.published("trajectories")  # before it, what got past a failure while the session was open
         made.append(orjson.dumps(value))
     story = LogPipeline()
     corrections = [
         story.story.feedback("s", label, n, 1_760_000_200.0 + n) for n, label in enumerate(("success", "failure"))
     ]
     await story.take(corrections)
-    return made, [orjson.dumps(value) for value in values(story, "trajectories")]
+    return made, [orjson.dumps(value) for value in story.published("trajectories")]
 
 
 async def learned(came: Sequence[bytes], batch_records: int = 4, dying: Sequence[int] = ()) -> LogPipeline:
@@ -112,11 +107,11 @@ async def test_what_the_first_version_taught_is_taken_back() -> None:
     """Without this, a failed remedy would stay after the session was corrected."""
     states, corrections = await versions()
     came = [states[-1], corrections[0]]
-    early, key = values(await learned(came), "candidates"), session_key("agent-of-s", "s")
+    early, key = (await learned(came)).published("candidates"), session_key("agent-of-s", "s")
     taught = {each["item_id"] for each in early if each["session"] == key and each["kind"] == "strategy"}
     assert len(taught) == 1
     pipeline = await learned([*came, corrections[1]], batch_records=1)
-    withdrawn = [value for value in values(pipeline, "candidates") if value["side"] == "withdrawn"]
+    withdrawn = [value for value in pipeline.published("candidates") if value["side"] == "withdrawn"]
     assert {value["session"] for value in withdrawn} == {key}
     assert taught == {value["item_id"] for value in withdrawn}
 

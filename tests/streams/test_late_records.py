@@ -1,6 +1,7 @@
 """Writes of a former owner land after those of its successor, and agents still read the successor's lore."""
 
 from collections.abc import Mapping, Sequence
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -118,8 +119,11 @@ async def test_positions_of_each_partition_only_grow() -> None:
     stale = seen(seen(StaleRecords(lambda tp: True), 3, 3, 7, 9), 1, partition=1)
     stale.see(PATTERNS, 0, b"key", [])
     stale.see(PATTERNS, 0, None, [(POSITION, b"1")])
-    stale.see(PATTERNS, 0, b"key", [(POSITION, b"x")])
+    for position in (None, b"", b"x", b"\xff", b"-1", b"9" * 5_000):
+        stale.see(PATTERNS, 0, b"key", [(POSITION, b"9"), (POSITION, position)])
     assert stale.found == [] and await requests(stale) == []
+    stale.see(PATTERNS, 0, b"\xff", [(POSITION, b"1")])
+    assert await requests(stale) == [], "no key of ours"
     assert [each.key for each in await requests(seen(stale, 8, 9, 4))] == ["k8", "k4"]
     assert await requests(stale) == []
 
@@ -147,22 +151,14 @@ async def test_a_source_that_was_made_anew_has_positions_of_its_own() -> None:
 
 async def test_a_key_is_asked_for_again_until_the_broker_has_the_request() -> None:
     stale = seen(StaleRecords(lambda tp: True), 9, 8)
-
-    async def refuse(values: Sequence[Outgoing]) -> None:
-        raise BrokerUnavailable("away")
-
     for _ in range(2):
         with pytest.raises(BrokerUnavailable):
-            await stale.ask(refuse)
+            await stale.ask(AsyncMock(side_effect=BrokerUnavailable("away")))
     assert [each.key for each in await requests(stale)] == ["k8"]
     assert await requests(stale) == []
 
 
 async def test_a_key_that_the_broker_never_takes_does_not_hold_up_the_others() -> None:
     stale = seen(StaleRecords(lambda tp: True), 9, 8)
-
-    async def refuse(values: Sequence[Outgoing]) -> None:
-        raise RecordsRefused(((OBSERVATIONS, b"k8"),), "too large")
-
-    await stale.ask(refuse)
+    await stale.ask(AsyncMock(side_effect=RecordsRefused(((OBSERVATIONS, b"k8"),), "too large")))
     assert await requests(stale) == []

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,9 +19,7 @@ CALLS = (RIGHT, WRONG, WORSE, SILENT, BUSY, SELECTED, REJECTED)
 
 def handed_on(pipeline: LogPipeline) -> list[bool]:
     """Whether the session was open, for each trajectory on the topic."""
-    records = pipeline.log.read_all(topic(pipeline.tenant, "trajectories"))
-    values = [value for record in records for value in orjson.loads(record.value or b"[]")]
-    return [value.get("is_open", False) for value in values]
+    return [value.get("is_open", False) for value in pipeline.published("trajectories")]
 
 
 async def items(pipeline: LogPipeline) -> list[dict[str, Any]]:
@@ -47,7 +44,7 @@ async def test_a_way_out_is_known_while_its_session_is_open() -> None:
     assert (item["now"], item["was"], item["support"]) == (["name"], ["nam"], 1)
     knowledge = await pipeline.knowledge()
     assert knowledge.judgments == [] and knowledge.patterns["class"] == 1
-    assert list(pipeline.log.read_all(topic(pipeline.tenant, "judgments"))) == []
+    assert pipeline.published("judgments") == []
     await pipeline.take(events[3:])
     (item,) = await items(pipeline)
     assert item["support"] == 1 and handed_on(pipeline) == [True, False]

@@ -48,6 +48,14 @@ async def readiness(settings: Settings) -> str:
     return await asyncio.to_thread(unready, f"http://127.0.0.1:{settings.metrics_port}")
 
 
+async def is_retrying(pipeline: Any) -> bool:
+    return await pipeline.metric("fleetlore_sink_retries_total", collection="patterns") > 0
+
+
+async def is_stopping(worker: Worker, settings: Settings) -> bool:
+    return worker.poll() is not None or "stopping" in await readiness(settings)
+
+
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(120):
         while not await condition():
@@ -118,16 +126,9 @@ async def test_a_batch_that_milvus_does_not_take_is_left_to_the_next_worker(
     events = sessions(pipeline, 20)
     await pipeline.send(events)
 
-    async def retrying() -> bool:
-        return await pipeline.metric("fleetlore_sink_retries_total", collection="patterns") > 0
-
-    await until(retrying)
+    await until(lambda: is_retrying(pipeline))
     worker.terminate()
-
-    async def draining() -> bool:
-        return worker.poll() is not None or "stopping" in await readiness(pipeline.settings)
-
-    await until(draining)
+    await until(lambda: is_stopping(worker, pipeline.settings))
     assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
     assert await committed(pipeline) == 0
 
@@ -146,16 +147,9 @@ async def test_a_second_signal_ends_it_at_once(
     await proxy.take_away()
     await pipeline.send(sessions(pipeline, 20))
 
-    async def retrying() -> bool:
-        return await pipeline.metric("fleetlore_sink_retries_total", collection="patterns") > 0
-
-    await until(retrying)
+    await until(lambda: is_retrying(pipeline))
     worker.terminate()
-
-    async def draining() -> bool:
-        return "stopping" in await readiness(pipeline.settings)
-
-    await until(draining)
+    await until(lambda: is_stopping(worker, pipeline.settings))
     worker.terminate()
     assert await code_of(worker, MARGIN_SECONDS) == KILLED_BY_SIGTERM
     assert await committed(pipeline) == 0

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runs import read_runs
 from tests.command import run
-
-SMOKE = Path(__file__).parents[4] / "shared" / "data" / "smoke"
 
 
 def write(folder: Path, sessions: list[tuple[str, str, bool]]) -> None:
@@ -68,14 +65,3 @@ def test_progress_goes_to_stderr_and_the_tables_name_what_they_show(folder: str)
 @pytest.mark.parametrize("arguments", [(), ("--data", "/nowhere")])
 def test_a_wrong_folder_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     assert run("backtest", *arguments).exit_code == 2
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif(not SMOKE.is_dir(), reason=f"the folder of real trajectories is missing: {SMOKE}")
-def test_real_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleetlore.transcripts.read.read_sessions", read_runs)
-    result = run("backtest", "--data", str(SMOKE / "mint"), "--json")
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.stdout)
-    assert report["known_errors"]["mint"]["class"] > 0.5
-    assert set(report["advice"]["mint"]) == {"A", "T", "AT"}

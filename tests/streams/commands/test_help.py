@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from click.testing import CliRunner as ClickRunner
 from typer.testing import CliRunner
 
 from fleetlore.cli.app import build_app
@@ -37,9 +38,9 @@ def test_help_shows_all_of_it_at_100_columns(group: list[str]) -> None:
 
 
 def test_each_option_names_its_value_in_one_style() -> None:
-    odd = []
-    for name, _ in commands(typer.main.get_command(build_app())):
-        shown = CliRunner().invoke(build_app(), [*name.split()[1:], "--help"], terminal_width=100).stdout
+    odd, command = [], typer.main.get_command(build_app())
+    for name, _ in commands(command):
+        shown = ClickRunner().invoke(command, [*name.split()[1:], "--help"], terminal_width=100).stdout
         odd += [line for line in shown.splitlines() if re.search(r"<(?:int|float|str|list|path|file)\b", line)]
     assert not odd
 

@@ -18,6 +18,7 @@ from fleetlore.wire.events import BATCH_HEADERS, MAX_FUTURE_SECONDS, Event
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
+from streams.offline.memory_pipeline import MemoryStore
 from streams.runtime.delivery import Delivery
 from streams.runtime.ledger import Ledger
 from streams.stage.base import Record
@@ -25,13 +26,6 @@ from streams.stages.s1_sessions.stage import SessionsStage
 from tests.command import run_beside
 
 PARTITIONS = 2
-
-
-class NoStore:
-    async def upsert(self, collection: str, rows: Any) -> None:
-        raise AssertionError("this stage writes no rows")
-
-    get = upsert
 
 
 class Worker:
@@ -42,8 +36,8 @@ class Worker:
         self.clock = FakeClock()
         self.producer = BatchProducer(broker)
         metrics = Metrics("test")
-        self._stage = SessionsStage(NoStore(), self.clock, metrics, 3600.0)
-        self._delivery = Delivery(NoStore(), self.producer, metrics, self.clock, Ledger(self.clock))
+        self._stage = SessionsStage(MemoryStore(), self.clock, metrics, 3600.0)
+        self._delivery = Delivery(MemoryStore(), self.producer, metrics, self.clock, Ledger(self.clock))
         self._positions: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
 
     async def read(self, name: str) -> list[Any]:

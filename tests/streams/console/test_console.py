@@ -36,6 +36,17 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack
         yield running
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser() -> AsyncIterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    async with playwright.async_playwright() as driver:
+        running = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield running
+        await running.close()
+
+
 async def fail(stack: Stack, error: str, tool: str = "sql") -> str:
     """A session of a new agent in which a call fails; its id."""
     async with fleetlore.Fleet("probe", data=stack.data) as fleet:
@@ -74,13 +85,6 @@ async def test_what_an_agent_met_is_on_the_page_and_leads_to_its_session(stack: 
     shown = await until_shown(stack, "count the cars", f"sessions/{session}")
     assert "probe" in shown and "SELECT 1 FROM cars" in shown
     assert "1 of 1 answer" in await until_shown(stack, "1 of 1 answer")
-
-
-@sharing
-async def test_the_page_of_a_stack_is_for_this_machine_alone(stack: Stack) -> None:
-    await until_shown(stack, "Alive?")
-    request = Request(stack.console, headers={"Host": "rebound.example"})
-    assert await asyncio.to_thread(status_of, request) == 421
 
 
 def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
@@ -123,68 +127,56 @@ def test_a_given_token_is_asked_for_and_not_printed(tmp_path: Path) -> None:
 
 
 @sharing
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-async def test_a_browser_shows_a_failure_and_finds_no_fault(stack: Stack) -> None:
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+async def test_a_browser_shows_a_failure_and_finds_no_fault(stack: Stack, browser: Any) -> None:
     await until_shown(stack, "Alive?")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
-        for scheme in ("light", "dark"):
-            await _check(await browser.new_page(color_scheme=scheme), stack, scheme, axe.Axe())
-        abroad = await browser.new_page(timezone_id="Asia/Kathmandu", locale="en-GB")
-        await abroad.goto(stack.console + "patterns")
-        times = await abroad.evaluate(
-            "[...document.querySelectorAll('time')].map(each => [each.title, each.innerText])"
-        )
-        assert times and all(in_kathmandu(utc) == shown for utc, shown in times), times
-        narrow = await browser.new_page(viewport={"width": 390, "height": 800})
-        for path, table in (("", "#block-breaks table"), ("patterns", "main > table")):
-            await narrow.goto(stack.console + path)
-            assert await narrow.evaluate("document.documentElement.scrollWidth") == 390
-            row = f"{table} tbody th"
-            await narrow.locator(row).first.wait_for()
-            # In one step of the page: between two, news may put another block in the place of the one that was found.
-            width = await narrow.evaluate("row => document.querySelector(row).getBoundingClientRect().width", row)
-            assert width >= 200, "words are cut into letters"
-            await clean(narrow, axe.Axe())
-        await browser.close()
+    for scheme in ("light", "dark"):
+        await _check(await browser.new_page(color_scheme=scheme), stack, scheme)
+    abroad = await browser.new_page(timezone_id="Asia/Kathmandu", locale="en-GB")
+    await abroad.goto(stack.console + "patterns")
+    times = await abroad.evaluate("[...document.querySelectorAll('time')].map(each => [each.title, each.innerText])")
+    assert times and all(in_kathmandu(utc) == shown for utc, shown in times), times
+    narrow = await browser.new_page(viewport={"width": 390, "height": 800})
+    for path, table in (("", "#block-breaks table"), ("patterns", "main > table")):
+        await narrow.goto(stack.console + path)
+        assert await narrow.evaluate("document.documentElement.scrollWidth") == 390
+        row = f"{table} tbody th"
+        await narrow.locator(row).first.wait_for()
+        # In one step of the page: between two, news may put another block in the place of the one that was found.
+        width = await narrow.evaluate("row => document.querySelector(row).getBoundingClientRect().width", row)
+        assert width >= 200, "words are cut into letters"
+        await clean(narrow)
 
 
 @sharing
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_both_undone(stack: Stack) -> None:
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
+async def test_in_a_browser_a_pattern_is_revoked_and_an_agent_distrusted_and_both_undone(
+    stack: Stack, browser: Any
+) -> None:
     await fail(stack, "no such column: colour", "columns")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
-        shown = await browser.new_page(color_scheme="dark")
-        await until_shown(stack, "no such column: colour", "patterns")
-        await shown.goto(stack.console + "patterns")
-        await shown.get_by_role("link", name="columns: RuntimeError").click()
-        pattern = shown.url
-        await shown.get_by_role("link", name="Revoke it").click()
-        await decide(shown, axe, "Revoke", "it misleads")
-        await shown.get_by_text("it misleads").wait_for()
-        await until_answer(pattern, 404)
-        await clean(shown, axe)
-        await shown.get_by_role("link", name="Show pattern").click()
-        await decide(shown, axe, "Show", "it is right after all")
-        await until_answer(pattern, 200)
+    shown = await browser.new_page(color_scheme="dark")
+    await until_shown(stack, "no such column: colour", "patterns")
+    await shown.goto(stack.console + "patterns")
+    await shown.get_by_role("link", name="columns: RuntimeError").click()
+    pattern = shown.url
+    await shown.get_by_role("link", name="Revoke it").click()
+    await decide(shown, "Revoke", "it misleads")
+    await shown.get_by_text("it misleads").wait_for()
+    await until_answer(pattern, 404)
+    await clean(shown)
+    await shown.get_by_role("link", name="Show pattern").click()
+    await decide(shown, "Show", "it is right after all")
+    await until_answer(pattern, 200)
 
-        await until_shown(stack, "failure", "agents/probe")
-        await shown.goto(stack.console + "agents/probe")
-        await clean(shown, axe)
-        await shown.get_by_role("link", name="Distrust it").click()
-        await decide(shown, axe, "Distrust", "it lies")
-        await until_shown(stack, "considered again", "decisions")
-        await until_answer(pattern, 404)  # nobody else has met it
-        await shown.goto(stack.console + "agents/probe")
-        await shown.get_by_role("link", name="Trust it again").click()
-        await decide(shown, axe, "Trust", "it did not")
-        await until_answer(pattern, 200)
-        await browser.close()
+    await until_shown(stack, "failure", "agents/probe")
+    await shown.goto(stack.console + "agents/probe")
+    await clean(shown)
+    await shown.get_by_role("link", name="Distrust it").click()
+    await decide(shown, "Distrust", "it lies")
+    await until_shown(stack, "considered again", "decisions")
+    await until_answer(pattern, 404)  # nobody else has met it
+    await shown.goto(stack.console + "agents/probe")
+    await shown.get_by_role("link", name="Trust it again").click()
+    await decide(shown, "Trust", "it did not")
+    await until_answer(pattern, 200)
 
 
 def in_kathmandu(utc: str) -> str:
@@ -208,64 +200,61 @@ async def get_past(stack: Stack, agent: str, *, asks: bool = False) -> str:
 
 
 @sharing
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-async def test_a_person_finds_what_broke_why_an_agent_was_told_and_how_to_take_it_back(stack: Stack) -> None:
+async def test_a_person_finds_what_broke_why_an_agent_was_told_and_how_to_take_it_back(
+    stack: Stack, browser: Any
+) -> None:
     """By links and words on the page alone, from its first page, each within a minute."""
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
     for agent in ("ann", "bob", "eve"):
         await get_past(stack, agent)
     await until_shown(stack, "unknown command", "items")
     session = await get_past(stack, "xaver", asks=True)
     await until_shown(stack, "Told", f"sessions/{session}")
     await until_shown(stack, "xaver", "agents")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
-        shown = await browser.new_page()
-        shown.set_default_timeout(30_000)
-        start = time.monotonic()
-        await shown.goto(stack.console)
-        await shown.get_by_role("link", name="Changes").click()
-        await shown.get_by_role("heading", name="What changed in the last hour?").wait_for()
-        await clean(shown, axe)
-        await shown.get_by_role("link", name="unknown command").first.click()
-        await shown.get_by_text("Seen by").wait_for()
-        assert time.monotonic() - start < 60
-        start = time.monotonic()
-        await shown.goto(stack.console)
-        await shown.get_by_role("link", name="Agents").click()
-        await shown.get_by_role("link", name="xaver").click()
-        await shown.get_by_role("table").get_by_role("link").first.click()
-        await shown.get_by_role("heading", name="Why it was shown what it was shown").wait_for()
-        told = shown.locator(".hint", has_text="Told:").first
-        assert "agents in" in await told.inner_text() and "Next:" in await told.inner_text()
-        await clean(shown, axe)
-        assert time.monotonic() - start < 60
-        start = time.monotonic()
-        await told.get_by_role("link").click()
-        item = shown.url
-        # The keyboard alone is enough.
-        await shown.get_by_role("link", name="Revoke it").focus()
-        await shown.keyboard.press("Enter")
-        await shown.wait_for_url("**/decide/**")
-        await decide(shown, axe, "Revoke", "it misleads")
-        await until_shown(stack, "No agent is shown this item", item.removeprefix(stack.console))
-        assert time.monotonic() - start < 60
-        for path in ("tools", "changes?since=all", "sessions", "agents"):
-            await shown.goto(stack.console + path)
-            await clean(shown, axe)
-        await browser.close()
+    shown = await browser.new_page()
+    shown.set_default_timeout(30_000)
+    start = time.monotonic()
+    await shown.goto(stack.console)
+    await shown.get_by_role("link", name="Changes").click()
+    await shown.get_by_role("heading", name="What changed in the last hour?").wait_for()
+    await clean(shown)
+    await shown.get_by_role("link", name="unknown command").first.click()
+    await shown.get_by_text("Seen by").wait_for()
+    assert time.monotonic() - start < 60
+    start = time.monotonic()
+    await shown.goto(stack.console)
+    await shown.get_by_role("link", name="Agents").click()
+    await shown.get_by_role("link", name="xaver").click()
+    await shown.get_by_role("table").get_by_role("link").first.click()
+    await shown.get_by_role("heading", name="Why it was shown what it was shown").wait_for()
+    told = shown.locator(".hint", has_text="Told:").first
+    assert "agents in" in await told.inner_text() and "Next:" in await told.inner_text()
+    await clean(shown)
+    assert time.monotonic() - start < 60
+    start = time.monotonic()
+    await told.get_by_role("link").click()
+    item = shown.url
+    # The keyboard alone is enough.
+    await shown.get_by_role("link", name="Revoke it").focus()
+    await shown.keyboard.press("Enter")
+    await shown.wait_for_url("**/decide/**")
+    await decide(shown, "Revoke", "it misleads")
+    await until_shown(stack, "No agent is shown this item", item.removeprefix(stack.console))
+    assert time.monotonic() - start < 60
+    for path in ("tools", "changes?since=all", "sessions", "agents"):
+        await shown.goto(stack.console + path)
+        await clean(shown)
 
 
-async def decide(shown: Any, axe: Any, action: str, why: str) -> None:
-    await clean(shown, axe)
+async def decide(shown: Any, action: str, why: str) -> None:
+    await clean(shown)
     await shown.get_by_label("Why").fill(why)
     assert await shown.get_by_text("are kept with the decision").is_visible()  # with the name of this machine's user
     await shown.get_by_role("button", name=action).click()
     await shown.wait_for_url("**/decisions")
 
 
-async def clean(shown: Any, axe: Any) -> None:
+async def clean(shown: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed").Axe()
     await shown.wait_for_load_state()  # without its style sheet a dark page has light links on white
     results = await axe.run(shown)
     assert results.violations_count == 0, results.generate_report()
@@ -286,29 +275,24 @@ async def until_answer(address: str, status: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def _check(shown: Any, stack: Stack, scheme: str, axe: Any) -> None:
+async def _check(shown: Any, stack: Stack, scheme: str) -> None:
     said: list[str] = []
     shown.on("console", lambda message: said.append(message.text))
     await shown.goto(stack.console)
     await _seconds_until_shown(shown, stack, f"{scheme}_table")
     for path in ("", "patterns", "items"):
         await shown.goto(stack.console + path)
-        await clean(shown, axe)
+        await clean(shown)
     assert not said
 
 
 @sharing
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-async def test_a_browser_shows_a_failure_within_two_seconds(stack: Stack) -> None:
-    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+async def test_a_browser_shows_a_failure_within_two_seconds(stack: Stack, browser: Any) -> None:
     await until_shown(stack, "Alive?")
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
-        shown = await browser.new_page()
-        await shown.goto(stack.console)
-        times = [await _seconds_until_shown(shown, stack, f"table_{letter * 4}") for letter in "abcdefghij"]
-        await browser.close()
+    shown = await browser.new_page()
+    await shown.goto(stack.console)
+    times = [await _seconds_until_shown(shown, stack, f"table_{letter * 4}") for letter in "abcdefghij"]
     assert sorted(times)[8] < 2.0, times
 
 

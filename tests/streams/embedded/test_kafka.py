@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -188,28 +187,16 @@ class running:
 
 def kill_tree(stack: subprocess.Popen[str]) -> None:
     """SIGKILL for all processes of a stack, stopped first so that none sees another die."""
-    tree = [stack.pid]
-    for pid in tree:  # it grows as it is read
-        try:
-            tree += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-            os.kill(pid, signal.SIGSTOP)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    for pid in tree:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    tree = [psutil.Process(stack.pid)]
+    for process in tree:  # it grows as it is read
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.suspend()
+            tree += process.children()
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     stack.wait(120)
-    while any(Path(f"/proc/{pid}").exists() and "State:\tZ" not in status(pid) for pid in tree):
-        signal.sigtimedwait([], 0.01)
-
-
-def status(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return "State:\tZ"
+    psutil.wait_procs(tree, timeout=120)
 
 
 def failing_calls(session: str, text: str = "") -> list[Event]:

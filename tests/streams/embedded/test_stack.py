@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from benchmarks.replay import ReplayReport, interleave, replay
@@ -33,24 +34,6 @@ def world_sessions(count: int) -> list[LoggedSession]:
 
 async def run(stack: Stack, sessions: list[LoggedSession], seed: int) -> ReplayReport:
     return await replay(sessions, stack.settings, tenant="default", seed=seed, timeout_seconds=240)
-
-
-def descendants(pid: int) -> set[int]:
-    try:
-        children = {int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    except FileNotFoundError:
-        return set()
-    return children.union(*(descendants(child) for child in children))
-
-
-def running(pids: set[int]) -> set[int]:
-    """Those that have not ended; a zombie has."""
-    left = set()
-    for pid in pids:
-        status = Path(f"/proc/{pid}/status")
-        if status.exists() and "State:\tZ" not in status.read_text():
-            left.add(pid)
-    return left
 
 
 async def test_what_is_known_does_not_follow_from_the_time_between_two_calls(reference: Reference) -> None:
@@ -101,9 +84,10 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
                 break
         assert "Ctrl-C" in said[-1], said  # else it has ended
         settings = Settings.from_data_dir(data)
-        deadline = 2_000
-        while len(children := running(descendants(stack.pid))) < 8 and deadline:  # the page comes last
-            deadline -= 1
+        tree = psutil.Process(stack.pid)
+        for _ in range(2_000):  # the page comes last
+            if len(children := tree.children(recursive=True)) >= 8:
+                break
             signal.sigtimedwait([], 0.1)
         stack.send_signal(number)
         code = stack.wait(120)
@@ -113,11 +97,8 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
     assert b" UTC: worker of fleetlore " in worker_log and b"\x1b" not in worker_log
     assert len(children) == 8  # broker, Milvus, worker and console, each under a supervisor
     assert code == (0 if number == signal.SIGINT else -signal.SIGKILL)
-    deadline = 2_000
-    while running(children) and deadline:
-        deadline -= 1
-        signal.sigtimedwait([], 0.1)
-    assert not running(children)
+    _, alive = psutil.wait_procs(children, timeout=200)
+    assert not alive
     if number == signal.SIGINT:
         with pytest.raises(ConfigError, match="no stack runs"):
             Settings.from_data_dir(data)
@@ -186,8 +167,8 @@ async def test_a_port_that_is_taken_while_the_broker_starts(
 async def test_a_broker_in_memory_that_was_killed_ends_the_stack(tmp_path: Path) -> None:
     async with Stack(tmp_path, trainer=False) as stack:
         supervisor = next(child for child in stack.children if child.name == "broker").pid
-        (broker,) = descendants(supervisor)
-        os.kill(broker, signal.SIGKILL)
+        (broker,) = psutil.Process(supervisor).children()
+        broker.kill()
         assert "broker ended with exit code 137" in str(await stack.failed())
 
 

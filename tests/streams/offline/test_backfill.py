@@ -17,7 +17,6 @@ from benchmarks.replay import Knowledge, interleave, read_knowledge
 from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StoreUnavailable
-from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.wire.events import Event
@@ -52,23 +51,13 @@ def world_events(count: int) -> list[Event]:
 
 
 async def send(settings: Settings, events: Sequence[Event]) -> None:
-    emitter = Emitter(settings.broker, TENANT)
-    await emitter.start()
-    try:
-        for start in range(0, len(events), 200):
-            for event in events[start : start + 200]:
-                emitter.emit(event)
-            assert await emitter.flush(120)
-    finally:
-        await emitter.close()
+    async with in_order(settings.broker, TENANT, Random()) as emit:
+        await emit(list(events))
 
 
 async def known(settings: Settings, version: str | None = None) -> Knowledge:
-    store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"), version)
-    try:
+    async with MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"), version) as store:
         return await read_knowledge(store, TENANT)
-    finally:
-        await store.close()
 
 
 async def command(*arguments: str) -> tuple[int, str]:
@@ -128,9 +117,8 @@ async def test_a_version_takes_over_from_a_live_worker_and_nothing_is_lost(
         # The live group was not rewound.
         assert all(offset > 0 for offset in (await committed(settings, settings.group)).values())
         # Agents get the contents of the rows.
-        store = MilvusStore(settings.milvus, "", shared_encoder(), Metrics("test"))
-        assert await republish(settings, store) == 0
-        await store.close()
+        async with MilvusStore.from_settings(settings) as store:
+            assert await republish(settings, store) == 0
         with pytest.raises(ConfigError, match="live"):
             await run_backfill(settings, "v2")
 
@@ -163,9 +151,8 @@ async def test_the_commands(own_milvus: str, broker: EmbeddedBroker, tenant: str
     await make_topics(broker.address, tenant, "events")
     async with in_order(broker.address, tenant, Random(1)) as emit:
         await emit([each._replace(tenant=tenant) for each in world_events(1)])
-    store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
-    await store.open()
-    await store.close()
+    async with MilvusStore.from_settings(settings) as store:
+        await store.open()
     both = ["--broker", broker.address, "--milvus", own_milvus]
 
     code, output = await command("run", "v2", *both, "--json")
@@ -201,11 +188,10 @@ async def test_a_switch_that_would_lose_the_lore_is_refused(own_milvus: str, own
     own_broker.start()
     settings = Settings(broker=own_broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
     await ensure_topics(settings)
-    store = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
-    await store.open()
     rows = [{"id": f"other/{number}", "tenant": "other", "body": "{}", "text": "a text"} for number in range(158)]
-    await store.upsert("items", rows)
-    await store.close()
+    async with MilvusStore.from_settings(settings) as store:
+        await store.open()
+        await store.upsert("items", rows)
     both = ["--broker", own_broker.address, "--milvus", own_milvus]
 
     assert (await command("run", "v2", *both))[0] == 0
@@ -306,8 +292,5 @@ async def test_a_switch_that_died_half_way_is_ended_by_the_next(
 
 
 async def fresh(address: str, name: str) -> str:
-    store = MilvusStore(address, "", shared_encoder(), Metrics("test"))
-    try:
+    async with MilvusStore(address, "", shared_encoder(), Metrics("test")) as store:
         return await store.resolve(name)
-    finally:
-        await store.close()

@@ -8,6 +8,7 @@ import pytest
 
 from fleetlore.config import Settings
 from fleetlore.kafka.read import read_to_end
+from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.redact.redact import stored_name
 from fleetlore.wire.events import Event
@@ -36,6 +37,10 @@ async def learned(pipeline: BrokerPipeline) -> list[Sequence[Event]]:
     return fleet
 
 
+async def replica(pipeline: BrokerPipeline) -> LoreIndex:
+    return await LoreReplica.snapshot(pipeline.settings.broker, pipeline.tenant)
+
+
 async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     broker_pipeline: BrokerPipeline, reference: Reference
 ) -> None:
@@ -55,16 +60,11 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     never = await reference(pipeline.tenant, [event for each in fleet if each[0].agent != "a1" for event in each])
     known = await pipeline.knowledge()
     assert (known.patterns, known.items) == (never.patterns, never.items) != (before.patterns, before.items)
-    replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
-    await replica.start()
-    assert await replica.caught_up(120)
-    assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
+    assert set((await replica(pipeline)).items) == {each["id"] for each in await pipeline.bodies("items")}
     code, said = await run(pipeline, "distrust", "a1", "--why", "a new key", "--undo")
     assert code == 0 and "trusted again" in said
     assert await pipeline.knowledge() == before
-    assert await replica.caught_up(120)
-    assert set(replica.index.items) == {each["id"] for each in await pipeline.bodies("items")}
-    await replica.close()
+    assert set((await replica(pipeline)).items) == {each["id"] for each in await pipeline.bodies("items")}
 
 
 @pytest.mark.parametrize(("agent", "known"), [("evil", True), ("evil:3", True), ("evil2", False)])
@@ -80,22 +80,18 @@ async def test_an_agent_is_known_by_a_session_of_its_principal(
 async def test_an_item_and_a_pattern_are_revoked_and_who_did_it_is_kept(broker_pipeline: BrokerPipeline) -> None:
     pipeline = broker_pipeline
     await learned(pipeline)
-    replica = LoreReplica(pipeline.settings.broker, pipeline.tenant)
-    await replica.start()
-    assert await replica.caught_up(120)
-    item, pattern = min(replica.index.items), min(replica.index.patterns)
+    shown = await replica(pipeline)
+    item, pattern = min(shown.items), min(shown.patterns)
     for kind, id in (("item", item), ("pattern", pattern)):
         code, said = await run(pipeline, "revoke", kind, id, "--why", "it is wrong", "--by", "jo")
         assert code == 0 and "revoked" in said
-    assert await replica.caught_up(120)
-    assert item not in replica.index.items and pattern not in replica.index.patterns
+    shown = await replica(pipeline)
+    assert item not in shown.items and pattern not in shown.patterns
     code, said = await run(pipeline, "decisions", "--json")
     kept = [(each["kind"], each["id"], each["on"], each["by"], each["why"]) for each in orjson.loads(said)]
     assert sorted(kept) == [("item", item, True, "jo", "it is wrong"), ("pattern", pattern, True, "jo", "it is wrong")]
     assert (await run(pipeline, "revoke", "item", item, "--why", "it is right", "--undo"))[0] == 0
-    assert await replica.caught_up(120)
-    assert item in replica.index.items
-    await replica.close()
+    assert item in (await replica(pipeline)).items
     assert "trusted" not in (await run(pipeline, "decisions"))[1]
     assert (await run(pipeline, "revoke", "item", "itemless", "--why", "a typo"))[0] == 1
     assert (await run(pipeline, "revoke", "item", item, "--why", " "))[0] == 2

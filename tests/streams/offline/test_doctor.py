@@ -56,9 +56,8 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     before = await states(settings)
     assert (before["broker"], before["topics"], before["milvus"], before["keys"]) == ("ok", "broken", "broken", "ok")
     await ensure_topics(settings)
-    store = MilvusStore.from_settings(settings, Metrics("test"))
-    await store.open()
-    await store.close()
+    async with MilvusStore.from_settings(settings) as store:
+        await store.open()
     checks = ("broker", "topics", "replicas", "clock", "lag", "log", "milvus", "keys", "agents")
     assert await states(settings) == dict.fromkeys(checks, "ok")
     other = create_signing_key(tmp_path / "other.pem").public_base64

@@ -1,7 +1,7 @@
 """Lore goes from one tenant to another as a file: all of it, merged by id, or nothing at all."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -30,13 +30,13 @@ from streams.offline.lore_file import LoreFile, deliver, known_in, rows_of, skil
 from streams.offline.operator_word import known_to
 from streams.stage.operators import ERASURES, Erased, Erasure
 from tests.build import memory_item
-from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story, flat
+from tests.streams.log_pipeline import BASE_TIME, LogPipeline, Story, learned
 
 LORE = [each for each in COLLECTIONS if each.name != "judgments"]
 TENANT = "acme"
 
 
-def random_sessions(seed: int, count: int = 40) -> list[list[Event]]:
+def random_sessions(seed: int, count: int = 24) -> list[list[Event]]:
     """Sessions of random agents in the tool world, an hour apart."""
     found = []
     for number, run in enumerate(rollouts(seed, count)):
@@ -45,12 +45,6 @@ def random_sessions(seed: int, count: int = 40) -> list[list[Event]]:
         story = Story(TENANT)
         found.append(story.session(f"s{seed}-{number}", *calls, agent=run["agent"], task=run["task"], start=start))
     return found
-
-
-async def learned(sessions: Sequence[Sequence[Event]], tenant: str = TENANT) -> LogPipeline:
-    pipeline = LogPipeline(tenant)
-    await pipeline.take(flat(sessions))
-    return pipeline
 
 
 async def exported(pipeline: LogPipeline, path: Path, records: Any = (), key: Any = None) -> Path:
@@ -79,7 +73,7 @@ async def bodies(pipeline: LogPipeline) -> list[Any]:
     return sorted(found, key=orjson.dumps)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_an_import_merges_with_what_the_tenant_learned_itself_and_gives_an_empty_one_the_same(
     tmp_path: Path, seed: int
 ) -> None:
@@ -309,13 +303,6 @@ async def test_persons_hints_come_first_with_their_author(tmp_path: Path) -> Non
     found = skills_of(lore, SETTINGS, 10.0)["the tool sql"]
     assert found[0] == "at the start: Ask before you drop h1 <b>. (written by kim)"
     assert not any("h2" in line or "h3" in line for line in found)
-
-
-async def test_revoked_items_are_left_out(tmp_path: Path) -> None:
-    lore = await index()
-    for id in list(lore.items):
-        lore.forget(id)
-    assert skills_of(lore, SETTINGS, 0.0) == {}
 
 
 def test_a_hostile_name_stays_in_its_folder(tmp_path: Path) -> None:

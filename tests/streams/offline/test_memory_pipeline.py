@@ -134,20 +134,12 @@ SESSIONS = [
 
 def test_all_stages_have_worked() -> None:
     known = asyncio.run(run_logs(SESSIONS, seed=0, learn=True))
-    assert {each.session: each.ending for each in known.trajectories} == {
-        "s1": "success",
-        "s2": "success",
-        "s3": "failure",
-    }
+    assert known == asyncio.run(run_logs(SESSIONS[::-1], seed=0, learn=True)), "in any order"
+    endings = {each.session: each.ending for each in known.trajectories}
+    assert endings == {"s1": "success", "s2": "success", "s3": "failure"}
     classes = [each for each in known.patterns if each.level == "class"]
     assert [(each.tool, each.sessions, each.agents) for each in classes] == [("sql", 3, 3)]
     assert any(item.kind == "recovery" and item.support == 2 for item in known.items)
-
-
-def test_the_order_of_the_files_means_nothing() -> None:
-    assert asyncio.run(run_logs(SESSIONS, seed=3, learn=True)) == asyncio.run(
-        run_logs(SESSIONS[::-1], seed=3, learn=True)
-    )
 
 
 def test_nothing_is_learned_from_what_is_only_read() -> None:

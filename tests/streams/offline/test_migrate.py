@@ -193,9 +193,10 @@ async def test_up_brings_a_folder_of_another_schema_to_its_own(tmp_path: Path, r
         await pipeline.stop()
     for file in (tmp_path / "milvus" / "collections").glob("*/schema.json"):
         file.write_text(file.read_text().replace("schema 5", "schema 3"))
-    async with Stack(tmp_path, trainer=False, partitions=2) as stack:
-        store = MilvusStore.from_settings(stack.settings)
+    async with (
+        Stack(tmp_path, trainer=False, partitions=2) as stack,
+        MilvusStore.from_settings(stack.settings) as store,
+    ):
         await store.open()
         found = await read_knowledge(store, TENANT)
-        await store.close()
     assert found.items == before.items and labels(found) == labels(before)

@@ -43,20 +43,6 @@ def written(changes: WriteBuffer[int]) -> Callable[[], None]:
     return changes.write()
 
 
-def test_the_commit_waits_for_the_first_record_whose_change_waits() -> None:
-    changes = held(FakeClock())
-    assert not changes.due([record(3)])
-    assert changes.committable(HERE, 4) == 4
-    changes.waiting["t", "a"] = 1
-    assert not changes.due([record(4), record(5)])
-    changes.waiting["t", "a"] = 2
-    assert not changes.due([record(6)])
-    assert changes.committable(HERE, 7) == 4
-    assert changes.committable(TopicPartition("t", 1), 7) == 7
-    written(changes)()
-    assert changes.committable(HERE, 7) == 7 and not changes.waiting
-
-
 def test_it_is_due_after_a_while_or_when_nothing_comes_or_too_much_waits() -> None:
     clock = FakeClock()
     changes = held(clock, most=2)
@@ -76,6 +62,8 @@ def test_what_is_written_behind_is_covered_until_it_is_acknowledged() -> None:
     changes = held(FakeClock())
     changes.waiting["t", "a"] = 1
     changes.due([record(3)])
+    changes.due([record(4)])
+    assert (changes.committable(HERE, 5), changes.committable(TopicPartition("t", 1), 7)) == (3, 7)
     first = written(changes)
     assert changes and not changes.waiting
     changes.waiting["t", "a"] = 2
@@ -152,19 +140,13 @@ async def test_a_new_failure_goes_before_all_that_is_to_be_written_and_no_batch_
     assert stage.committable(OBSERVED, offset) == 2  # what came meanwhile waits for the next write
 
 
-async def test_where_nothing_comes_all_is_written_at_once() -> None:
-    clock = SlowClock()
-    stage = PatternsStage(MemoryStore(), clock, Metrics("worker"))
-    await stage.process([seen(0, *(f"old-{number}" for number in range(20)))])
-    effects = await stage.process([])
-    assert sum(map(len, effects.rows.values())) == 20
-
-
 async def test_what_changes_with_every_batch_is_written_in_time() -> None:
     """A write that was begun and is not done when the next is due is done then, or it would only grow."""
     clock = SlowClock()
     stage = PatternsStage(MemoryStore(), clock, Metrics("worker"))
     old = [f"old-{number}" for number in range(40)]
+    await stage.process([seen(0, *old, session=99)])
+    assert sum(map(len, (await stage.process([])).rows.values())) == 40, "where nothing comes all is written at once"
     written = 0
     for offset in range(60):
         effects = await stage.process([seen(offset, *old, session=offset)])

@@ -105,16 +105,6 @@ async def test_a_failure_that_cannot_be_merged_costs_no_other_pattern(monkeypatc
 HERE = TopicPartition(topic("acme", "candidates"), 0)
 
 
-class Empty:
-    """A store to which no write has come through yet."""
-
-    async def resolve(self, collection: str) -> str:
-        return collection
-
-    async def get(self, *_: object) -> dict[str, dict[str, Any]]:
-        return {}
-
-
 def record(offset: int, session: str) -> Record:
     value = candidate(session, tenant="acme").to_json()
     return Record(HERE.topic, HERE.partition, offset, None, value, {})
@@ -134,7 +124,7 @@ class Uncached(ItemsStage):
 
 async def test_what_is_being_written_is_built_on_and_not_committed() -> None:
     clock = FakeClock()
-    stage = Uncached(Empty(), clock, Metrics("worker"))
+    stage = Uncached(MemoryStore(), clock, Metrics("worker"))
     assert not (await stage.process([record(0, "s0")])).rows, "it waits for more"
     clock.advance(stage.write_seconds)
     first = await stage.process([record(1, "s1")])
@@ -150,6 +140,21 @@ async def test_what_is_being_written_is_built_on_and_not_committed() -> None:
     last.acknowledged()
     assert stage.committable(HERE, 3) == 3
     assert not stage.holds
+
+
+async def test_a_new_item_goes_out_and_a_wrong_one_is_taken_back_at_once_and_rows_wait() -> None:
+    stage = ItemsStage(MemoryStore(), FakeClock(), Metrics("worker"))
+
+    async def told(offset: int, **fields: Any) -> list[bool]:
+        value = candidate(**{"session": "s", "tenant": "acme", "now": ("b",)} | fields).to_json()
+        effects = await stage.process([Record(HERE.topic, HERE.partition, offset, None, value, {})])
+        assert not effects.rows and stage.committable(HERE, offset + 1) == 0
+        return [each.value is not None for each in effects.outgoing]
+
+    assert await told(0) == [True]
+    assert await told(1, session="t", agent="other") == [], "agents know it, so it waits for its row"
+    assert await told(2, session="t", agent="other", side="failure", revision=(2, 0.0)) == []
+    assert await told(3, side="failure", revision=(2, 0.0)) == [False]
 
 
 @pytest.mark.parametrize("later", [0.0, READ_AGAIN_SECONDS])

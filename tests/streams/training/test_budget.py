@@ -132,15 +132,6 @@ def test_it_keeps_its_share_in_any_ten_seconds_and_learns_what_is_new(
     assert max(ages) <= OLDEST, "just before each version, the newest session of the last one"
 
 
-def test_without_pace_the_machine_sees_it() -> None:
-    machine = Machine()
-    budget = machine.budget()
-    for _ in range(100):
-        machine.spend(0.05)
-    assert machine.busiest() == pytest.approx(0.5)
-    assert budget.debt_seconds() > 10
-
-
 @given(st.lists(st.tuples(st.floats(0, 60), st.floats(0, 3)), min_size=1))
 def test_work_takes_its_share_and_no_more(steps: list[tuple[float, float]]) -> None:
     """Rests, and the CPU of the piece of work after each."""

@@ -33,6 +33,7 @@ from tests.build import call, trajectory
 from tests.streams.training.conftest import record, send
 
 pytestmark = pytest.mark.timeout(600)
+Publisher = AdapterPublisher[CallsManifest]
 
 
 def sessions(first: int, count: int) -> list[Trajectory]:
@@ -49,9 +50,7 @@ def sessions(first: int, count: int) -> list[Trajectory]:
     return made
 
 
-def made(
-    tenant: str, publisher: AdapterPublisher[CallsManifest], clock: Clock | None = None, **options: Any
-) -> CallsTrainer:
+def made(tenant: str, publisher: Publisher, clock: Clock | None = None, **options: Any) -> CallsTrainer:
     metrics, clock = Metrics("trainer"), clock or FakeClock()
     return CallsTrainer(Publication(tenant, publisher, metrics, clock), **options)
 
@@ -106,7 +105,7 @@ def version_of(some: list[Trajectory]) -> str:
 
 
 @pytest.fixture
-async def publisher(settings: Settings) -> AsyncIterator[AdapterPublisher[CallsManifest]]:
+async def publisher(settings: Settings) -> AsyncIterator[Publisher]:
     async with AdapterPublisher.from_settings(CallsManifest, settings) as publisher:
         yield publisher
 
@@ -118,10 +117,7 @@ async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
 
 
 @pytest.mark.long
-async def test_what_a_person_pins_stays_until_it_is_unpinned(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
-    (tenant,) = settings.tenants
+async def test_what_a_person_pins_stays_until_it_is_unpinned(tenant: str, publisher: Publisher) -> None:
     trainer = made(tenant, publisher)
     await trainer.publication.resume()
     for first in (0, 60):
@@ -140,10 +136,7 @@ async def test_what_a_person_pins_stays_until_it_is_unpinned(
 
 
 @pytest.mark.long
-async def test_a_revoked_version_is_not_published_again(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
-    (tenant,) = settings.tenants
+async def test_a_revoked_version_is_not_published_again(tenant: str, publisher: Publisher) -> None:
     await trained(made(tenant, publisher), 0, 60)
     (version,) = (await publisher.published(tenant)).versions
     assert await publisher.revoke(tenant, version) is None
@@ -155,10 +148,7 @@ async def test_a_revoked_version_is_not_published_again(
     assert list((await publisher.published(tenant)).versions) == [version_of(sessions(0, 120))]
 
 
-async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
-    (tenant,) = settings.tenants
+async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(tenant: str, publisher: Publisher) -> None:
     await trained(made(tenant, publisher), 0, 200)
     (version,) = (await publisher.published(tenant)).versions
     again = made(tenant, publisher)
@@ -167,11 +157,8 @@ async def test_a_log_that_lost_its_sessions_does_not_make_the_agents_forget(
     assert list((await publisher.published(tenant)).versions) == [version]
 
 
-async def test_a_version_in_service_that_cannot_be_read_counts_as_none(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
+async def test_a_version_in_service_that_cannot_be_read_counts_as_none(tenant: str, publisher: Publisher) -> None:
     """Such as one of another release."""
-    (tenant,) = settings.tenants
     trainer = made(tenant, publisher)
     await trained(trainer, 0, 60)
     running = trainer.publication.running
@@ -186,10 +173,7 @@ async def test_a_version_in_service_that_cannot_be_read_counts_as_none(
     assert stable is not None and stable.record.version == version_of(sessions(0, 120))
 
 
-async def test_no_version_is_published_that_agents_refuse_for_its_size(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
-    (tenant,) = settings.tenants
+async def test_no_version_is_published_that_agents_refuse_for_its_size(tenant: str, publisher: Publisher) -> None:
     trainer = made(tenant, publisher)
     await trained(trainer, 0, 60)
     running = trainer.publication.running
@@ -217,10 +201,7 @@ async def learned(trainer: CallsTrainer, some: list[Trajectory], offset: int) ->
         await trainer.learn()
 
 
-async def test_records_of_one_agent_push_no_other_out_of_the_window(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
-    (tenant,) = settings.tenants
+async def test_records_of_one_agent_push_no_other_out_of_the_window(tenant: str, publisher: Publisher) -> None:
     trainer = made(tenant, publisher, sessions=300)
     await trained(trainer, 0, 120)
     for first in range(0, 1_500, 500):
@@ -229,11 +210,8 @@ async def test_records_of_one_agent_push_no_other_out_of_the_window(
     assert trainer.publication.running is not None and trainer.publication.running[1].agents >= 7
 
 
-async def test_a_version_of_one_agent_replaces_none_of_several(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
+async def test_a_version_of_one_agent_replaces_none_of_several(tenant: str, publisher: Publisher) -> None:
     """A restart finds its records alone."""
-    (tenant,) = settings.tenants
     await trained(made(tenant, publisher), 0, 60)
     (version,) = (await publisher.published(tenant)).versions
     again = made(tenant, publisher)
@@ -243,11 +221,8 @@ async def test_a_version_of_one_agent_replaces_none_of_several(
     assert list((await publisher.published(tenant)).versions) == [version]
 
 
-async def test_to_learn_on_gives_what_to_begin_anew_gives(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
+async def test_to_learn_on_gives_what_to_begin_anew_gives(tenant: str, publisher: Publisher) -> None:
     """Late sessions too, which belong between those that were learned."""
-    (tenant,) = settings.tenants
     trainer = made(tenant, publisher)
     for first in (0, 80, 120, 40):
         await trained(trainer, first, 40)
@@ -255,11 +230,9 @@ async def test_to_learn_on_gives_what_to_begin_anew_gives(
     assert stable is not None and stable.record.version == version_of(sessions(0, 160))
 
 
-async def test_it_waits_for_some_sessions_or_some_seconds(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
-) -> None:
+async def test_it_waits_for_some_sessions_or_some_seconds(tenant: str, publisher: Publisher) -> None:
     clock = FakeClock()
-    trainer = made(settings.tenants[0], publisher, clock)
+    trainer = made(tenant, publisher, clock)
     assert not trainer.due()
     take([trainer], record(trainer.name, sessions(0, 19), 0))
     assert not trainer.due()
@@ -268,7 +241,7 @@ async def test_it_waits_for_some_sessions_or_some_seconds(
     assert not trainer.due()
     clock.advance(0.2)
     assert trainer.due()
-    other = made(settings.tenants[0], publisher, clock)
+    other = made(tenant, publisher, clock)
     take([other], record(other.name, sessions(0, 20), 0))
     assert other.due()
 
@@ -350,9 +323,8 @@ async def test_an_agent_follows_the_call_model_without_torch(settings: Settings)
 
 @pytest.mark.long
 async def test_a_version_without_an_erased_session_takes_the_place_of_the_revoked_one(
-    settings: Settings, publisher: AdapterPublisher[CallsManifest]
+    tenant: str, publisher: Publisher
 ) -> None:
-    (tenant,) = settings.tenants
     erased, clock = Erased(), FakeClock()
     trainer = made(tenant, publisher, clock, erased=erased)
     await trained(trainer, 0, 60)

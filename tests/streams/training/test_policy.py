@@ -28,6 +28,7 @@ from tests.models.policy.made import fleet, session
 from tests.streams.training.conftest import record
 
 COUNT = 60
+Publisher = AdapterPublisher[LanguageModelManifest]
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +47,12 @@ def base(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-async def publisher(settings: Settings) -> AsyncIterator[AdapterPublisher[LanguageModelManifest]]:
+async def publisher(settings: Settings) -> AsyncIterator[Publisher]:
     async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
         yield publisher
 
 
-def made(
-    tenant: str,
-    publisher: AdapterPublisher[LanguageModelManifest],
-    base: Path,
-    canary_share: float = 0.0,
-    **options: Any,
-) -> PolicyTrainer:
+def made(tenant: str, publisher: Publisher, base: Path, canary_share: float = 0.0, **options: Any) -> PolicyTrainer:
     clock = options.pop("clock", None) or FakeClock()
     publication = Publication(tenant, publisher, Metrics("trainer"), clock, canary_share)
     return PolicyTrainer(publication, base, "tiny", 2, **options)
@@ -71,7 +66,7 @@ def send(trainer: PolicyTrainer, some: list[Judgment], offset: int = 0) -> None:
 
 @pytest.mark.long
 async def test_what_a_fleet_learned_is_published_and_an_erased_session_is_learned_no_more(
-    settings: Settings, publisher: AdapterPublisher[LanguageModelManifest], base: Path
+    settings: Settings, publisher: Publisher, base: Path
 ) -> None:
     (tenant,), erased, some = settings.tenants, Erased(), fleet(COUNT)
     trainer = made(tenant, publisher, base, erased=erased)
@@ -100,16 +95,13 @@ async def test_what_a_fleet_learned_is_published_and_an_erased_session_is_learne
 
 @pytest.mark.long
 async def test_the_same_pairs_are_learned_once_and_a_pinned_channel_stays(
-    settings: Settings, publisher: AdapterPublisher[LanguageModelManifest], base: Path
+    tenant: str, publisher: Publisher, base: Path
 ) -> None:
-    (tenant,) = settings.tenants
     trainer = made(tenant, publisher, base)
     send(trainer, fleet(COUNT))
     await trainer.learn()
     (version,) = (await publisher.published(tenant)).versions
-    unsure = [session(COUNT, past=True)]
-    unsure = [judgment(*each.trajectory.steps, label="abstained", session="x") for each in unsure]
-    send(trainer, unsure, 1)
+    send(trainer, [judgment(*session(COUNT, past=True).trajectory.steps, label="abstained", session="x")], 1)
     await trainer.learn()
     assert list((await publisher.published(tenant)).versions) == [version]
     await publisher.rollback(tenant, version, pinned=True)
@@ -122,9 +114,9 @@ async def test_the_same_pairs_are_learned_once_and_a_pinned_channel_stays(
 @pytest.mark.long
 @pytest.mark.parametrize("label", ["success", "failure"])
 async def test_a_share_of_the_principals_tries_a_version_first(
-    settings: Settings, publisher: AdapterPublisher[LanguageModelManifest], base: Path, label: Any
+    tenant: str, publisher: Publisher, base: Path, label: Any
 ) -> None:
-    (tenant,), clock, share = settings.tenants, FakeClock(), 0.5
+    clock, share = FakeClock(), 0.5
     trainer = made(tenant, publisher, base, share, clock=clock)
     send(trainer, fleet(COUNT))
     await trainer.learn()

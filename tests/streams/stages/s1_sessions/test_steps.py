@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import permutations
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,15 +9,17 @@ from msgspec.structs import replace
 
 from fleetlore.clock import SystemClock
 from fleetlore.testing import FakeClock
-from fleetlore.wire.decode import ENDED, OUTCOME, STARTED, Data, Incoming
+from fleetlore.wire.decode import ENDED, OUTCOME, STARTED, Data
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, encode
 from models.memory.pattern_state import Observation, Subject
 from sinks.metrics import Metrics
+from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Record
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.steps import how_it_ended, step_of
 from streams.stages.s2_patterns import PatternsStage
+from tests.build import incoming
 
 
 @pytest.mark.parametrize(
@@ -58,16 +60,6 @@ def test_an_observation_of_an_older_worker_is_read() -> None:
     assert msgspec.convert(older, Observation) == Observation(seen.subject, 1, 2, 3, 1, 5.0, 6.0)
 
 
-class Rows:
-    """A store without a row."""
-
-    async def resolve(self, collection: str) -> str:
-        return collection
-
-    async def get(self, *_: object) -> dict[str, object]:
-        return {}
-
-
 def seen(tool: str, session: int, hour: int, calls: int = 40, failures: int = 0) -> Observation:
     return Observation(Subject(f"id {tool}", "tool", tool), session, 2, calls, failures, 3600.0 * hour, 3600.0 * hour)
 
@@ -90,17 +82,12 @@ def shown(metrics: Metrics, name: str) -> dict[str, float]:
 
 async def test_the_newest_hour_of_each_tool_is_a_metric() -> None:
     metrics = Metrics("worker")
-    stage = PatternsStage(Rows(), SystemClock(), metrics)  # type: ignore[arg-type]
-    found = [
-        seen("a", 1, 7),
-        seen("b", 2, 7, 40, 10),
-        seen("b", 6, 6, 40, 10),
-        seen("c", 3, 7, 40, 20),
-        seen("c", 4, 5),
-        seen("d", 5, 6, 40, 30),
-        seen("e", 7, 7, 40, 40),
-    ]
-    await show(stage, *found)
+    stage = PatternsStage(MemoryStore(), SystemClock(), metrics)
+    await show(
+        stage,
+        seen("a", 1, 7), seen("b", 2, 7, 40, 10), seen("b", 6, 6, 40, 10), seen("c", 3, 7, 40, 20),
+        seen("c", 4, 5), seen("d", 5, 6, 40, 30), seen("e", 7, 7, 40, 40),
+    )  # fmt: skip
     assert shown(metrics, "tool_calls") == {"a": 40.0, "b": 40.0, "c": 40.0, "e": 40.0}
     assert shown(metrics, "tool_failures") == {"a": 0.0, "b": 10.0, "c": 20.0, "e": 40.0}
     # `b` fails as often as ever, and nothing is known of the past of `e`.
@@ -112,7 +99,7 @@ async def test_the_newest_hour_of_each_tool_is_a_metric() -> None:
 async def test_series_are_for_the_tools_that_are_called_most() -> None:
     """Agents may name their tools as they like; one may be named as the rest is."""
     metrics = Metrics("worker")
-    stage = PatternsStage(Rows(), SystemClock(), metrics)  # type: ignore[arg-type]
+    stage = PatternsStage(MemoryStore(), SystemClock(), metrics)
     before = [seen(f"t{n}", 1000 + n, 6, 40) for n in range(1, 121)]
     await show(stage, seen("other", 2000, 7, 500), *before, *(seen(f"t{n}", n, 7, n, n) for n in range(1, 121)))
     calls, failures = shown(metrics, "tool_calls"), shown(metrics, "tool_failures")
@@ -123,7 +110,7 @@ async def test_series_are_for_the_tools_that_are_called_most() -> None:
 
 async def test_no_agent_alone_displaces_the_series_of_other_agents_nor_fills_the_memory() -> None:
     metrics = Metrics("worker")
-    stage = PatternsStage(Rows(), FakeClock(), metrics)  # type: ignore[arg-type]
+    stage = PatternsStage(MemoryStore(), FakeClock(), metrics)
     hour = int(FakeClock().now() // 3600)
     pay = [replace(seen("pay", session, hour), agent=session) for session in (1, 2)]
     await show(stage, *pay, *(seen(f"t{n}", 10 + n, hour, 90) for n in range(2_000)))
@@ -140,22 +127,18 @@ Made = tuple[str, str | None]
 
 def again(calls: list[Made], order: tuple[int, ...] | None = None, seconds: float = 1.0) -> set[int]:
     """What the observations of failures say, but of those that were not sent again."""
-    data: list[tuple[str, Data]] = [(STARTED, Data(goal="g"))]
-    data += [(OUTCOME, _data(*each)) for each in calls]
-    data.append((ENDED, Data(outcome="success")))
+    data: list[tuple[str, dict[str, Any]]] = [(STARTED, {"goal": "g"})]
+    for arguments, error in calls:
+        result = "" if error else "ok"
+        data.append((OUTCOME, {"tool": "sql", "arguments": arguments, "result": result, "error_message": error}))
+    data.append((ENDED, {"outcome": "success"}))
     session = OpenSession("default", "s", "a", 0, 0, NOW)
     for number in order or range(len(data)):
         kind, fields = data[number]
         time = NOW + seconds * number
-        stamp = datetime.fromtimestamp(time, UTC)
-        made = {"specversion": "1.0", "type": kind, "agent": "a", "session": "s", "sequence": number, "time": stamp}
-        session.add(Incoming(**made, data=fields), time)
+        session.add(incoming(kind, number, time, **fields), time)
     seen = [each for each in session.take_observations() if each.subject.level in ("class", "family")]
     return {each.again for each in seen} - {0}
-
-
-def _data(arguments: str, error: str | None) -> Data:
-    return Data(tool="sql", arguments=arguments, result="" if error else "ok", error_message=error)
 
 
 A, B, WORKED = ("select a", "no such column: a"), ("select b", "no such column: b"), ("select 1", None)
