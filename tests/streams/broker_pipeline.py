@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.cloudevents import encode_record
 from benchmarks.replay import Knowledge, read_knowledge
 from fleetlore.config import Settings
-from fleetlore.kafka.read import end_offsets, observer, partitions_of
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_to_end
 from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
@@ -119,19 +119,11 @@ class BrokerPipeline:
         return [orjson.loads(row["body"]) async for row in rows if row["body"]]
 
     async def dead_letters(self) -> list[DeadLetter]:
-        letters: list[DeadLetter] = []
-        async with observer(self.settings.broker) as consumer:
-            partitions = await partitions_of(consumer, topic(self.tenant, "dead-letters"))
-            ends = await end_offsets(consumer, partitions)
-            missing = sum(ends.values())
-            await consumer.seek_to_beginning(*partitions)
-            while len(letters) < missing:
-                for records in (await consumer.getmany(timeout_ms=200)).values():
-                    letters += [
-                        ({k: (v or b"").decode("utf-8", "replace") for k, v in record.headers}, record.value)
-                        for record in records
-                    ]
-        return letters
+        records = await read_to_end(self.settings.broker, [topic(self.tenant, "dead-letters")], DRAIN_SECONDS)
+        return [
+            ({name: (value or b"").decode("utf-8", "replace") for name, value in each.headers}, each.value)
+            for each in records
+        ]
 
     async def metric(self, name: str, **labels: str) -> float:
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{self._server.metrics_url}/metrics").read())

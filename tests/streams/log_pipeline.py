@@ -213,30 +213,17 @@ class LogPipeline:
         self.generation = self.log.join(self.tenant)
         self.lease = Lease(LEASE_SECONDS, self.clock.monotonic)
         self.ledger = Ledger(self.clock)
-        self.delivery = Delivery(
-            self.store,
-            self.producer,
-            self.metrics,
-            self.clock,
-            self.ledger,
-            budget_seconds=0,
-            lease=self.lease,
-            write_seconds=LEASE_SECONDS,
-        )
+        parts = self.store, self.producer, self.metrics, self.clock, self.ledger
+        self.delivery = Delivery(*parts, budget_seconds=0, lease=self.lease, write_seconds=LEASE_SECONDS)
         for stage in self.stages:
             stage.close()
         self.operators = Operators()
         for decisions in self.operators.topics:
             for record in self.log.read_all(topic(self.tenant, decisions.topic)):
                 decisions.take(self.tenant, record.value)
+        settings = Settings(silent_seconds=self._silent_seconds)
         self.stages = all_stages(
-            self.store,
-            self.metrics,
-            self.clock,
-            Settings(silent_seconds=self._silent_seconds),
-            self._model,
-            self.operators,
-            self._judge,
+            self.store, self.metrics, self.clock, settings, self._model, self.operators, self._judge
         )
         if self._model is not None:
             self.stages += (OpinionsStage(self._model, self.operators.erased),)

@@ -1,6 +1,5 @@
 """A session that is judged again teaches what its last verdict teaches and nothing else."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +76,7 @@ def remembered() -> dict[Any, Any]:
     batch_records=st.integers(1, 5),
     dying=st.sets(st.integers(1, 12), max_size=2),
 )
-def test_what_is_known_follows_from_the_set_of_what_came(
+async def test_what_is_known_follows_from_the_set_of_what_came(
     remembered: dict[Any, Any],
     order: list[int],
     last: list[int],
@@ -86,21 +85,18 @@ def test_what_is_known_follows_from_the_set_of_what_came(
     batch_records: int,
     dying: set[int],
 ) -> None:
-    async def run() -> None:
-        if "versions" not in remembered:
-            remembered["versions"] = await versions()
-        states, corrections = remembered["versions"]
-        newest = corrections[max(corrected)] if corrected else None
-        if newest not in remembered:
-            whole = [states[-1], *([newest] if newest else [])]
-            remembered[newest] = await (await learned(whole)).knowledge()
-        came = [states[each] for each in (*order, *last)]
-        for each in corrected:
-            came.insert(min(place, len(came)), corrections[each])
-        pipeline = await learned(came, batch_records, sorted(dying))
-        assert await pipeline.knowledge() == remembered[newest]
-
-    asyncio.run(run())
+    if "versions" not in remembered:
+        remembered["versions"] = await versions()
+    states, corrections = remembered["versions"]
+    newest = corrections[max(corrected)] if corrected else None
+    if newest not in remembered:
+        whole = [states[-1], *([newest] if newest else [])]
+        remembered[newest] = await (await learned(whole)).knowledge()
+    came = [states[each] for each in (*order, *last)]
+    for each in corrected:
+        came.insert(min(place, len(came)), corrections[each])
+    pipeline = await learned(came, batch_records, sorted(dying))
+    assert await pipeline.knowledge() == remembered[newest]
 
 
 async def test_what_the_first_version_taught_is_taken_back() -> None:

@@ -15,9 +15,11 @@ from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import health
 from streams.stages.s1_sessions.open_session import PART_EVENTS
 from tests.streams.broker_pipeline import BrokerPipeline, Reference
-from tests.streams.log_pipeline import RIGHT, WRONG, LogPipeline, flat
+from tests.streams.log_pipeline import LogPipeline, flat
 
 Pipeline = LogPipeline | BrokerPipeline
+WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
+RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
 HOUR = 3600.0
 
 
@@ -50,7 +52,7 @@ async def test_failed_and_good_sessions_of_one_task_become_lore(pipeline: Pipeli
 
     items = {row["kind"]: row for row in await pipeline.bodies("items")}
     assert set(items) == {"recovery", "strategy"}
-    assert items["recovery"]["now"] == ["install"]
+    assert items["recovery"]["now"] == ["commit"]
     keys = {name: session_key(f"agent-of-{name}", name) for name in ("also", "best", "good")}
     assert items["recovery"]["sessions"] == [keys["good"]]
     assert items["strategy"]["sessions"] == sorted(keys.values())

@@ -23,23 +23,22 @@ def test_of_one_agent_a_few_sessions_count_and_others_are_needed() -> None:
     assert (met.agents, met.sessions, met.is_enough) == (2, AGENT_SESSIONS + 1, True)
 
 
-def test_in_a_fleet_of_one_owner_and_name_two_goals_stand_for_two_agents() -> None:
-    met = Evidence(fleet("a", quorum=1))
-    met.add(Who("a", 1))
-    assert not met.is_enough
-    met.add(Who("a", 2))
-    assert met.is_enough
-
-
-def test_sessions_are_no_principals_where_a_quorum_is_several() -> None:
-    met = Evidence(fleet("a"))
-    for goal in range(9):
-        met.add(Who("a", goal))
-    assert (met.agents, met.is_enough) == (1, False)
-    met = Evidence(fleet("a", "b", quorum=3))
-    met.add(Who("a", 1))
-    met.add(Who("b", 1))
-    assert not met.is_enough
+@pytest.mark.parametrize(
+    ("quorum", "met", "is_enough"),
+    [
+        (1, [Who("a", 1)], False),
+        (1, [Who("a", 1), Who("a", 2)], True),  # in a fleet of one owner and name, two goals stand for two agents
+        (2, [Who("a", goal) for goal in range(9)], False),  # sessions are no principals
+        (3, [Who("a", 1), Who("b", 1)], False),
+    ],
+)
+def test_evidence_is_enough_from_a_quorum_of_principals_or_goals_of_one(
+    quorum: int, met: list[Who], is_enough: bool
+) -> None:
+    evidence = Evidence(fleet(*{who.agent for who in met}, quorum=quorum))
+    for who in met:
+        evidence.add(who)
+    assert evidence.is_enough is is_enough
 
 
 def test_facts_met_the_longest_ago_are_forgotten_first() -> None:

@@ -58,15 +58,6 @@ def test_a_version_is_a_function_of_the_sessions_that_it_learned(
     assert passes.version().weights == train(each.session() for each in chosen).weights
 
 
-def test_new_sessions_count_while_the_window_is_learned_anew() -> None:
-    kept, passes = SessionWindow(100), Passes()
-    for number in range(400):
-        kept.add(session(number), 0, number)
-        if number % 20 == 19:
-            passes.learn(kept.chosen(), 12)
-            assert passes.sessions[-1].id == session(number).id
-
-
 def test_a_slice_that_gets_late_skips_to_the_newest_session_and_the_window_is_learned_whole_all_the_same() -> None:
     passes, rests = Passes(), [0]
     chosen = filled([session(number) for number in range(40)]).chosen()
@@ -124,10 +115,6 @@ def test_an_agent_may_always_have_some_and_the_only_one_has_all() -> None:
     assert len(chosen(filled(mine))) == 200
     with_another = chosen(filled([*mine, sent(999, "other")]))
     assert len(with_another) == AGENT_SESSIONS + 1 and with_another[-1] == "s999"
-
-
-def test_a_session_without_a_call_teaches_nothing() -> None:
-    assert not SessionWindow().add(trajectory(session="s"), 0, 0)
 
 
 def test_the_first_offset_of_each_partition_is_stated() -> None:

@@ -24,21 +24,19 @@ TABLES = ("cars", "makers", "models", "countries")
 WRONG = ("car", "maker", "model", "country")
 
 
-def session(number: int, random: Random, place: str = "") -> Trajectory:
+def session(number: int, random: Random) -> Trajectory:
     """Agents query tables; a table with a singular name does not exist."""
     steps = []
     for _ in range(4):
         name = random.choice(TABLES + WRONG)
         query = f"SELECT {random.choice(['name', 'id', 'count(*)'])} FROM {name} LIMIT {random.randrange(9)}"
         steps.append(call("sql", query, "3 rows", f"no such table: '{name}'" if name in WRONG else None))
-    return trajectory(
-        *steps, session=f"s{number}", agent=f"a{number % 7}", goal="count cars", ended=float(number), place=place
-    )
+    return trajectory(*steps, session=f"s{number}", agent=f"a{number % 7}", goal="count cars", ended=float(number))
 
 
-def sessions(count: int, seed: int = 0, place: str = "") -> list[Trajectory]:
-    random = Random(seed)
-    return [session(number, random, place) for number in range(count)]
+def sessions(count: int) -> list[Trajectory]:
+    random = Random(0)
+    return [session(number, random) for number in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +102,6 @@ def test_of_two_revisions_of_a_session_the_newest_counts() -> None:
 def test_what_passes_by_itself_is_not_learned() -> None:
     down = trajectory(*(call("api", "{}", error="503 Service Unavailable") for _ in range(30)))
     assert train([down]).calls == 0
-
-
-def test_names_of_a_place_are_those_that_its_sessions_showed() -> None:
-    document = Document.from_bytes(train(sessions(40, place="garage")).weights)
-    names = document.places["garage"].names
-    assert document.places["garage"].sessions == 40
-    assert all(names[name][0] > 0 == names[name][1] for name in TABLES)
-    assert all(names[name][1] > 0 == names[name][0] for name in WRONG)
 
 
 def test_a_session_is_at_the_place_that_an_error_told() -> None:
@@ -180,13 +170,11 @@ def test_values_of_rows_and_sentences_become_no_names(agents: tuple[str, ...], q
 
 def test_what_a_place_has_and_how_it_is_looked_up_is_said_as_it_is_spelled() -> None:
     ddl = "CREATE TABLE sbCustomer (sbCustId INT, sbCustName TEXT)"
-    made = [
-        trajectory(call("sql", "SELECT sql FROM sqlite_master", ddl), session=agent, agent=agent, place="broker")
-        for agent in "ab"
-    ]
+    steps = call("sql", "SELECT sql FROM sqlite_master", ddl), call("sql", "SELECT 1 FROM car", error="no table 'car'")
+    made = [trajectory(*steps, session=agent, agent=agent, place="broker") for agent in "ab"]
     document = Document.from_bytes(train(made).weights)
     place = document.places["broker"]
-    assert place.names == {"sbCustomer": (2, 0), "sbCustId": (2, 0), "sbCustName": (2, 0)}
+    assert place.names == {"sbCustomer": (2, 0), "sbCustId": (2, 0), "sbCustName": (2, 0), "car": (0, 2)}
     assert place.members == {"sbCustomer": ("sbCustId", "sbCustName")}
     assert (place.look_up_by, place.look_up) == ("sql", "SELECT sql FROM sqlite_master")
     known = CallModel(document).places["broker"]
@@ -280,13 +268,11 @@ def test_the_gate_lets_a_model_pass_that_foresees_better_than_rates() -> None:
 def test_the_gate_stops_a_model_of_few_calls_and_one_of_noise() -> None:
     assert judge_candidate(train(sessions(3)).foreseen).reason == "too_few"
     random = Random(0)
-    noise = [
-        trajectory(
-            *(call("t", f"x {random.random()}", error="no" if random.random() < 0.5 else None) for _ in range(3)),
-            session=str(number),
-        )
-        for number in range(100)
-    ]
+
+    def noisy() -> Step:
+        return call("t", f"x {random.random()}", error="no" if random.random() < 0.5 else None)
+
+    noise = [trajectory(noisy(), noisy(), noisy(), session=str(number)) for number in range(100)]
     assert judge_candidate(train(noise).foreseen).reason == "no_better_than_rates"
 
 
@@ -344,14 +330,10 @@ def looked_up(place: str = "") -> list[Trajectory]:
 def test_one_session_of_many_names_makes_no_place_forgotten() -> None:
     shop = looked_up("shop")
     words = map("".join, permutations("abcdefghi"))
-    flood = [
-        call(
-            "sql",
-            f'{{"query":"SELECT a FROM {next(words)}"}}',
-            orjson.dumps(dict.fromkeys(islice(words, 120), 1)).decode(),
-        )
-        for _ in range(40)
-    ]
+    flood = []
+    for _ in range(40):
+        rows = orjson.dumps(dict.fromkeys(islice(words, 120), 1)).decode()
+        flood.append(call("sql", f'{{"query":"SELECT a FROM {next(words)}"}}', rows))
     before = told(train(shop).weights)
     assert {"cars_data", "mpg", "weight"} <= set(before)
     evil = trajectory(*flood, session="e", agent="eve", place="shop", ended=99.0)

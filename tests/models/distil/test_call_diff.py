@@ -31,27 +31,21 @@ def said(failed: str, worked: str, known: str = "", named: str = "") -> str | No
         ('{"flag": "--fast"}', '{"flag": "--safe"}', "`flag=--fast` → `flag=--safe`"),
         ('{"command": "ls -z /tmp/x"}', '{"command": "ls -a /tmp/x"}', "`-z` → `-a`"),
         ("SELECT a FROM t WHERE b = 'Ann'", "SELECT c FROM t WHERE b = 'Bob'", "`a` → `c`"),
+        # What cannot be shown: literals, and one change that is seen beside one that is not, as either may have helped.
+        ("SELECT a FROM t WHERE b = 'Ann'", "SELECT a FROM t WHERE b = 'Bob'", None),
+        ("SELECT a FROM t LIMIT 1000", "SELECT a FROM t LIMIT 2000", None),
+        ("cat /home/ann/notes", "cat /home/bob/notes", None),
+        ('{"email": "ann@example.org", "a": 1}', '{"email": "bob@example.org", "a": 1}', None),
+        ('{"order_id": "#W1", "cabin": "business"}', '{"order_id": "#W2", "cabin": "economy"}', None),
+        ("a b c d e f g h i j k l", "a v c d w f g x i j y l", None),
+        # White space, where nothing else was changed.
+        ("if a:\n  b()\n\tc()\n", "if a:\n  b()\n  c()\n", "`⇥c()⏎` → `··c()⏎`"),
+        ("return  x", "return x", "`return··x` → `return x`"),
     ],
 )
-def test_a_change_in_words(failed: str, worked: str, words: str) -> None:
-    assert (distance(failed, worked) or 0) > 0
+def test_a_change_in_words(failed: str, worked: str, words: str | None) -> None:
+    assert words is None or (distance(failed, worked) or 0) > 0
     assert said(failed, worked) == words
-
-
-@pytest.mark.parametrize(
-    ("failed", "worked"),
-    [
-        ("SELECT a FROM t WHERE b = 'Ann'", "SELECT a FROM t WHERE b = 'Bob'"),
-        ("SELECT a FROM t LIMIT 1000", "SELECT a FROM t LIMIT 2000"),
-        ("cat /home/ann/notes", "cat /home/bob/notes"),
-        ('{"email": "ann@example.org", "a": 1}', '{"email": "bob@example.org", "a": 1}'),
-        # One change is seen and one is not: either may have helped.
-        ('{"order_id": "#W1", "cabin": "business"}', '{"order_id": "#W2", "cabin": "economy"}'),
-        ("a b c d e f g h i j k l", "a v c d w f g x i j y l"),
-    ],
-)
-def test_a_change_that_cannot_be_shown_is_none(failed: str, worked: str) -> None:
-    assert said(failed, worked) is None
 
 
 def test_what_the_reader_knows_is_no_literal() -> None:
@@ -112,12 +106,6 @@ def test_a_change_is_cut_at_whole_words_and_values(failed: str, worked: str, cha
 )
 def test_nothing_is_replaced_by_itself(failed: str, worked: str, named: str) -> None:
     assert said(failed, worked, named=named) is None
-
-
-def test_white_space_is_shown_where_nothing_else_was_changed() -> None:
-    assert said("if a:\n  b()\n\tc()\n", "if a:\n  b()\n  c()\n") == "`⇥c()⏎` → `··c()⏎`"
-    assert said("return  x", "return x") == "`return··x` → `return x`"
-    assert said("a b", "a b") is None
 
 
 def test_of_several_changes_those_of_what_the_error_names_are_shown() -> None:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
 from models.judge import REWARD, RULES, JudgeChain
 from tests import build as sessions
+from tests.rows import for_each
 
 
 def call(arguments: str, result: str = "", error: str | None = None, tool: str = "sql") -> Step:
@@ -67,35 +68,26 @@ def test_the_environment_decides_or_abstains(ending: Any, reward: float | None, 
     assert (verdict and (verdict.label, verdict.probability, verdict.source)) == (said and (*said, "reward"))
 
 
-@pytest.mark.parametrize(
-    ("name", "steps"),
+@for_each(
+    "name, steps, fails",
     [
-        ("ended on a failed call", [WORKED, FAILED]),
-        ("no call worked, though the agent went on talking", [FAILED, FAILED, says("The answer is 3.")]),
-        ("the last call was in a loop", [FAILED, WORKED, LOOPED]),
-        ("gave up in words", [WORKED, says("I give up.")]),
-        ("gave up in the answer", [WORKED, call("I can't solve this task.", tool="answer")]),
+        ("ended on a failed call", [WORKED, FAILED], True),
+        ("no call worked, though the agent went on talking", [FAILED, FAILED, says("The answer is 3.")], True),
+        ("the last call was in a loop", [FAILED, WORKED, LOOPED], True),
+        ("gave up in words", [WORKED, says("I give up.")], True),
+        ("gave up in the answer", [WORKED, call("I can't solve this task.", tool="answer")], True),
+        ("nothing at all", [], False),
+        ("a call that worked", [FAILED, WORKED], False),
+        ("one failure, then an answer", [WORKED, FAILED, says("The answer is 3.")], False),
+        ("a loop that was left", [FAILED, WORKED, LOOPED, says("So it is 2.")], False),
+        ("refusing what a policy forbids", [WORKED, says("I am unable to refund it. I cannot proceed.")], False),
+        ("the user gives up", [WORKED, says("I give up.", role="user")], False),
     ],
 )
-def test_rules_see_a_failure(name: str, steps: list[Step]) -> None:
+def test_rules_see_a_failure_or_abstain(name: str, steps: list[Step], fails: bool) -> None:
     verdict = RULES.judge(session(*steps))
-    assert verdict is not None, name
-    assert (verdict.label, verdict.source, verdict.probability) == ("failure", "rules", 0.05)
-
-
-@pytest.mark.parametrize(
-    ("name", "steps"),
-    [
-        ("nothing at all", []),
-        ("a call that worked", [FAILED, WORKED]),
-        ("one failure, then an answer", [WORKED, FAILED, says("The answer is 3.")]),
-        ("a loop that was left", [FAILED, WORKED, LOOPED, says("So it is 2.")]),
-        ("refusing what a policy forbids", [WORKED, says("I am unable to refund this ticket. I cannot proceed.")]),
-        ("the user gives up", [WORKED, says("I give up.", role="user")]),
-    ],
-)
-def test_rules_abstain(name: str, steps: list[Step]) -> None:
-    assert RULES.judge(session(*steps)) is None, name
+    found = verdict and (verdict.label, verdict.source, verdict.probability)
+    assert found == (("failure", "rules", 0.05) if fails else None)
 
 
 def test_an_unknown_outcome_is_abstained_and_not_guessed() -> None:

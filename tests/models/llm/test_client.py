@@ -57,6 +57,13 @@ async def client(
             kept.close()
 
 
+async def asked(endpoint: ModelEndpoint, **changes: Any) -> tuple[Any, Counter[str]]:
+    """The answer to one question, and what was observed of it."""
+    seen = Seen()
+    async with client(endpoint, seen, **changes) as asking:
+        return await asking.ask("x"), seen.results
+
+
 def scripted(*replies: Reply | dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
     """Each reply once, the last one for ever."""
     left = list(replies)
@@ -79,10 +86,7 @@ async def test_it_asks_in_the_form_of_the_protocol(endpoint: ModelEndpoint) -> N
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_what_passes_is_tried_again(endpoint: ModelEndpoint, status: int) -> None:
     endpoint.model = scripted(Reply("busy", status, headers={"retry-after-ms": "10"}), YES)
-    seen = Seen()
-    async with client(endpoint, seen) as asking:
-        assert await asking.ask("x") == YES
-    assert len(endpoint.requests) == 2 and seen.results == {"ok": 1}
+    assert await asked(endpoint) == (YES, {"ok": 1}) and len(endpoint.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,36 +109,24 @@ async def test_what_does_not_pass_is_no_answer(
     endpoint: ModelEndpoint, reply: Reply, result: str, attempts: int
 ) -> None:
     endpoint.model = scripted(reply)
-    seen = Seen()
-    async with client(endpoint, seen) as asking:
-        assert await asking.ask("x") is None
-    assert seen.results == {result: 1}
-    assert len(endpoint.requests) == attempts
+    assert await asked(endpoint) == (None, {result: 1}) and len(endpoint.requests) == attempts
 
 
 async def test_a_wrong_key_and_an_endpoint_that_is_away_are_no_answer(
     endpoint: ModelEndpoint, unused_address: str
 ) -> None:
-    seen = Seen()
-    async with client(endpoint, seen, llm_key="sk-wrong") as asking:
-        assert await asking.ask("x") is None
-    async with client(endpoint, seen, llm_url=f"http://{unused_address}/v1", llm_retries=0) as asking:
-        assert await asking.ask("x") is None
-    assert seen.results == {"refused": 1, "failed": 1}
+    assert await asked(endpoint, llm_key="sk-wrong") == (None, {"refused": 1})
+    assert await asked(endpoint, llm_url=f"http://{unused_address}/v1", llm_retries=0) == (None, {"failed": 1})
 
 
 async def test_a_slow_answer_is_not_waited_for(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply("{}", seconds=600.0))  # whoever waits for it has no time-out to report
-    seen = Seen()
-    async with client(endpoint, seen, llm_timeout_seconds=0.1, llm_retries=0) as asking:
-        assert await asking.ask("x") is None
-    assert seen.results == {"timeout": 1}
+    assert await asked(endpoint, llm_timeout_seconds=0.1, llm_retries=0) == (None, {"timeout": 1})
 
 
 async def test_an_answer_in_a_code_fence_counts(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply('```json\n{"verdict": "success"}\n```'))
-    async with client(endpoint) as asking:
-        assert await asking.ask("x") == YES
+    assert await asked(endpoint) == (YES, {"ok": 1})
 
 
 @pytest.mark.parametrize(
@@ -160,10 +152,9 @@ async def test_a_model_that_wants_its_limit_under_another_name_gets_it(endpoint:
         return YES
 
     endpoint.model = picky
-    async with client(endpoint) as asking:
-        assert await asking.ask("x") == YES
-        assert endpoint.requests[-1]["max_completion_tokens"] == ANSWER_TOKENS
-        assert "response_format" in endpoint.requests[-1]
+    assert await asked(endpoint) == (YES, {"ok": 1})
+    assert endpoint.requests[-1]["max_completion_tokens"] == ANSWER_TOKENS
+    assert "response_format" in endpoint.requests[-1]
 
 
 async def test_nothing_is_asked_twice_even_after_a_restart(endpoint: ModelEndpoint, tmp_path: Path) -> None:

@@ -149,13 +149,8 @@ def test_sessions_that_teach_the_same_meet_in_one_item() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"failed": 1},
-        {"failed": 9},
-        {"failed": "0"},
-        {"failed": False},
-        {"worked": 0},
-        {"worked": 9},
-        {"worked": None},
+        *({"failed": step} for step in (1, 9, "0", False)),
+        *({"worked": step} for step in (0, 9, None)),
         {"rejected": "merge"},  # no such word in the call
         {"rejected": "df"},  # the call that worked holds it too
         {"instead": "df"},

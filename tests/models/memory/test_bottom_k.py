@@ -111,7 +111,7 @@ def test_many_sessions_of_one_agent_push_out_none_of_others(lies: int) -> None:
 @pytest.mark.parametrize(("agents", "each"), [(1, 1_000), (20, 100), (64, 50), (300, 20)])
 def test_sessions_of_many_agents_are_estimated_without_bias(agents: int, each: int) -> None:
     errors = []
-    for seed in range(30):
+    for seed in range(20):
         made = CountSample(64)
         for agent in range(agents):
             for n in range(each):

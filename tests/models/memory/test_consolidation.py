@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.wire.lore import MemoryItem
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.wire.trajectory import Judgment, Label, Step
 from models.memory.candidate import QUORUM_AGENTS, Contributor, votes, weigh, weight
 from tests import build as sessions
 from tests.candidates import items_of
@@ -44,13 +44,6 @@ def test_the_order_of_sessions_decides_nothing(sessions: list[Contributor], seed
     assert of_ways(sessions) == of_ways(other)
 
 
-@given(st.integers(1, 30))
-def test_all_sessions_of_an_agent_weigh_as_much_as_one(sessions: int) -> None:
-    honest = [Contributor((1, 0.0), "success", agent, 0.0) for agent in (1, 2)]
-    liar = [Contributor((1, 0.0), "failure", 3, 0.0, way=number) for number in range(sessions)]
-    assert weigh([*honest, *liar], HALF_LIFE) == pytest.approx({"success": 2.0, "failure": 1.0})
-
-
 @given(contributors, st.lists(st.floats(0, 0.9 * DAY), min_size=30, max_size=30))
 def test_hours_between_sessions_decide_nothing(sessions: list[Contributor], hours: list[float]) -> None:
     together = [each._replace(seen=1e9) for each in sessions]
@@ -72,15 +65,9 @@ def call(arguments: str, result: str = "ok", error: str | None = None) -> Step:
 def session(
     number: int, *steps: Step, good: bool = True, agent: str = "", goal: str = "count the cars", task: str = "cars"
 ) -> Judgment:
-    return sessions.judgment(
-        *steps,
-        label="success" if good else "failure",
-        session=f"s{number}",
-        agent=agent or f"a{number}",
-        goal=goal,
-        ended=9,
-        task=task,
-    )
+    label: Label = "success" if good else "failure"
+    names = {"session": f"s{number}", "agent": agent or f"a{number}", "goal": goal, "task": task}
+    return sessions.judgment(*steps, label=label, ended=9, **names)
 
 
 TABLES, GUESS = call("SHOW TABLES", "cars_data"), call("SELECT 1 FROM cars", error="no such table: 'cars'")

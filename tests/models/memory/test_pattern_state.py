@@ -116,12 +116,6 @@ def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> N
     assert len(made.to_pattern("t").to_json()) <= 4_000
 
 
-def test_how_sessions_end_is_counted() -> None:
-    rows = [(n, SessionCounts(n, 1, 1, ended), TIME, TIME) for n, ended in enumerate((0, 1, 2, 2, 1, 2))]
-    pattern = state("class", rows).to_pattern("t")
-    assert (pattern.sessions, pattern.sessions_ended, pattern.sessions_failed) == (6, 5, 3)
-
-
 def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
     made = state("class", [(n, SessionCounts(n, 1, 1), TIME, TIME) for n in range(PATTERN_SESSIONS)])
     assert made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60)

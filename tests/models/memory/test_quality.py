@@ -7,6 +7,7 @@ import pytest
 from fleetlore.wire.lore import MemoryItem
 from models.memory.candidate import is_junk, is_verdict
 from tests.cpu import costs_less_than
+from tests.rows import for_each
 
 ITEM = MemoryItem(
     id="item1",
@@ -23,23 +24,15 @@ ITEM = MemoryItem(
 )
 
 
-@pytest.mark.parametrize(
-    ("tool", "error"),
+@for_each(
+    "tool, error",
     [
-        ("submit", "Your answer is wrong."),
-        ("submit", "Wrong answer."),
-        ("submit_answer", "Your answer is incorrect"),
-        ("act", "I don't understand your input."),
-        ("act", "Nothing happens."),
-        ("run_command", "Command failed"),
-        ("python", "AssertionError:"),
-        ("python", "Traceback"),
-        ("any", ""),
-        ("bash", "exit code 1"),
-        ("bash", "Command failed with exit status 2"),
-        ("deploy", "Could not deploy"),
+        ("submit", "Your answer is wrong."), ("submit", "Wrong answer."), ("submit_answer", "Your answer is incorrect"),
+        ("act", "I don't understand your input."), ("act", "Nothing happens."), ("run_command", "Command failed"),
+        ("python", "AssertionError:"), ("python", "Traceback"), ("any", ""), ("bash", "exit code 1"),
+        ("bash", "Command failed with exit status 2"), ("deploy", "Could not deploy"),
     ],
-)
+)  # fmt: skip
 def test_what_says_only_that_it_failed(tool: str, error: str) -> None:
     assert is_verdict(tool, error)
 
@@ -51,28 +44,20 @@ def test_the_class_and_the_message_count_together() -> None:
     assert not is_verdict("sql", "1", "sqlite3.OperationalError")
 
 
-@pytest.mark.parametrize(
-    ("tool", "error"),
+@for_each(
+    "tool, error",
     [
-        ("get_order", "Error: order not found"),
-        ("pay", "gift card balance is not enough"),
-        ("cancel_pending_order", "non-pending order cannot be cancelled"),
-        ("sql", "Table 'x.t' doesn't exist"),
-        ("python", "IndexError: list index out of range"),
-        ("python", "AssertionError: expected 4 but got 7"),
-        ("bash", "ping: nowhere: Name or service not known"),
-        ("bash", "/etc/shadow: Permission denied"),
-        ("search", "Could not find [moon]"),
-        ("http", "404 Not Found"),
-        ("import", "cannot import my_module"),
-        *(("sql", message) for message in ("no such table: cars", "ambiguous column name: id", "database is locked")),
-        *(
-            ("bash", message)
-            for message in ("Permission denied", "No such file or directory", "pip: command not found", "not found")
-        ),
-        *(("python", message) for message in ("division by zero", "list index out of range", "unauthorized")),
+        ("get_order", "Error: order not found"), ("pay", "gift card balance is not enough"),
+        ("cancel_pending_order", "non-pending order cannot be cancelled"), ("http", "404 Not Found"),
+        ("search", "Could not find [moon]"), ("import", "cannot import my_module"),
+        ("sql", "Table 'x.t' doesn't exist"), ("sql", "no such table: cars"), ("sql", "ambiguous column name: id"),
+        ("sql", "database is locked"), ("bash", "ping: nowhere: Name or service not known"),
+        ("bash", "/etc/shadow: Permission denied"), ("bash", "Permission denied"), ("bash", "not found"),
+        ("bash", "No such file or directory"), ("bash", "pip: command not found"),
+        ("python", "IndexError: list index out of range"), ("python", "AssertionError: expected 4 but got 7"),
+        ("python", "division by zero"), ("python", "list index out of range"), ("python", "unauthorized"),
     ],
-)
+)  # fmt: skip
 def test_what_names_something(tool: str, error: str) -> None:
     assert not is_verdict(tool, error)
 

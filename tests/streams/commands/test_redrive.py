@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from benchmarks.cloudevents import encode_record
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_dead_letters, record_at
+from fleetlore.kafka.read import read_dead_letters, read_to_end
 from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord
 from fleetlore.wire.events import BATCH_HEADERS, MAX_FUTURE_SECONDS, Event
@@ -41,13 +41,7 @@ class Worker:
         self._positions: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
 
     async def read(self, name: str) -> list[Any]:
-        async with observer(self.broker) as consumer:
-            ends = await end_offsets(consumer, await partitions_of(consumer, topic(self.tenant, name)))
-            return [
-                await record_at(consumer, tp.topic, tp.partition, offset)
-                for tp, end in ends.items()
-                for offset in range(end)
-            ]
+        return await read_to_end(self.broker, [topic(self.tenant, name)], 120)
 
     async def work(self) -> None:
         """Process all new records."""

@@ -354,7 +354,7 @@ def test_decisions_say_who_when_and_why_and_can_be_taken_back() -> None:
 
 
 @given(st.text(st.sampled_from("./\\a %?#é"), min_size=1, max_size=8))
-@settings(max_examples=15)
+@settings(max_examples=8)
 @example("..")
 @example("../hints/write")
 @example("../")

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,13 +28,6 @@ async def test_a_role_that_ignores_the_signal_does_not_outlive_its_supervisor(tm
     await child.stop()
     _, alive = psutil.wait_procs([role], timeout=120)
     assert not alive
-
-
-def test_a_supervisor_loads_the_standard_library_alone() -> None:
-    """There is one for each process of a stack."""
-    program = "import sys, streams.embedded.supervisor; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert not {name.partition(".")[0] for name in said.split()} & {"fleetlore", "ssl", "orjson", "msgspec"}
 
 
 async def ended(data: Path, says: str) -> str:
@@ -108,40 +100,6 @@ async def test_a_log_is_bounded_while_the_role_goes_on(tmp_path: Path) -> None:
     await child.stop()
     assert b"\0" not in now.read_bytes(), "it goes on at the beginning"
     assert int(now.read_text().split()[-1]) > int(before.read_text().split()[-1])
-
-
-STARTING = """
-import os, signal, subprocess, sys
-from streams.embedded import supervisor
-
-class Starting(subprocess.Popen):
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        print(self.pid, flush=True)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-supervisor.subprocess.Popen = Starting
-sys.exit(supervisor.main([sys.executable, "-c", "import time; time.sleep(60)"]))
-"""
-
-
-@pytest.mark.long
-def test_a_supervisor_that_is_ended_while_it_starts_its_command_takes_it_along() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as supervisor:
-        assert supervisor.stdout is not None
-        pid = int(supervisor.stdout.readline())
-        try:
-            roles = [psutil.Process(pid)]
-        except psutil.NoSuchProcess:  # taken along before this line was reached
-            roles = []
-        code = supervisor.wait(120)
-    _, alive = psutil.wait_procs(roles, timeout=120)
-    for each in alive:
-        each.kill()
-    assert not alive
-    assert code == 128 + 15
 
 
 @pytest.mark.parametrize(

@@ -58,14 +58,7 @@ class Server:
         return process.pid
 
     async def write(self, *numbers: int) -> None:
-        columns = {
-            "tenant": "a",
-            "level": "class",
-            "tool": "t",
-            "error_class": "E",
-            "body": "x" * 2_000,
-            "text": "some",
-        }
+        columns = {"tenant": "a", "level": "class", "tool": "t", "error_class": "E", "body": "x" * 2_000, "text": "t"}
         await self.store.upsert("patterns", [{"id": f"a/{number}", **columns} for number in numbers])
 
     async def flush(self) -> None:

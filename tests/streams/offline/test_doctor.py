@@ -32,22 +32,11 @@ async def states(settings: Settings, clock: Clock | None = None) -> dict[str, st
     return {each.check: each.state for each in found}
 
 
-async def test_it_says_that_agents_are_self_declared(settings: Settings) -> None:
-    said = {each.check: each.said for each in await examine(settings)}
-    assert said["agents"].startswith("agents are self-declared: one process can be three agents")
-
-
 @pytest.fixture
 def settings(broker: EmbeddedBroker, own_milvus: str, tenant: str, tmp_path: Path) -> Settings:
     key = create_signing_key(tmp_path / "signing.pem")
-    return Settings(
-        broker=broker.address,
-        milvus=own_milvus,
-        tenants=(tenant,),
-        group=tenant,
-        public_key=key.public_base64,
-        signing_key=str(tmp_path / "signing.pem"),
-    )
+    keys = {"public_key": key.public_base64, "signing_key": str(tmp_path / "signing.pem")}
+    return Settings(broker=broker.address, milvus=own_milvus, tenants=(tenant,), group=tenant, **keys)
 
 
 async def test_what_is_missing_is_broken_and_what_is_there_is_well(
@@ -58,6 +47,8 @@ async def test_what_is_missing_is_broken_and_what_is_there_is_well(
     await ensure_topics(settings)
     async with MilvusStore.from_settings(settings) as store:
         await store.open()
+    (agents,) = [each.said for each in await examine(settings) if each.check == "agents"]
+    assert agents.startswith("agents are self-declared: one process can be three agents")
     checks = ("broker", "topics", "replicas", "clock", "lag", "log", "milvus", "keys", "agents")
     assert await states(settings) == dict.fromkeys(checks, "ok")
     other = create_signing_key(tmp_path / "other.pem").public_base64

@@ -1,8 +1,6 @@
 """Learn from logged sessions in memory, and ask for advice as their agents would have."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,13 +50,6 @@ async def test_the_chain_comes_to_know_what_the_workers_do(reference: Reference,
     assert expected.state_hash
     assert (await world.knowledge()) == expected
     assert world.log.read_all(topic(TENANT, "judgments")) == []
-
-
-@pytest.mark.long
-def test_a_backfill_loads_nothing_that_asks_for_advice() -> None:
-    program = "import sys, streams.offline.backfill; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert "streams.offline.memory_pipeline" in said and "models.backtest" not in said
 
 
 async def test_an_outage_shows_before_anything_is_built_on_it() -> None:

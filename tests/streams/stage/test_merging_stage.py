@@ -146,7 +146,10 @@ async def test_what_changes_with_every_batch_is_written_in_time() -> None:
     stage = PatternsStage(MemoryStore(), clock, Metrics("worker"))
     old = [f"old-{number}" for number in range(40)]
     await stage.process([seen(0, *old, session=99)])
-    assert sum(map(len, (await stage.process([])).rows.values())) == 40, "where nothing comes all is written at once"
+    all_of_them = await stage.process([])
+    assert sum(map(len, all_of_them.rows.values())) == 40, "where nothing comes all is written at once"
+    assert all_of_them.acknowledged is not None
+    all_of_them.acknowledged()
     written = 0
     for offset in range(60):
         effects = await stage.process([seen(offset, *old, session=offset)])

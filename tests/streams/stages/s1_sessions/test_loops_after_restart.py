@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,25 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleetlore.wire.decode import MESSAGE, OUTCOME, STARTED, Data, Incoming
+from fleetlore.wire.decode import ENDED, MESSAGE, OUTCOME, STARTED, Incoming
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import DIGEST_BYTES, Trajectory
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import clean
+from tests.build import incoming
 
 NOW = 1_767_225_600.0
 DAY = "2026-01-01T10:%02d:00Z"
 
-Kind = Callable[[int], Data]
+Kind = Callable[[int], dict[str, Any]]
 
 
-def call(arguments: Any, result: Any = "same", error: str | None = None, tool: str = "sql") -> Data:
-    return Data(tool=tool, arguments=arguments, result=result, error_message=error)
+def call(arguments: Any, result: Any = "same", error: str | None = None, tool: str = "sql") -> dict[str, Any]:
+    return {"tool": tool, "arguments": arguments, "result": result, "error_message": error}
+
+
+def words(beginning: str, count: int) -> str:
+    return " ".join(f"{beginning}{number}" for number in range(count))
 
 
 # The kinds of calls that a loop is made of; each is given its place in the session.
@@ -47,13 +51,11 @@ KINDS: dict[str, Kind] = {
     "a result of 3,000": lambda place: call("load", "r" * 3_000),
     "nothing": lambda place: call("note", ""),
     "failed": lambda place: call(f"select a{place} from users where id = 1 order by name", "", "no such column: a"),
-    "failed with long arguments": lambda place: call(
-        " ".join(f"word{n}" for n in range(80)) + f" v{place}", "", "disk is full"
-    ),
+    "failed with long arguments": lambda place: call(f"{words('word', 80)} v{place}", "", "disk is full"),
     "failed, alike at its end": lambda place: call(
-        " ".join(["again", *(f"w{place}_{n}" for n in range(30)), *(f"same{n}" for n in range(90))]), "", "disk is full"
+        f"again {words(f'w{place}_', 30)} {words('same', 90)}", "", "disk is full"
     ),
-    "said": lambda place: Data(role="assistant", content=f"step {place}"),
+    "said": lambda place: {"role": "assistant", "content": f"step {place}"},
 }
 names = st.sampled_from([each for each in KINDS if each != "new"])
 # Loops, and much between them: a digest keeps the first and the last of many calls.
@@ -65,16 +67,8 @@ parts = st.one_of(
 )
 
 
-def event(sequence: int, kind: str, data: Data) -> Incoming:
-    made = Incoming(
-        specversion="1.0",
-        type=kind,  # type: ignore[arg-type]
-        agent="a",
-        session="s",
-        sequence=sequence,
-        time=datetime.fromtimestamp(NOW + sequence, UTC),
-        data=data,
-    )
+def event(sequence: int, kind: str, data: dict[str, Any]) -> Incoming:
+    made = incoming(kind, sequence, NOW + sequence, **data)
     clean([made])
     return made
 
@@ -82,7 +76,7 @@ def event(sequence: int, kind: str, data: Data) -> Incoming:
 def counted(calls: Sequence[str], pauses: Sequence[int], *, restart: bool, missing: int = -1) -> dict[str, int]:
     """Calls in loops by subject, merged as the next stage merges them; closed at each pause, and perhaps restored."""
     session = OpenSession("acme", "s", "a", 0, 0)
-    session.add(event(0, STARTED, Data(goal="g")), NOW)
+    session.add(event(0, STARTED, {"goal": "g"}), NOW)
     merged: dict[str, int] = {}
     late: Incoming | None = None
     for place, name in enumerate(calls, 1):
@@ -137,11 +131,11 @@ def test_a_restart_in_a_pause_changes_no_loop(calls: list[str], pauses: list[int
 
 def test_the_bytes_of_a_session_that_ended_hold_nothing_to_compare() -> None:
     session = OpenSession("acme", "s", "a", 0, 0)
-    session.add(event(0, STARTED, Data(goal="g")), NOW)
+    session.add(event(0, STARTED, {"goal": "g"}), NOW)
     for place in range(1, 5):
         session.add(event(place, OUTCOME, KINDS["3,000 characters"](place)), NOW + place)
     assert session.close()[0].loops and any(each.mark for each in session.close()[0].steps)
-    session.add(event(5, "ai.fleetlore.session.ended.v1", Data(outcome="success")), NOW + 5)
+    session.add(event(5, ENDED, {"outcome": "success"}), NOW + 5)
     ended = orjson.loads(session.close()[0].to_json())
     assert "loops" not in ended and not any("mark" in each for each in ended["steps"])
 
@@ -164,7 +158,7 @@ def test_workers_of_different_processes_compare_calls_by_the_same_marks() -> Non
 def stored() -> list[str]:
     """Marks of the calls of a session that goes on."""
     session = OpenSession("acme", "s", "a", 0, 0)
-    session.add(event(0, STARTED, Data(goal="g")), NOW)
+    session.add(event(0, STARTED, {"goal": "g"}), NOW)
     for place, name in enumerate(("500 characters", "3,000 characters", "a result of 3,000"), 1):
         session.add(event(place, OUTCOME, KINDS[name](place)), NOW + place)
     return [each.mark for each in session.close()[0].steps]
