@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
+from unicodedata import normalize
 
 from fleetlore.redact.columns import COLUMN_RULES
 from fleetlore.redact.detectors import FORMS
@@ -40,7 +41,7 @@ from fleetlore.redact.prefilter import (
     uncovered,
 )
 
-__all__ = ["may_hold_secret", "redact", "redact_name", "stored_name", "suspects"]
+__all__ = ["PART_OF_ID", "may_hold_secret", "redact", "redact_name", "spellings", "stored_name", "suspects"]
 
 _CACHED_CHARS = 2048  # longer texts hardly repeat
 _IN_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # with digits a hash would look like a secret
@@ -228,11 +229,19 @@ def redact(text: str) -> str:
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
 
 
+# The suffix of a session's further parts (`fleetlore.agent.session_parts`).
+PART_OF_ID = re.compile(r"\.[0-9a-f]{12}\Z")
+
+
 def redact_name(name: str) -> str:
     """Return another name for an agent or session whose name holds a secret. Masks alone would make many names one.
 
-    The principal before a colon stays if it holds no secret.
+    The principal before a colon stays if it holds no secret. So does the suffix of a session's part, by which it is
+    found with its session.
     """
+    part = PART_OF_ID.search(name)
+    if part is not None and redact(session := name[: part.start()]) != session:
+        return redact_name(session) + part[0]
     first, colon, rest = name.partition(":")
     if not colon or len(first) > _LONGEST_PRINCIPAL or redact(first) != first:
         first = f"redacted-{_hash_of(first)}"
@@ -242,6 +251,17 @@ def redact_name(name: str) -> str:
 def stored_name(name: str) -> str:
     """Return the name under which events of an agent or session are stored."""
     return redact_name(name) if redact(name) != name else name
+
+
+@lru_cache
+def spellings(name: str) -> frozenset[str]:
+    """Return a name as given and in the normal forms of Unicode: a terminal may compose letters that a client did not.
+    If it holds a secret, it is stored under another name.
+
+    Users' names need this no more: `user_hash` composes them.
+    """
+    given = {name, normalize("NFC", name), normalize("NFD", name)}
+    return frozenset({*given, *map(stored_name, given)})
 
 
 def _hash_of(text: str) -> str:

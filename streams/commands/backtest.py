@@ -30,6 +30,7 @@ from fleetlore.cli.shared import (
     safe,
 )
 from fleetlore.errors import ConfigError
+from fleetlore.words import count
 
 if TYPE_CHECKING:
     from fleetlore.transcripts.session import LoggedSession
@@ -210,7 +211,7 @@ def _document(group: str, of: Uplift) -> dict[str, object]:
 @command
 def why(
     stack: Stack,
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id or key of the session.")],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id or key; if resumed, its newest part.")],
     call: Annotated[
         int | None, typer.Argument(metavar="[CALL]", help="Only this call, by the number of its event.")
     ] = None,
@@ -228,10 +229,9 @@ def why(
     from streams.console.sessions import HintNames, explained
     from streams.console.sources import Sources
 
-    state = ask(Sources(settings, tenant, ()).session(session))
-    if state is None or state.trajectory is None:
+    if not (named := [each for each, _ in ask(Sources(settings, tenant, ()).sessions_named(session))]):
         raise ConfigError(f"no judged session {session!r} of tenant {tenant} is in the store")
-    of = state.trajectory
+    of, *others = named
     if call is not None and call not in [step.sequence for step in of.calls]:
         raise ConfigError(f"the session has no call {call}: its calls are {_numbers([s.sequence for s in of.calls])}")
     index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant, timeout=timeout))
@@ -243,6 +243,8 @@ def why(
     typer.echo(
         f"session {safe(of.session)} of {safe(of.agent)}, {moment(of.started)} to {moment(of.ended)} (UTC), {of.ending}"
     )
+    if others:
+        typer.echo(f"{count(len(others), 'more part')}: {', '.join(safe(each.session) for each in others)}")
     if not found:
         typer.echo("It was shown no hint, and none was withheld.")
     for each in found:

@@ -243,12 +243,11 @@ class Console:
 
     async def _session(self, request: Request) -> Response:
         id = request.path_params["id"]
-        state = await self._source.session(id)
-        if state is None or state.trajectory is None:
+        if not (found := await self._source.sessions_named(id)):
             raise HTTPException(404, f"no judged session {id!r} is in the store")
-        snapshot = self._source.snapshot()
-        hints = list(explained(state.trajectory, HintNames(snapshot.index)))
-        return self._page("session", snapshot, session=state.trajectory, votes=state.said, taught=state.taught,
+        (session, state), snapshot = found[0], self._source.snapshot()
+        hints = list(explained(session, HintNames(snapshot.index)))
+        return self._page("session", snapshot, session=session, votes=state.said, taught=state.taught,
                           known=snapshot.index.items, hints=hints)  # fmt: skip
 
     async def _version(self, request: Request) -> Response:

@@ -26,10 +26,12 @@ from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.recall.search import quoted, row_id
+from fleetlore.redact.redact import PART_OF_ID, spellings
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import Principals, principal_of
 from fleetlore.wire.topics import topic
+from fleetlore.wire.trajectory import Trajectory
 from models.judge import SessionState
 from streams.console.sessions import SeenSession, SeenSessions
 from streams.stage.operators import Erased, put_in_history
@@ -38,7 +40,7 @@ __all__ = ["Sources"]
 
 _ADAPTERS_SECONDS = 10.0
 _LETTERS_KEPT = 200
-_SESSIONS_OF_AN_AGENT = 100
+_SESSIONS_OF_AN_AGENT, _MOST_PARTS = 100, 100
 # Newest records read of each partition of `judgments`.
 _JUDGMENTS_READ = 5_000
 _HISTORY_KEPT = 20_000
@@ -267,13 +269,21 @@ class Sources:
             sessions, replica.loaded, replica.left_out, is_declared, self._settings.quorum, history,
         )  # fmt: skip
 
-    async def session(self, id: str) -> SessionState | None:
-        """Return the session with that key, or one with that id. An id may look like another session's key."""
-        named = f"tenant == {quoted(self._tenant)} and session == {quoted(id)} and agent != ''"
-        for clause in (f"id == {quoted(row_id(self._tenant, id))}", named):
-            if rows := await self._rows(clause, ("state",), 1):
-                return SessionState.from_json(rows[0]["state"])
-        return None
+    async def sessions_named(self, id: str) -> list[tuple[Trajectory, SessionState]]:
+        """Return the session with that key, else one with that id, else its parts if it was resumed, the newest first.
+
+        An id may look like another session's key.
+        """
+        names, here = sorted(spellings(id)), f"tenant == {quoted(self._tenant)} and agent != ''"
+        parts = " or ".join(f"(session > {quoted(each + '.')} and session < {quoted(each + '/')})" for each in names)
+        asked = {f"id == {quoted(row_id(self._tenant, id))}": 1}
+        asked |= {f"{here} and session in [{', '.join(map(quoted, names))}]": 1, f"{here} and ({parts})": _MOST_PARTS}
+        for clause, most in asked.items():
+            states = [SessionState.from_json(row["state"]) for row in await self._rows(clause, ("state",), most)]
+            found = [(each.trajectory, each) for each in states if each.trajectory is not None]
+            if found := [each for each in found if most == 1 or PART_OF_ID.sub("", each[0].session) in names]:
+                return sorted(found, key=lambda each: -each[0].ended)
+        return []
 
     async def sessions_of(self, agent: str) -> list[Judged]:
         """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable."""

@@ -25,6 +25,7 @@ from fleetlore.errors import ConfigError, InvalidEvent, StackError
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import read_to_end, records_of
 from fleetlore.lora.adapter import unpack
+from fleetlore.redact.redact import spellings
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import session_key
@@ -34,7 +35,7 @@ from sinks.adapter_publisher import AdapterPublisher
 from sinks.collections import list_versions
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
-from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows, spellings
+from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.memory_pipeline import Chain
 from streams.offline.operator_word import BEHIND, Deliver, States, ask_owners, beside_workers, states_that, wait_drained
 from streams.stage.base import Outgoing, Store, split

@@ -1,13 +1,10 @@
 """Find the sessions that an erasure means, and every place that names them."""
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
 from math import inf
 from typing import Any
-from unicodedata import normalize
 
 import msgspec
 import orjson
@@ -16,7 +13,7 @@ from aiokafka import ConsumerRecord
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
-from fleetlore.redact.redact import stored_name
+from fleetlore.redact.redact import PART_OF_ID, spellings, stored_name
 from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming
 from fleetlore.wire.principals import id_key, principal_of, review_key, session_key
 from fleetlore.wire.stats import stable_hash, user_hash
@@ -30,23 +27,10 @@ __all__ = ["Wanted"]
 
 # Topics whose records name sessions, and the days that each record is kept.
 _BY_TIME = {spec.name: spec.retention_days for spec in TOPICS if spec.retention_days is not None}
-# The suffix of a session's further parts (`fleetlore.agent.session`).
-_PART = re.compile(r"\.[0-9a-f]{12}")
 
 # Tells by id, agent, user and end whether an erasure means a session.
 Means = Callable[[str, str, str, float], bool]
 _Session = tuple[str, str]  # principal and id
-
-
-@lru_cache
-def spellings(name: str) -> frozenset[str]:
-    """Return a name as given and in the normal forms of Unicode: a terminal may compose letters that a client did not.
-    If it holds a secret, it is stored under another name.
-
-    Users' names need this no more: `user_hash` composes them.
-    """
-    given = {name, normalize("NFC", name), normalize("NFD", name)}
-    return frozenset({*given, *map(stored_name, given)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +60,7 @@ class Wanted:
             if self.agent and principal_of(agent) not in spellings(principal_of(self.agent)):
                 return False
             return any(
-                session == first or (session.startswith(first) and _PART.fullmatch(session, len(first)))
+                session == first or (session.startswith(first) and PART_OF_ID.fullmatch(session, len(first)))
                 for first in spellings(self.session)
             )
         if self.user:

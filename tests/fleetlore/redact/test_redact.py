@@ -14,7 +14,7 @@ from fleetlore.redact import redact as redaction
 from fleetlore.redact.detectors import VENDOR_FORMS
 from fleetlore.redact.named_values import FOREIGN
 from fleetlore.redact.prefilter import masked_again, uncovered
-from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_name, suspects
+from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_name, stored_name, suspects
 from fleetlore.redact.values import redact_value
 from tests.rows import for_each
 
@@ -334,6 +334,12 @@ def test_names_and_principals_stay_distinct_when_their_secrets_are_masked(name: 
     principal = name.partition(":")[0]
     kept = ":" in name and len(principal) <= 64 and redact(principal) == principal
     assert (masked.partition(":")[0] == principal) == kept
+
+
+@for_each("name", [SECRETS[0][1], "job-" + SECRETS[0][1], "eve:" + SECRETS[0][1]])
+def test_a_part_of_a_session_is_found_by_the_session_s_masked_name(name: str) -> None:
+    assert stored_name(f"{name}.0123456789ab") == f"{stored_name(name)}.0123456789ab" != f"{name}.0123456789ab"
+    assert stored_name(name + ".0123456789ab.ba9876543210").startswith(stored_name(name))
 
 
 # Private keys of several lines, printed and cut off by a tool.

@@ -13,6 +13,7 @@ from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.recall.search import row_id
+from fleetlore.redact.redact import stored_name
 from fleetlore.wire.lore import Decision, Hint
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment
@@ -24,6 +25,7 @@ from tests.build import call, judgment, trajectory
 from tests.command import run_beside
 from tests.streams.console.lore import family, form, item, snapshot
 
+SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 HINT = f"item{'a' * 28}"
 
 
@@ -69,11 +71,17 @@ async def test_why_says_what_a_session_was_shown(
     steps = (call("sql", "SELECT 1", error="no such table", advice=(HINT,)), call("sql", "SELECT 2", withheld=(HINT,)))
     state = SessionState(trajectory=trajectory(*steps, session="told", agent="ann", tenant=tenant))
     assert state.trajectory is not None
-    row = {"id": row_id(tenant, state.trajectory.id), "tenant": tenant, "session": "told", "task": "", "agent": "ann"}
-    row |= {"label": "success", "source": "rules", "body": "{}", "state": state.to_json().decode(), "text": ""}
+    parts = [stored_name(f"{SECRET}.{digit * 12}") for digit in "01"]
+    resumed = [trajectory(*steps, session=each, agent="ann", tenant=tenant, ended=n) for n, each in enumerate(parts)]
+    rows = []
+    for of in (state, *(SessionState(trajectory=each) for each in resumed)):
+        assert of.trajectory is not None
+        row = {"id": row_id(tenant, of.trajectory.id), "tenant": tenant, "session": of.trajectory.session}
+        row |= {"task": "", "agent": "ann", "label": "success", "source": "rules", "body": "{}"}
+        rows.append(row | {"state": of.to_json().decode(), "text": ""})
     async with MilvusStore(milvus, "", shared_encoder(), Metrics("test")) as store:
         await store.open()
-        await store.upsert("judgments", [row])
+        await store.upsert("judgments", rows)
     async with AIOKafkaProducer(bootstrap_servers=broker.address) as producer:
         taught = item(HINT, sessions=("k1",), title="Use the view")
         await producer.send_and_wait(topic(tenant, "items"), taught.to_json(), key=HINT.encode())
@@ -92,6 +100,10 @@ async def test_why_says_what_a_session_was_shown(
     assert [(each["call"], each["withheld"], each["then"]) for each in document["hints"]] == [(1, True, "sql worked")]
     assert "no call 9: its calls are 0, 1" in (await run_beside("why", "told", "9", *at)).stderr
     assert "no judged session" in (await run_beside("why", "nobody", *at)).stderr
+    # A resumed session has parts under ids of their own, and its id holds a secret.
+    shown = await run_beside("why", SECRET, *at)
+    assert f"session {parts[1]} of ann" in shown.stdout and f"1 more part: {parts[0]}" in shown.stdout
+    assert f"session {parts[0]} of ann" in (await run_beside("why", f"{SECRET}.{'0' * 12}", *at)).stdout
 
 
 def test_a_hint_without_an_item_is_named_by_its_source() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.trajectory import Trajectory
 from models.judge import SessionState
 from streams.console.sources import Judged, Snapshot
 from tests.build import memory_item
@@ -23,9 +24,9 @@ class Still:
     def snapshot(self) -> Snapshot:
         return self.now
 
-    async def session(self, id: str) -> SessionState | None:
-        by_key = {each.trajectory.id: each for each in self.sessions.values() if each.trajectory is not None}
-        return self.sessions.get(id) or by_key.get(id)
+    async def sessions_named(self, id: str) -> list[tuple[Trajectory, SessionState]]:
+        known = [(each.trajectory, each) for each in self.sessions.values() if each.trajectory is not None]
+        return [each for each in known if id in (each[0].id, each[0].session)]
 
     async def sessions_of(self, agent: str) -> list[Judged]:
         known = [each.trajectory for each in self.sessions.values() if each.trajectory is not None]

@@ -14,10 +14,10 @@ from fleetlore.recall.search import quoted, row_id
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import HISTORY, Decision
 from fleetlore.wire.principals import session_key
-from models.judge import JudgeChain, SessionState
+from models.judge import SessionState
 from sinks.metrics import Metrics
 from streams.console.sources import KEPT_SECONDS, Scraper, Sources, read_metrics
-from tests.build import memory_item
+from tests.build import memory_item, trajectory
 from tests.doubles.memory_log import InMemoryLog
 
 pytest.importorskip("starlette")
@@ -195,7 +195,8 @@ async def test_each_connection_of_the_page_is_as_secure_as_the_settings_say() ->
 
 async def test_a_session_named_as_the_key_of_another_does_not_stand_in_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     key = session_key("honest", "s")
-    states = {row_id("t", key): SessionState(), key: SessionState(votes=(JudgeChain().abstained,))}
+    of = {row_id("t", key): trajectory(agent="honest", session="s"), key: trajectory(agent="other", session=key)}
+    states = {name: SessionState(trajectory=each) for name, each in of.items()}
 
     async def rows(clause: str, *_: object) -> list[dict[str, str]]:
         """The session that another agent named as the key comes first where one question asks for both."""
@@ -204,9 +205,8 @@ async def test_a_session_named_as_the_key_of_another_does_not_stand_in_for_it(mo
 
     sources = Sources(Settings(broker="nowhere:1"), "t", [])
     monkeypatch.setattr(sources, "_rows", rows)
-    assert await sources.session(key) == states[row_id("t", key)]
-    del states[row_id("t", key)]
-    assert await sources.session(key) == states[key]
+    for name in list(states):
+        assert await sources.sessions_named(key) == [(of[name], states.pop(name))]
 
 
 def test_the_page_holds_no_more_lore_than_an_agent_does() -> None:

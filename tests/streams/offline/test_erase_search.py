@@ -64,6 +64,10 @@ async def test_a_name_that_holds_a_secret_is_found_by_its_original(pipeline: Log
     assert SECRET not in stored
     for scope in ({"session": name}, {"agent": name}, {"session": name, "agent": name}, {"session": stored}):
         assert set((await found(pipeline, **scope)).parts) == {(principal_of(stored), stored)}, scope
+    part = f"{name}.0123456789ab"  # it was resumed
+    await pipeline.send(pipeline.story.session(part, FAILED, agent="bob"))
+    parts = set((await found(pipeline, session=name)).parts)
+    assert parts == {(principal_of(stored), stored), ("bob", f"{stored}.0123456789ab")}
 
 
 @pytest.mark.parametrize("judged", [True, False])
