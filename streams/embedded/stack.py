@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import IO
 
@@ -52,10 +53,11 @@ log = logging.getLogger(__name__)
 
 _SEEN_FILE = "collections.sha256"
 _READY_SECONDS = 180.0
-_END_SECONDS = 30.0
+_TELL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _LOCK_TRIES = 10
 _LOG_SECONDS = 10.0
+_SLOW_BROKER = "the broker runs and does not answer in time, as on a busy machine; nothing is lost, so run it again"
 _RESTARTS, _STORE_RESTARTS = 100, 10
 _RESTART_SECONDS = 0.5
 # On the embedded broker, joining a group takes half of this and delays the first event.
@@ -106,15 +108,15 @@ class Stack:
         self._watchers: list[asyncio.Task[None]] = []
         self._lock: IO[bytes] | None = None
         self._failed: asyncio.Future[FleetloreError] | None = None
+        self._awaited = "the broker's files"
 
     async def __aenter__(self) -> Stack:
         self._lock_folder()
         self._failed = asyncio.get_running_loop().create_future()
         start, failed = asyncio.create_task(self._start()), asyncio.create_task(self.failed())
+        telling = asyncio.create_task(self._tell())
         try:
             await asyncio.wait({start, failed}, return_when=asyncio.FIRST_COMPLETED)
-            if start.done() and isinstance(start.exception(), BrokerUnavailable):
-                await asyncio.wait({failed}, timeout=_END_SECONDS)
             if failed.done():  # the cause of whatever the start itself reports
                 raise failed.result()
             await start
@@ -125,6 +127,7 @@ class Stack:
             raise
         finally:
             failed.cancel()
+            telling.cancel()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -152,12 +155,13 @@ class Stack:
         await self._launch_store(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
         # Before any request: automatic creation gives other partitions and no compaction.
-        await ensure_topics(self.settings)
+        await self._until("the broker to make its topics", partial(ensure_topics, self.settings), _SLOW_BROKER)
         decisions = KeptDecisions(self.data / "orders.json", self.settings)
         restored = self.data / "kafka" / "restored"
         fresh = not (self.keeps_log and restored.exists())
         if fresh:
-            await decisions.restore()  # workers read them at start
+            # Workers read them at start.
+            await self._until("the broker to take what persons decided", decisions.restore, _SLOW_BROKER)
         self._watchers.append(asyncio.create_task(decisions.follow()))
         if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
             await self._answering(milvus)
@@ -168,6 +172,7 @@ class Stack:
             await self._launch_measured(name, logs)
         await self._answering(milvus)
         if fresh:
+            self._awaited = "the lore of before"
             restore = Child("restore", [sys.executable, "-m", "streams.offline.republish"], logs, self._environ())
             if code := await self._run(restore):
                 raise restore.failure(code)
@@ -252,9 +257,8 @@ class Stack:
             options += ["--tokens", str(tokens), "--plain"]
         await self._launch_role("relay", logs, *options)
         host, _, port = self._http.rpartition(":")
-        await self._until(
-            partial(connects, local_address(host), int(port)), f"the relay does not listen on {self._http}"
-        )
+        listens = partial(connects, local_address(host), int(port))
+        await self._until("the relay", listens, f"the relay does not listen on {self._http}")
 
     async def _launch_store(self, child: Child, restarts: int) -> None:
         # Clients cannot recognise a foreign server on the port.
@@ -298,21 +302,34 @@ class Stack:
 
     async def _answering(self, child: Child) -> None:
         port = self._ports[child.name]
-        await self._until(partial(connects, "127.0.0.1", port), f"{child.name} does not listen on port {port}")
+        listens = partial(connects, "127.0.0.1", port)
+        await self._until(child.name, listens, f"{child.name} does not listen on port {port}")
 
     async def ready(self, name: str) -> None:
         url = f"{self.metrics[name]}/readyz"
-        await self._until(
-            lambda: asyncio.to_thread(answers_ok, url), f"{name} does not become ready; see {self.data / 'logs'}"
-        )
+        answers = partial(asyncio.to_thread, answers_ok, url)
+        await self._until(name, answers, f"{name} does not become ready; see {self.data / 'logs'}")
 
-    async def _until(self, check: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+    async def _until(self, what: str, check: Callable[[], Awaitable[object]], otherwise: str) -> None:
+        """Repeat `check` until it returns anything but False. A broker that has just started may answer too late."""
+        self._awaited, reason = what, ""
+        self._progress(f"waiting for {what}", False)
         try:
             async with asyncio.timeout(_READY_SECONDS):
-                while not await check():
+                while True:
+                    try:
+                        if await check() is not False:
+                            return
+                    except BrokerUnavailable as error:
+                        reason = f": {error}"
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise StackError(f"{otherwise} (waited {_READY_SECONDS:.0f} s)") from None
+            raise StackError(f"{otherwise}{reason} (waited {_READY_SECONDS:.0f} s)") from None
+
+    async def _tell(self) -> None:
+        for seconds in count(1):
+            await asyncio.sleep(_TELL_SECONDS)
+            self._progress(f"still waiting for {self._awaited} ({seconds * _TELL_SECONDS:.0f} s since the start)", True)
 
     def _environ(self) -> dict[str, str]:
         # On few cores, OpenMP threads wait for each other.

@@ -128,6 +128,31 @@ async def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Pat
     assert not (tmp_path / "logs").exists()
 
 
+async def test_a_slow_broker_is_asked_again_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    stack = Stack(tmp_path, progress=lambda line, whole: lines.append(line) if whole else None)
+    told = asyncio.Event()
+
+    async def ask() -> list[str]:
+        if not told.is_set():
+            raise BrokerUnavailable("no answer")
+        return []
+
+    monkeypatch.setattr(stack_module, "_TELL_SECONDS", 0)
+    telling = asyncio.create_task(stack._tell())
+    asking = asyncio.create_task(stack._until("the broker", ask, "it does not answer"))
+    while not lines:
+        await asyncio.sleep(0)
+    telling.cancel()
+    told.set()
+    await asking
+    assert "still waiting for the broker (0 s" in lines[-1]
+    told.clear()
+    monkeypatch.setattr(stack_module, "_READY_SECONDS", 0)
+    with pytest.raises(StackError, match=r"it does not answer: no answer \(waited"):
+        await stack._until("the broker", ask, "it does not answer")
+
+
 async def test_a_port_that_another_server_took_since_it_was_chosen(tmp_path: Path) -> None:
     stack = Stack(tmp_path, trainer=False)
     port = stack._ports["broker"]
