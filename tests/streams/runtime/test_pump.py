@@ -5,13 +5,10 @@ If one of these fails after an upgrade of Faust or aiokafka, then events would b
 """
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import repeat
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -31,124 +28,92 @@ from streams.runtime.pump import Batch, Pump
 from streams.stage.base import TopicPartition
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
-SCRIPT = Path(__file__).with_name("pump_worker.py")
 PATIENCE_SECONDS = 240.0
-FEED_PLACES = 64  # as in pump_worker.py, of 16 KiB each
 
 
-class PumpWorker:
-    """`pump_worker.py` as a process."""
+class Member:
+    """A member of a group on a real client, and what its owner hears."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.facts: dict[str, Any] = {}
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        settings = Settings(broker=bootstrap, group=group, session_timeout_seconds=6.0)
+        self.pump = Pump(settings, self, Lease(5.0))
+        self.feed = self.pump.feed(self, [topic], 0.01)
+        self.assigned, self.read = asyncio.Queue[list[int]](), asyncio.Queue[tuple[int, bytes | None]]()
 
-    async def line(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE_SECONDS)
-        assert line, "the worker ended"
-        return dict(json.loads(line))
+    async def send(self, *, value: Batch) -> None:
+        for record in value.records:
+            self.read.put_nowait((record.offset, record.value))
+        self.feed.free.set()
 
-    async def records(self, count: int) -> list[tuple[int, str]]:
-        """The next records: (offset, value)."""
-        found: list[tuple[int, str]] = []
-        while len(found) < count:
-            line = await self.line()
-            if "offset" in line:
-                found.append((line["offset"], line["value"]))
-            else:
-                self.facts |= line
-        return found
+    async def on_assigned(self, assigned: Any) -> None:
+        self.assigned.put_nowait(sorted(tp.partition for tp in assigned))
 
-    async def tell(self, order: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{order}\n".encode())
-        await self._process.stdin.drain()
-
-    async def answer(self, field: str) -> dict[str, Any]:
-        """The next line with that field; those before it are facts."""
-        while field not in (line := await self.line()):
-            self.facts |= line
-        return line
-
-    async def commit(self, offset: int, partition: int = 0) -> bool:
-        await self.tell(f"commit {partition} {offset}")
-        return bool((await self.answer("committed"))["committed"])
-
-    async def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.communicate()
+    async def on_revoked(self) -> None: ...
 
 
 @asynccontextmanager
-async def pump_worker(bootstrap: str, topic: str, group: str) -> AsyncIterator[PumpWorker]:
-    command, pipe = (sys.executable, str(SCRIPT), bootstrap, topic, group), asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=SCRIPT.parents[2])
-    worker = PumpWorker(process)
+async def member(bootstrap: str, topic: str, group: str) -> AsyncIterator[tuple[Member, asyncio.Task[None]]]:
+    made = Member(bootstrap, topic, group)
+    await made.pump.start()
+    running = asyncio.create_task(made.pump.run())
     try:
-        yield worker
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield made, running
     finally:
-        await worker.kill()
+        running.cancel()
+        await asyncio.wait([running])
+        await made.pump.stop()
 
 
-async def committed(bootstrap: str, topic: str, group: str, partition: int = 0) -> int | None:
+async def committed(bootstrap: str, topic: str, group: str) -> list[int | None]:
     async with observer(bootstrap, group) as consumer:
-        offset: int | None = await consumer.committed(KafkaPartition(topic, partition))
-        return offset
-
-
-async def produce(bootstrap: str, topic: str, numbers: range, size: int = 0) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-        for number in numbers:
-            await producer.send_and_wait(topic, str(number).encode().ljust(size), partition=0)
+        return [await consumer.committed(KafkaPartition(topic, partition)) for partition in (0, 1)]
 
 
 @pytest.fixture
-def cluster() -> Iterator[MockCluster]:
+def cluster(tenant: str) -> Iterator[MockCluster]:
     pytest.importorskip("confluent_kafka", reason="the mock cluster is in the confluent-kafka wheel")
     with MockCluster(brokers=3) as cluster:
+        cluster.create_topic(f"fleetlore.{tenant}.events", partitions=1)
         yield cluster
 
 
 @pytest.mark.long
 async def test_records_come_in_once_the_coordinator_says_what_is_committed(cluster: MockCluster, tenant: str) -> None:
-    """It takes longer than a request may: Faust then ends, without a word, what would let records in."""
-    topic = f"fleetlore.{tenant}.events"
-    cluster.create_topic(topic, partitions=1)
-    await produce(cluster.address, topic, range(3))
+    """It takes longer than a request may."""
+    topic, sent = f"fleetlore.{tenant}.events", [(number, b"%d" % number) for number in range(3)]
+    async with AIOKafkaProducer(bootstrap_servers=cluster.address) as producer:
+        for _, value in sent:
+            await producer.send_and_wait(topic, value, partition=0)
     cluster.fail_next(Request.OFFSET_FETCH, [Failure.COORDINATOR_LOADING] * 250)  # ten a second or twenty
-    async with pump_worker(cluster.address, topic, tenant) as worker:
-        assert await worker.records(3) == [(number, str(number)) for number in range(3)]
+    async with member(cluster.address, topic, tenant) as (reader, _):
+        assert [await reader.read.get() for _ in sent] == sent
 
 
 @pytest.mark.long
 async def test_what_stops_the_client_for_good_is_told(cluster: MockCluster, tenant: str) -> None:
-    topic = f"fleetlore.{tenant}.events"
-    cluster.create_topic(topic, partitions=1)
-    async with pump_worker(cluster.address, topic, tenant) as worker:
-        await worker.answer("assigned")
+    async with member(cluster.address, f"fleetlore.{tenant}.events", tenant) as (reader, running):
+        await reader.assigned.get()
         cluster.fail_next(Request.HEARTBEAT, [Failure.NOT_FORESEEN])
-        assert "heartbeat" in (await worker.answer("ended"))["ended"]
+        (ended,) = await asyncio.gather(running, return_exceptions=True)
+        assert "heartbeat" in repr(ended)
 
 
 @pytest.mark.long
 async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
     broker: EmbeddedBroker, make_topics: Any, tenant: str
 ) -> None:
-    topic, group = f"fleetlore.{tenant}.events", tenant
+    topic = f"fleetlore.{tenant}.events"
     await make_topics(broker.address, tenant, "events", partitions=2)
-    async with pump_worker(broker.address, topic, group) as first:
-        assert (await first.answer("assigned"))["assigned"] == [0, 1]
-        assert await first.commit(5, partition=0) and await first.commit(5, partition=1)
-        async with pump_worker(broker.address, topic, group) as second:
-            [taken] = (await second.answer("assigned"))["assigned"]
-            [left] = (await first.answer("assigned"))["assigned"]
+    async with member(broker.address, topic, tenant) as (first, _):
+        assert await first.assigned.get() == [0, 1]
+        assert await first.pump.commit({TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 5})
+        async with member(broker.address, topic, tenant) as (second, _):
+            [taken], [left] = await second.assigned.get(), await first.assigned.get()
             assert {left, taken} == {0, 1}
-            assert not await first.commit(9, partition=taken)
-            assert await first.commit(9, partition=left)
-            assert await committed(broker.address, topic, group, taken) == 5
-            assert await committed(broker.address, topic, group, left) == 9
+            assert not await first.pump.commit({TopicPartition(topic, taken): 9})
+            assert await first.pump.commit({TopicPartition(topic, left): 9})
+            assert await committed(broker.address, topic, tenant) == [9 if left == 0 else 5, 9 if left == 1 else 5]
 
 
 def test_our_partitions_are_equal_to_those_of_the_client() -> None:
