@@ -52,11 +52,6 @@ def test_what_remains_is_told_once_and_is_in_the_exit_code(broker: EmbeddedBroke
     }
 
 
-def test_no_broker_is_an_error(unused_address: str) -> None:
-    gone = run("topics", "apply", "--broker", unused_address)
-    assert gone.exit_code == 1 and unused_address in gone.stderr
-
-
 @pytest.mark.parametrize("arguments", [("--tenant", "NO"), ("--tenant", "a.b")])
 def test_a_name_that_is_no_tenant_is_refused(broker: EmbeddedBroker, arguments: tuple[str, ...]) -> None:
     result = apply(broker, *arguments)

@@ -115,25 +115,6 @@ def test_it_says_so_where_all_agents_have_one_voice() -> None:
     assert "one principal" not in page(1, "support:1", "support:2") + page(2, "support:1", "sales") + page(2)
 
 
-def test_every_row_leads_to_its_page_and_from_there_to_its_sessions() -> None:
-    of = family("sql", "Missing", (0, 9, 9))
-    failed = form(of, "no such table", id="p1")
-    taught = item("i1", pattern="p1", sessions=("s/1 #2",))
-    steps = (
-        call("sql", "SELECT 1", error="no such table", advice=("i1", "gone")),
-        call("sql", "SELECT 2", withheld=("p1",)),
-    )
-    state = SessionState(trajectory=trajectory(*steps, session="s/1 #2", goal="count cars", reward=1.0))
-    pages = client(tool("sql", (0, 50, 9)), of, failed, taught, sessions={"s/1 #2": state})
-    assert 'href="/patterns/p1"' in pages.get("/patterns").text
-    assert 'href="/items/i1"' in pages.get("/patterns/p1").text
-    link = 'href="/sessions/s/1%20%232"'
-    assert link in pages.get("/patterns/p1").text and link in pages.get("/items/i1").text
-    session = pages.get("/sessions/s/1%20%232").text
-    assert "count cars" in session and 'href="/items/i1"' in session and "not known any more" in session
-    assert "Withheld" in session and "reward 1" in session
-
-
 def seen(id: str, **fields: Any) -> SeenSession:
     values: dict[str, Any] = {"agent": "ann", "task": "shop", "goal": f"goal of {id}", "started": NOW - 60}
     values |= {"ended": NOW - 30, "label": "success", "calls": 4, "failed": 1}
@@ -169,26 +150,37 @@ def test_the_pages_of_a_list_keep_the_choice() -> None:
     assert "page 2 of 2" in second and "goal of s0100" in second and "goal of s0099<" not in second
 
 
-def test_no_link_is_dead() -> None:
+def test_no_link_is_dead_and_each_page_leads_to_what_it_is_about() -> None:
     of = family("sql", "Missing", (0, 9, 9))
-    states = {
-        "s/1 #2": SessionState(trajectory=trajectory(call("sql", error="no", advice=("gone",)), session="s/1 #2"))
-    }
+    steps = (
+        call("sql", "SELECT 1", error="no such table", advice=("i1", "gone")),
+        call("sql", "SELECT 2", withheld=("p1",)),
+    )
+    state = SessionState(trajectory=trajectory(*steps, session="s/1 #2", goal="count cars", reward=1.0))
     acks = [{"agent": "a", "adapter": "calls", "version": name, "result": "applied"} for name in ("v2", "calls/stable")]
     pages = client(
         tool("sql", (0, 50, 9)), of, form(of, "no such table", id="p1"), item("i1", pattern="p1", sessions=("s/1 #2",)),
-        sessions=states, index_sessions=(seen("s/1 #2", agent="a"),), adapters=replace(LISTING, acks=tuple(acks)),
+        sessions={"s/1 #2": state}, index_sessions=(seen("s/1 #2", agent="a"),),
+        adapters=replace(LISTING, acks=tuple(acks)),
     )  # fmt: skip
-    waiting, known = ["/"], {"/"}
+    links: dict[str, set[str]] = {}
+    waiting = ["/"]
     while waiting:
         path = waiting.pop()
         page = pages.get(path)
         assert page.status_code == 200, path
-        for link in re.findall(r'href="(/[^"#]*)"', page.text):
-            if (target := html.unescape(link)) not in known:
-                known.add(target)
-                waiting.append(target)
-    assert {"/sessions/s/1%20%232", "/agents/a", "/versions/calls/v2", "/items/i1", "/patterns/p1"} <= known
+        links[path] = {html.unescape(link) for link in re.findall(r'href="(/[^"#]*)"', page.text)}
+        waiting += links[path] - links.keys() - set(waiting)
+    session = "/sessions/s/1%20%232"
+    for path, others in {
+        "/patterns": {"/patterns/p1"}, "/patterns/p1": {"/items/i1", session}, "/items/i1": {session},
+        session: {"/items/i1", "/agents/a"}, "/versions/calls/v2": {"/agents/a"},
+        "/agents/a": {f"/sessions/{session_key('a', 's/1 #2')}", "/versions/calls/v2"},
+    }.items():  # fmt: skip
+        assert others <= links[path], path
+    for text in ("count cars", "not known any more", "Withheld", "reward 1"):
+        assert text in pages.get(session).text
+    assert "Distrust" not in pages.get("/agents/a").text, "it may only be read"
 
 
 @pytest.mark.parametrize(
@@ -266,18 +258,6 @@ SAID = {"why": "it is wrong", "by": "somebody else"}
 VERSION = "/decide/revoke?kind=calls&id=v2"
 
 
-def test_an_action_asks_once_and_comes_from_the_page_itself() -> None:
-    actions = Deciding()
-    pages = client(actions=actions, adapters=LISTING)
-    assert VERSION in html.unescape(pages.get("/versions/calls/v2").text)
-    assert "It means revoke." in pages.get(VERSION).text and not actions.done
-    assert pages.post(VERSION, data=SAID).status_code == 403
-    assert pages.post(VERSION, data=SAID, headers={"origin": "http://other.example"}).status_code == 403
-    done = pages.post(VERSION, data=SAID, headers=OWN)
-    assert (done.status_code, done.headers["location"]) == (303, "/versions/calls/v2")
-    assert actions.done == [("revoke", "calls", "v2", "Ann", "it is wrong")]
-
-
 @pytest.mark.parametrize(
     ("action", "kind", "id", "page"),
     [
@@ -298,6 +278,8 @@ def test_every_page_of_what_can_be_decided_leads_to_the_decision(action: str, ki
     assert address in html.unescape(pages.get(page).text)
     asked = pages.get(address)
     assert f"It means {action}." in asked.text and f'href="{page}"' in asked.text and "<script>alert" not in asked.text
+    for origin in ({}, {"origin": "http://other.example"}):
+        assert pages.post(address, data=SAID, headers=origin).status_code == 403 and not actions.done
     assert pages.post(address, data=SAID, headers=OWN).status_code == 303
     assert actions.done == [(action, kind, id, "Ann", "it is wrong")]
 
@@ -367,17 +349,6 @@ def test_an_agents_page_is_found_whatever_its_name_makes_of_a_path(name: str) ->
     distrust = urlencode({"kind": "agent", "id": name})
     assert f"/decide/distrust?{distrust}" in html.unescape(pages.get(address).text)
     assert f'href="{address}"' in pages.get(f"/decide/distrust?{distrust}").text
-
-
-def test_an_agent_has_a_page_with_its_versions_and_sessions() -> None:
-    acks = ({"agent": "probe", "adapter": "calls", "version": "v2", "result": "applied"},)
-    state = SessionState(trajectory=trajectory(call("sql", "SELECT 1"), session="s1", agent="probe"))
-    key = session_key("probe", "s1")
-    pages = client(sessions={key: state}, adapters=AdapterListing(LISTING.manifests, (), acks))
-    page = pages.get("/agents/probe").text
-    assert f'href="/sessions/{key}">s1</a>' in page and 'href="/versions/calls/v2"' in page and "Distrust" not in page
-    assert 'href="/agents/probe"' in pages.get(f"/sessions/{key}").text
-    assert 'href="/agents/probe"' in pages.get("/versions/calls/v2").text
 
 
 def test_a_page_that_may_only_be_read_offers_no_action() -> None:

@@ -17,7 +17,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import Decision
 from streams.console.pages import Console
-from streams.console.requests import Identity, People, access
+from streams.console.requests import People, access
 from streams.console.sessions import SeenSessions
 from tests.build import call, judgment
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot
@@ -57,6 +57,7 @@ def test_a_viewer_looks_and_does_not_act() -> None:
     actions = Deciding()
     pages = served(BEHIND, actions=actions)
     bob = {"x-forwarded-user": "bob", "origin": PUBLIC}
+    assert "ann, operator" in pages.get("/", headers={"x-forwarded-user": "ann"}).text
     page = pages.get("/items/i1", headers=bob)
     assert page.status_code == 200 and "bob, viewer" in page.text and "Revoke" not in page.text
     assert pages.post(REVOKE, data={"why": "x"}, headers=bob).status_code == 404
@@ -268,10 +269,3 @@ def test_all_decisions_are_listed_newest_first_and_by_words() -> None:
     first = pages.get("/history").text
     assert first.index("reason 0") < first.index("reason 99") and "reason 100<" not in first and "250 in all" in first
     assert "reason 249" in pages.get("/history?q=reason+249").text
-
-
-def test_an_identity_is_of_one_request() -> None:
-    pages = served(BEHIND)
-    assert "ann, operator" in pages.get("/", headers={"x-forwarded-user": "ann"}).text
-    assert "operator" not in pages.get("/", headers={"x-forwarded-user": "bob"}).text.partition("<main")[0]
-    assert Identity("bob", is_operator=False).name == "bob"

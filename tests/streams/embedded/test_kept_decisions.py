@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
@@ -24,6 +25,18 @@ def decision(kind: str, id: str, on: bool, time: float = 1.0) -> Decision:
     return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=time)  # type: ignore[arg-type]
 
 
+@contextlib.asynccontextmanager
+async def following(orders: KeptDecisions, path: Path, mark: bytes) -> AsyncIterator[None]:
+    """Follow the decisions until the file holds the mark of the last one."""
+    task = asyncio.create_task(orders.follow())
+    yield
+    async with asyncio.timeout(120):
+        while not path.exists() or mark not in path.read_bytes():
+            await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.wait([task])
+
+
 @pytest.mark.long
 async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None:
     path, tenants = tmp_path / "orders.json", ("one", "two")
@@ -33,15 +46,9 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         await ensure_topics(settings)
         orders = KeptDecisions(path, settings)
         await orders.restore()  # there is nothing yet
-        following = asyncio.create_task(orders.follow())
-        for each in made:
-            await decide(settings, "two", each)
-        async with asyncio.timeout(120):
-            while not path.exists() or b"a1" not in path.read_bytes():
-                await asyncio.sleep(0.02)
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
+        async with following(orders, path, b"a1"):
+            for each in made:
+                await decide(settings, "two", each)
     assert path.stat().st_mode & 0o777 == 0o600
     with EmbeddedBroker() as broker:
         settings = Settings(broker=broker.address, tenants=tenants)
@@ -66,14 +73,7 @@ async def test_a_file_of_an_older_release_forgets_an_erased_person(tmp_path: Pat
         await orders.restore()
         assert await read_decisions(settings, "one", 120, HISTORY) == [made, other]
         erased = replace(made, by="(erased)", why="")
-        async with BatchProducer(settings.cluster) as producer:
+        async with following(orders, path, b"(erased)"), BatchProducer(settings.cluster) as producer:
             await producer.deliver([Outgoing("one", HISTORY, "", erased.to_json())])
-        following = asyncio.create_task(orders.follow())
-        async with asyncio.timeout(120):
-            while b"(erased)" not in path.read_bytes():
-                await asyncio.sleep(0.02)
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
     kept = orjson.loads(path.read_bytes())[name]
     assert [Decision.from_json(text) for text in kept.values()] == [erased, other]

@@ -246,30 +246,13 @@ async def test_it_waits_for_some_sessions_or_some_seconds(tenant: str, publisher
     assert other.due()
 
 
-WITHOUT_TORCH = """
-import asyncio, sys
-
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "peft"):
-            raise ImportError(name, name=name)
-
-sys.meta_path.insert(0, Missing())
-
-from fleetlore.config import Settings
-from fleetlore.errors import ConfigError
-from streams.training.trainer import run_trainer
-
-asyncio.run(run_trainer(Settings.from_env(), niceness=0))
-"""
-
-
 @pytest.mark.long
 async def test_two_trainers_of_a_tenant_name_no_half_of_what_it_learned(settings: Settings) -> None:
     """Each reads all sessions and commits nothing, so a version is of all of them, whichever trainer it is of."""
     await send(settings, sessions(0, 60))
     environ = {**os.environ, **settings.to_env()}
-    both = [await asyncio.create_subprocess_exec(sys.executable, "-c", WITHOUT_TORCH, env=environ) for _ in range(2)]
+    command = sys.executable, "-m", "fleetlore.cli.main", "trainer"
+    both = [await asyncio.create_subprocess_exec(*command, env=environ) for _ in range(2)]
     try:
         await listing_when(settings, 60)
         await send(settings, sessions(60, 40))
