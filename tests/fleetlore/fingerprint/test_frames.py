@@ -275,14 +275,29 @@ def test_a_class_that_an_earlier_version_made_of_the_words_is_made_again() -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "{" * 8_000, "[" * 8_000, '{"error":' * 1_000, "{\n" * 4_000, "<html>" * 1_300, "<title>" * 1_100, "│ " * 4_000,
-        "a.b" * 2_600, "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Caused by: " * 800, "Caused by:\n" * 800,
-        "a:1: " * 1_600, "\x1b[" * 4_000, "\x1b]" * 4_000, "[a] " * 2_000, "at " * 2_600, "x\n" * 4_000, "=" * 8_000,
+        "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Error calling tool " + "x" * 8_000,
+        "Error calling tool x with arguments " + "{" * 8_000,
         "at " + ":" * 7_900 + "\nboom", "at main (/a.js" + ":1" * 3_900 + ":\nboom", "at " + "a(" * 3_900 + "\nboom",
     ],
 )  # fmt: skip
 def test_no_frame_takes_long(text: str) -> None:
     assert costs_less_than(0.1, lambda: failure_of("run", {}, None, text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[", '{"error":', "{\n", "<html>", "<title>", "│ ", "a.b", "Caused by: ", "Caused by:\n", "a:1: ", "\x1b[",
+        "\x1b]", "[a] ", "at ", "x\n", "=", "no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/",
+        "can't ", "='a b c' ", ":n't ", "not a ", "Error: ", "a.", "A", "no matches found for ", "(", "ValueError(",
+        "exit with a non-zero exit status ", "/a", "a@", "1.", "0", "-1", "f", "a:", "~/", "a1", "'a", "[(", "C:\\a ",
+        "<*> ", "x=1,", "to ", "command '", "{'error': '", "expected got ", "near `", "1x", "<a>",
+        ": permission denied",
+    ],
+)  # fmt: skip
+def test_no_text_takes_long(text: str) -> None:
+    assert costs_less_than(0.1, lambda: failure_of("run", {}, None, text * (MAX_MESSAGE // len(text))))
+    assert costs_less_than(0.1, lambda: failure_of("run", {}, None, "error: x " + text * (64_000 // len(text))))
 
 
 @pytest.mark.parametrize(

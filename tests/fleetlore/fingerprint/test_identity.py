@@ -7,12 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.frames import MAX_MESSAGE
-from fleetlore.fingerprint.identity import identity_of, sentences_of, words_of
+from fleetlore.fingerprint.identity import words_of
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.fingerprint.wordings import PHRASES, Phrase, PhraseBook
-from tests.cpu import costs_less_than
-from tests.error_texts import any_text
 
 
 def class_of(text: str, error_type: str | None = None) -> str:
@@ -163,20 +160,6 @@ def test_codes_of_the_system_are_found_in_each_wording(kind: str, text: str) -> 
     assert normal_form("", text).identity == kind
 
 
-@given(any_text)
-def test_a_sentence_has_one_identity_whatever_was_read_before(text: str) -> None:
-    assert identity_of(sentences_of(text)) == identity_of(sentences_of(text))
-
-
 @given(st.lists(st.sampled_from(["ERROR:", "boom:", "Query 7 failed:", "[worker]"]), max_size=3))
 def test_a_prefix_does_not_change_the_failure(prefixes: list[str]) -> None:
     assert class_of(" ".join((*prefixes, "column 'prise' does not exist"))) == class_of("column 'prise' does not exist")
-
-
-@pytest.mark.parametrize(
-    "text", ["no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/", "can't ", "[a] ", "='a b c' ",
-             ":n't ", "not a "]
-)  # fmt: skip
-def test_no_text_takes_long(text: str) -> None:
-    assert costs_less_than(0.1, lambda: normal_form("", text * (MAX_MESSAGE // len(text))))
-    assert costs_less_than(0.1, lambda: failure_of("tool", {}, None, "error: x " + text * (64_000 // len(text))))
