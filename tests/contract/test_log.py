@@ -4,77 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Protocol
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin import NewTopic, RecordsToDelete
 from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetOutOfRangeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from fleetlore.kafka.client import connected, make_admin
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from tests.doubles.memory_log import InMemoryLog, Record
 
-Headers = Iterable[tuple[str, bytes | None]]
-
-
-class Member(Protocol):
-    """A member with all partitions of a topic in a group, until another joins."""
-
-    async def commit(self, partition: int, offset: int) -> None: ...
-
-
-class Log(Protocol):
-    """The contract, in the words of the in-memory log, awaited."""
-
-    async def create_topic(self, topic: str, partitions: int) -> None: ...
-    async def append(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-    ) -> tuple[int, int]: ...
-    async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]: ...
-    async def end_offset(self, topic: str, partition: int) -> int: ...
-    async def delete_before(self, topic: str, partition: int, offset: int) -> None: ...
-    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None: ...
-    async def committed(self, group: str, topic: str, partition: int) -> int | None: ...
-    async def join(self, group: str, topic: str) -> Member: ...
-
 
 class InMemory:
+    """The log in memory, whose methods are awaited as those of a broker are."""
+
     def __init__(self) -> None:
         self.log = InMemoryLog()
 
-    async def create_topic(self, topic: str, partitions: int) -> None:
-        self.log.create_topic(topic, partitions)
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.log, name)
 
-    async def append(self, topic: str, value: bytes | None, **options: Any) -> tuple[int, int]:
-        record = self.log.append(topic, value, **options)
-        return record.partition, record.offset
+        async def awaited(*arguments: Any, **options: Any) -> Any:
+            return method(*arguments, **options)
 
-    async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]:
-        return self.log.read(topic, partition, offset)
+        return awaited
 
-    async def end_offset(self, topic: str, partition: int) -> int:
-        return self.log.end_offset(topic, partition)
-
-    async def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        self.log.delete_before(topic, partition, offset)
-
-    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        self.log.commit(group, topic, partition, offset)
-
-    async def committed(self, group: str, topic: str, partition: int) -> int | None:
-        return self.log.committed(group, topic, partition)
-
-    async def join(self, group: str, topic: str) -> Member:
+    async def join(self, group: str, topic: str) -> InMemoryMember:
         return InMemoryMember(self.log, group, topic)
 
 
@@ -88,68 +49,48 @@ class InMemoryMember:
 
 
 class Broker:
+    """A real broker, with the methods of the log in memory."""
+
     def __init__(self, address: str) -> None:
         self.address = address
         self.producer = AIOKafkaProducer(bootstrap_servers=address, acks="all", max_request_size=4 * MAX_MESSAGE_BYTES)
         self.members: list[BrokerMember] = []
 
     async def create_topic(self, topic: str, partitions: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
-        await admin.start()
-        try:
+        async with connected(make_admin(self.address)) as admin:
             await admin.create_topics([NewTopic(topic, partitions, 1)])
-        finally:
-            await admin.close()
 
-    async def append(self, topic: str, value: bytes | None, **options: Any) -> tuple[int, int]:
-        options["headers"] = list(options.get("headers", ()))
-        sent = await self.producer.send_and_wait(topic, value, **options)
-        return sent.partition, sent.offset
+    async def append(self, topic: str, value: bytes | None, **options: Any) -> Any:
+        return await self.producer.send_and_wait(topic, value, **{**options, "headers": options.get("headers", [])})
 
     async def read(self, topic: str, partition: int, offset: int = 0) -> list[Record]:
-        part = TopicPartition(topic, partition)
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.address, fetch_max_wait_ms=50, auto_offset_reset="none")
-        consumer.assign([part])
-        await consumer.start()
-        try:
+        async with self._at(topic, partition, fetch_max_wait_ms=50, auto_offset_reset="none") as (consumer, part):
             end = (await consumer.end_offsets([part]))[part]
             consumer.seek(part, offset)
             records: list[Record] = []
             # The first fetch also of what lies behind the end: it is refused.
             while offset > end or await consumer.position(part) < end:
-                batch = await consumer.getmany(part, timeout_ms=200)
-                records += [
-                    Record(topic, partition, r.offset, r.key, r.value, tuple(r.headers)) for r in batch.get(part, [])
-                ]
+                for each in (await consumer.getmany(part, timeout_ms=200)).get(part, []):
+                    records.append(Record(*part, each.offset, each.key, each.value, tuple(each.headers)))
             return records
-        finally:
-            await consumer.stop()
 
     async def end_offset(self, topic: str, partition: int) -> int:
-        part = TopicPartition(topic, partition)
-        async with self._member(None, part) as consumer:
+        async with self._at(topic, partition) as (consumer, part):
             return int((await consumer.end_offsets([part]))[part])
 
     async def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
-        await admin.start()
-        try:
+        async with connected(make_admin(self.address)) as admin:
             await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(offset)})
-        finally:
-            await admin.close()
 
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        part = TopicPartition(topic, partition)
-        async with self._member(group, part) as consumer:
+        async with self._at(topic, partition, group) as (consumer, part):
             await consumer.commit({part: offset})
 
-    async def committed(self, group: str, topic: str, partition: int) -> int | None:
-        part = TopicPartition(topic, partition)
-        async with self._member(group, part) as consumer:
-            offset: int | None = await consumer.committed(part)
-            return offset
+    async def committed(self, group: str, topic: str, partition: int) -> Any:
+        async with self._at(topic, partition, group) as (consumer, part):
+            return await consumer.committed(part)
 
-    async def join(self, group: str, topic: str) -> Member:
+    async def join(self, group: str, topic: str) -> BrokerMember:
         """The members before go silent, as a process that is stopped, until their sessions are over."""
         for member in self.members:
             await member.consumer._coordinator._stop_heartbeat_task()
@@ -160,8 +101,14 @@ class Broker:
             await member.consumer.getmany(timeout_ms=50)
         return member
 
-    def _member(self, group: str | None, part: TopicPartition) -> _Member:
-        return _Member(self.address, group, part)
+    @asynccontextmanager
+    async def _at(self, topic: str, partition: int, group: str | None = None, **options: Any) -> AsyncIterator[Any]:
+        """A consumer with one assigned partition. It commits without joining the group."""
+        part = TopicPartition(topic, partition)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False, **options)
+        consumer.assign([part])
+        async with connected(consumer):
+            yield consumer, part
 
 
 class BrokerMember:
@@ -175,19 +122,11 @@ class BrokerMember:
         await self.consumer.commit({TopicPartition(self.topic, partition): offset})
 
 
-class _Member:
-    """A consumer with one assigned partition; `commit` without joining the group."""
+Log = InMemory | Broker
 
-    def __init__(self, address: str, group: str | None, part: TopicPartition) -> None:
-        self._consumer = AIOKafkaConsumer(bootstrap_servers=address, group_id=group, enable_auto_commit=False)
-        self._consumer.assign([part])
 
-    async def __aenter__(self) -> Any:
-        await self._consumer.start()
-        return self._consumer
-
-    async def __aexit__(self, *exit: object) -> None:
-        await self._consumer.stop()
+def place(appended: Any) -> tuple[int, int]:
+    return appended.partition, appended.offset
 
 
 @pytest.fixture(params=["memory", "tansu"])
@@ -224,7 +163,7 @@ async def name(log: Log) -> str:
 
 async def test_a_partition_keeps_the_order_of_its_records_and_is_read_from_any_offset(log: Log, name: str) -> None:
     assert await log.end_offset(name, 1) == 0
-    offsets = [await log.append(name, b"%d" % n, partition=1) for n in range(5)]
+    offsets = [place(await log.append(name, b"%d" % n, partition=1)) for n in range(5)]
     assert offsets == [(1, n) for n in range(5)] and await log.end_offset(name, 1) == 5
     assert [record.value for record in await log.read(name, 1)] == [b"0", b"1", b"2", b"3", b"4"]
     assert [record.offset for record in await log.read(name, 1, 2)] == [2, 3, 4]
@@ -240,14 +179,9 @@ async def test_key_headers_and_tombstones_come_back_unchanged(log: Log, name: st
 
 
 async def test_the_same_key_goes_to_the_same_partition_on_every_log(log: Log, name: str) -> None:
-    partitions = [
-        (await log.append(name, b"v", key=key))[0] for key in (b"a", b"session-1", b"session-2", b"session-1")
-    ]
-    assert partitions[1] == partitions[3]
-    reference = InMemoryLog(3)
-    assert partitions == [
-        reference.append("x", b"v", key=key).partition for key in (b"a", b"session-1", b"session-2", b"session-1")
-    ]
+    keys, reference = (b"a", b"session-1", b"session-2", b"session-1"), InMemoryLog(3)
+    partitions = [(await log.append(name, b"v", key=key)).partition for key in keys]
+    assert partitions == [reference.append("x", b"v", key=key).partition for key in keys]
 
 
 async def test_commits_belong_to_a_group_and_a_partition(log: Log, name: str) -> None:
@@ -280,7 +214,7 @@ async def test_who_was_replaced_in_a_group_commits_nothing(log: Log, name: str) 
 async def test_a_record_too_large_is_refused_and_takes_no_offset(faithful: Log, name: str) -> None:
     with pytest.raises(MessageSizeTooLargeError):
         await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES + 1), partition=0)
-    assert await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES - 1000), partition=0) == (0, 0)
+    assert place(await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES - 1000), partition=0)) == (0, 0)
 
 
 async def test_what_retention_deleted_and_what_lies_behind_the_end_is_out_of_range(faithful: Log, name: str) -> None:
@@ -294,7 +228,7 @@ async def test_what_retention_deleted_and_what_lies_behind_the_end_is_out_of_ran
             await faithful.read(name, 0, offset)
     with pytest.raises(OffsetOutOfRangeError):
         await faithful.delete_before(name, 0, 5)
-    assert await faithful.append(name, b"4", partition=0) == (0, 4)
+    assert place(await faithful.append(name, b"4", partition=0)) == (0, 4)
 
 
 def test_compaction_leaves_gaps_and_the_same_view() -> None:

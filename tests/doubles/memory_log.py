@@ -21,11 +21,7 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record, as a consumer sees it. A value of None is a tombstone.
-
-    Attributes:
-        timestamp: when it was appended, in milliseconds since the Unix epoch.
-    """
+    """One record, as a consumer sees it. A value of None is a tombstone; `timestamp` is in milliseconds."""
 
     topic: str
     partition: int
@@ -44,11 +40,7 @@ class _Partition:
 
 
 class InMemoryLog:
-    """Topics are created at their first use with `default_partitions`, or by `create_topic`.
-
-    Args:
-        clock: the broker's own, which stamps each record.
-    """
+    """Topics are created at their first use with `default_partitions`, or by `create_topic`; `clock` stamps records."""
 
     def __init__(self, default_partitions: int = 1, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -60,13 +52,7 @@ class InMemoryLog:
         self._next_partition = 0
 
     def create_topic(self, topic: str, partitions: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        """Create a topic; one that exists stays as it is.
-
-        Args:
-            max_message_bytes: of a record's key, value and headers together. A broker measures the compressed batch.
-        """
-        if partitions < 1:
-            raise ValueError(f"a topic has at least one partition, not {partitions}")
+        """Create a topic; one that exists stays as it is. A broker measures the bytes of the compressed batch."""
         if topic not in self._topics:
             self._topics[topic] = [_Partition() for _ in range(partitions)]
             self._most_bytes[topic] = max_message_bytes
@@ -75,7 +61,6 @@ class InMemoryLog:
         return sorted(self._topics)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has."""
         return len(self._partitions(topic))
 
     def append(
@@ -87,15 +72,7 @@ class InMemoryLog:
         partition: int | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> Record:
-        """Append a record and return it with its offset.
-
-        Without `partition` the key decides, by murmur2 as in any Kafka client; without a key, turn by turn.
-
-        Raises:
-            MessageSizeTooLargeError: the record is larger than the topic takes.
-        """
-        if key is None and value is None:
-            raise ValueError("a record needs a key or a value")
+        """Append a record. Without `partition` the key decides, as in any Kafka client; without a key, turn by turn."""
         given = tuple(headers)
         parts = [key or b"", value or b"", *(name.encode() + (value or b"") for name, value in given)]
         partitions = self._partitions(topic)
@@ -113,13 +90,7 @@ class InMemoryLog:
         return record
 
     def read(self, topic: str, partition: int, offset: int = 0, limit: int | None = None) -> list[Record]:
-        """Records from `offset` on, oldest first; none at the end.
-
-        Raises:
-            OffsetOutOfRangeError: retention has deleted that offset, or it lies behind the end.
-        """
-        if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
+        """Records from `offset` on, oldest first. Raises OffsetOutOfRangeError for deleted ones and behind the end."""
         log = self._partition(topic, partition)
         if not log.start <= offset <= log.end:
             raise OffsetOutOfRangeError(f"offset {offset} is not in {log.start}..{log.end}")
@@ -135,11 +106,7 @@ class InMemoryLog:
         return self._partition(topic, partition).end
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete all records below `offset`, as retention does.
-
-        Raises:
-            OffsetOutOfRangeError: it lies behind the end.
-        """
+        """Delete all records below `offset`, as retention does."""
         log = self._partition(topic, partition)
         if offset > log.end:
             raise OffsetOutOfRangeError(f"offset {offset} is behind the end, {log.end}")
@@ -156,10 +123,7 @@ class InMemoryLog:
             log.records = [each for each in log.records if newest[each.key] == each.offset and each.value is not None]
 
     def join(self, group: str) -> int:
-        """Become the member of a group that has all partitions; return its generation.
-
-        The former member may not know it. It can still append, as on any broker.
-        """
+        """Become the member of a group that has all partitions; return its generation."""
         self._generations[group] += 1
         return self._generations[group]
 
@@ -168,14 +132,7 @@ class InMemoryLog:
         return self._generations[group]
 
     def commit(self, group: str, topic: str, partition: int, offset: int, generation: int = 0) -> None:
-        """Note that `group` has dealt with everything below `offset`.
-
-        Args:
-            generation: the result of `join`; a group without members accepts a commit without one.
-
-        Raises:
-            CommitFailedError: another member has joined since.
-        """
+        """Note that `group` has dealt with all below `offset`. Raises CommitFailedError if another has joined since."""
         if generation != self._generations[group]:
             raise CommitFailedError(f"{group} is at generation {self._generations[group]}, not {generation}")
         if not 0 <= offset <= self.end_offset(topic, partition):
@@ -183,20 +140,13 @@ class InMemoryLog:
         self._committed[group][topic, partition] = offset
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
-        """The committed offset; Return the committed offset, or None if the group never committed."""
+        """Return the committed offset, or None if the group never committed."""
         return self._committed[group].get((topic, partition))
 
     def compacted(self, topic: str) -> dict[bytes, bytes]:
         """Return the newest value of each key without tombstones, like a reader of a compacted topic."""
-        state: dict[bytes, bytes] = {}
-        for record in self.read_all(topic):
-            if record.key is None:
-                continue
-            if record.value is None:
-                state.pop(record.key, None)
-            else:
-                state[record.key] = record.value
-        return state
+        newest = {record.key: record.value for record in self.read_all(topic) if record.key is not None}
+        return {key: value for key, value in newest.items() if value is not None}
 
     def _partitions(self, topic: str) -> list[_Partition]:
         self.create_topic(topic, self._default_partitions)
