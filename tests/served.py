@@ -1,13 +1,21 @@
 """Serve an application in the test's process, as the commands serve it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.request import urlopen
 
 from fleetlore.http_server import HttpLimits, Listener, listen, server
 
-__all__ = ["serving"]
+__all__ = ["metric", "serving"]
+
+
+def metric(port: int, pattern: str) -> list[Any]:
+    """What a pattern finds at the beginnings of lines in the figures that a process exports."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as page:
+        return re.findall(f"^{pattern}", page.read().decode(), re.MULTILINE)
 
 
 @asynccontextmanager

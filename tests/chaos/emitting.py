@@ -55,6 +55,13 @@ async def in_order(broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]
     await emitter.close()
 
 
+async def emit_in_bursts(broker: str, tenant: str, events: list[Event], burst: int = 16, pause: float = 0.0) -> None:
+    async with in_order(broker, tenant, Random(1)) as send:
+        for start in range(0, len(events), burst):
+            await send(events[start : start + burst])
+            await asyncio.sleep(pause)
+
+
 @asynccontextmanager
 async def in_disorder(broker: str, tenant: str, rng: Random) -> AsyncIterator[Send]:
     """Send events as no client should: records of one partition overtake each other, and some come twice."""

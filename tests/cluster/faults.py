@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,16 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.cloudevents import encode_record
 from fleetlore.config import Settings
 from fleetlore.kafka.read import observer, partitions_of
+from fleetlore.recall.encoder import StaticEncoder
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import partition_for, topic
+from sinks.metrics import Metrics
+from sinks.milvus import MilvusStore
 from streams.embedded.broker import RELEASE, free_port
+from tests.chaos.accounting import account, add_rows
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import BEFORE, KafkaBroker, KafkaCluster
+from tests.streams.broker_pipeline import Reference
 
 BURST = 32
 SESSION_TIMEOUT_SECONDS = 6.0
@@ -273,6 +279,19 @@ def with_pauses(events: list[Event]) -> list[Event]:
         each._replace(time=each.time + PAUSE_SECONDS) if each.sequence >= 4 and not int(each.session[1:]) % 10 else each
         for each in events
     ]
+
+
+async def assert_nothing_lost(
+    name: str, settings: Settings, events: list[Event], reference: Reference, began: float, kills: int = 0
+) -> None:
+    [tenant] = settings.tenants
+    async with MilvusStore(settings.milvus, "", StaticEncoder(), Metrics("test")) as store:
+        expected = (await reference(tenant, events)).state_hash
+        seconds = time.monotonic() - began
+        found = await account(name, tenant, settings, store, events, len(events), kills, expected, seconds)
+    if page := os.environ.get("CHAOS_PAGE"):
+        add_rows(Path(page), "cluster", [found])
+    assert (found.lost, found.doubled, found.equal) == (0, 0, True), found
 
 
 CASES = {

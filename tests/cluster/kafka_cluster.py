@@ -58,17 +58,13 @@ class KafkaBroker:
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=START_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    @property
-    def command(self) -> list[str]:
-        """The command that runs the node, once its storage is formatted."""
-        return [*java_command(self.release), "kafka.Kafka", str(self._file)]
-
     def launch(self) -> None:
         """Start and do not wait."""
+        command = [*java_command(self.release), "kafka.Kafka", str(self._file)]
         with self._log_file.open("ab") as output:
             # The supervisor ends it with the test run, however that ends.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "streams.embedded.supervisor", *self.command],
+                [sys.executable, "-m", "streams.embedded.supervisor", *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -125,7 +121,6 @@ class KafkaBroker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
     def last_words(self) -> str:
@@ -194,17 +189,9 @@ class KafkaCluster:
 
     def settings(self, milvus: str, tenant: str, **changes: Any) -> Settings:
         """Settings of the only worker of a tenant; each topic has one partition unless `changes` say more."""
-        settings = Settings(
-            broker=self.address,
-            milvus=milvus,
-            group=tenant,
-            tenants=(tenant,),
-            partitions=1,
-            replication=3,
-            session_timeout_seconds=6.0,
-            metrics_port=free_port(),
-        )
-        return settings.with_(**changes)
+        named: dict[str, Any] = {"broker": self.address, "milvus": milvus, "group": tenant, "tenants": (tenant,)}
+        numbers = {"partitions": 1, "replication": 3, "session_timeout_seconds": 6.0, "metrics_port": free_port()}
+        return Settings(**{**named, **numbers, **changes})
 
     def address_of(self, listener: str) -> str:
         """Bootstrap servers of a listener."""
@@ -223,11 +210,7 @@ class KafkaCluster:
         self._run("kafka.admin.ConfigCommand", *options)
 
     def raise_features(self, release: str) -> None:
-        """Have the cluster use what is new in a release that all brokers run, with Kafka's own tool `kafka-features`.
-
-        Args:
-            release: as "4.1".
-        """
+        """Have the cluster use what is new in a release such as "4.1" that all brokers run (`kafka-features`)."""
         self._run("org.apache.kafka.tools.FeatureCommand", "upgrade", "--release-version", release)
 
     def _run(self, tool: str, *options: str) -> None:

@@ -1,10 +1,9 @@
 """The access lists that are printed: each role does its work with them, and no more."""
 
 import asyncio
+import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -32,17 +31,11 @@ from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
 from tests.cluster.secured import Secured
+from tests.streams.broker_pipeline import StartWorker
 from tests.streams.conftest import end, guarded, wait_ready, worker_environ
 from tests.streams.log_pipeline import Call, Story
 
 TENANTS = ("a", "ab", "b")
-OPERATIONS = {"Read": "READ", "Write": "WRITE", "Create": "CREATE", "Alter": "ALTER", "Describe": "DESCRIBE"} | {
-    "AlterConfigs": "ALTER_CONFIGS",
-    "Delete": "DELETE",
-    "DescribeConfigs": "DESCRIBE_CONFIGS",
-}
-
-PATTERNS = {ResourcePatternType.LITERAL: "literal", ResourcePatternType.PREFIXED: "prefix"}
 
 
 def printed(*arguments: str) -> str:
@@ -70,7 +63,7 @@ def bindings(command: str) -> list[AclBinding]:
             ResourcePatternType[pattern.upper()],
             principal,
             "*",
-            AclOperation[OPERATIONS[operation]],
+            AclOperation[re.sub("(?<=[a-z])(?=[A-Z])", "_", operation).upper()],
             AclPermissionType.ALLOW,
         )
         for kind in ("topic", "group")
@@ -150,16 +143,8 @@ MAY = {
         {"observations", "patterns", "trajectories", "judgments", "candidates", "items", "dead-letters"},
         # A worker reads its own topics for agents to find out whether a former owner has overwritten a record.
         {
-            "events",
-            "feedback",
-            "observations",
-            "patterns",
-            "trajectories",
-            "judgments",
-            "candidates",
-            "items",
-            "erasures",
-            "decisions",
+            *("events", "feedback", "observations", "patterns", "trajectories", "judgments", "candidates", "items"),
+            *("erasures", "decisions"),
         },
     ),
     "reviewer-a": ({"feedback"}, set()),
@@ -189,7 +174,7 @@ async def test_the_fleet_works_with_these_lists(
     granted: Secured,
     milvus: str,
     tmp_path: Path,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    start_worker: StartWorker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker = of(granted, "worker", milvus=milvus, metrics_port=free_port())
@@ -215,7 +200,7 @@ async def test_the_fleet_works_with_these_lists(
 
 
 async def test_a_principal_with_a_login_and_a_key_of_its_own_takes_no_session_of_others(
-    granted: Secured, milvus: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+    granted: Secured, milvus: str, start_worker: StartWorker
 ) -> None:
     worker, ids = of(granted, "worker", milvus=milvus, metrics_port=free_port()), ["kept-0", "kept-1", "kept-2"]
     failed: Call = ("deploy", {"mode": "fast", "v": 1}, "", "unknown mode 'fast'")

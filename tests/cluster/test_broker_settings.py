@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import InvalidTimestampError, RequestTimedOutError
+from aiokafka.errors import RequestTimedOutError
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.agent.fleet import Fleet
@@ -27,6 +26,7 @@ from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
 from streams.runtime.worker import run_worker
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.streams.broker_pipeline import StartWorker
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -45,15 +45,6 @@ async def test_a_client_with_a_wrong_clock_is_heard(three: KafkaCluster, tenant:
         part = TopicPartition(sent.topic, sent.partition)
         found = await consumer.offsets_for_times({part: int(now - 60_000)})
         assert found[part].offset == sent.offset, "a backfill finds it by when it came"
-
-
-async def test_a_topic_as_kafka_makes_it_refuses_a_clock_that_is_ahead(three: KafkaCluster, tenant: str) -> None:
-    """Why the topics state it: such a client would send the same batch for ever."""
-    async with connected(make_admin(three.address)) as admin:
-        await admin.create_topics([NewTopic(tenant, 1, 3)])
-    async with connected(make_producer(three.address)) as producer:
-        with pytest.raises(InvalidTimestampError):
-            await producer.send_and_wait(tenant, b"x", timestamp_ms=int(time.time() * 1000 + 2 * HOUR_MS))
 
 
 async def test_what_is_stated_is_what_the_cluster_has(three: KafkaCluster, tenant: str) -> None:
@@ -109,7 +100,7 @@ async def test_a_record_that_is_sent_again_after_its_answer_was_lost_is_there_on
 
 @pytest.mark.slow
 async def test_three_hundred_tenants_are_made_at_once_and_served_by_two_groups(
-    kafka: None, tmp_path: Path, own_milvus: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+    kafka: None, tmp_path: Path, own_milvus: str, start_worker: StartWorker
 ) -> None:
     """Kafka refuses a request for more than 10,000 partitions; these are 11,700."""
     tenants = tuple(f"t{number:03}" for number in range(300))
@@ -176,18 +167,10 @@ async def test_a_worker_whose_topics_are_grown_ends_and_says_why(
     three: KafkaCluster,
     milvus: str,
     tenant: str,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    start_worker: StartWorker,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    settings = Settings(
-        broker=three.address,
-        milvus=milvus,
-        group=tenant,
-        tenants=(tenant,),
-        replication=3,
-        session_timeout_seconds=6.0,
-        metrics_port=free_port(),
-    )
+    settings = three.settings(milvus, tenant, partitions=4)
     worker = await asyncio.to_thread(start_worker, settings)
     admin = AIOKafkaAdminClient(bootstrap_servers=three.address)
     async with connected(admin):
@@ -207,18 +190,11 @@ async def test_a_worker_whose_broker_hangs_while_it_starts_waits_for_it(
     tmp_path: Path,
     milvus: str,
     tenant: str,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    start_worker: StartWorker,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with KafkaCluster(tmp_path / "kafka") as cluster:
-        settings = Settings(
-            broker=cluster.address,
-            milvus=milvus,
-            group=tenant,
-            tenants=(tenant,),
-            session_timeout_seconds=6.0,
-            metrics_port=free_port(),
-        )
+        settings = cluster.settings(milvus, tenant, partitions=4, replication=1)
         [broker] = cluster.brokers
         starting = asyncio.create_task(asyncio.to_thread(start_worker, settings))
 

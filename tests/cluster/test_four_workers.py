@@ -6,9 +6,8 @@ import os
 import re
 import subprocess
 import time
-import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
@@ -17,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.replay import Knowledge
 from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
@@ -34,6 +32,8 @@ from tests.chaos.accounting import account, put_table
 from tests.chaos.emitting import in_order
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
+from tests.served import metric
+from tests.streams.broker_pipeline import Reference, StartWorker
 
 WORKERS = PARTITIONS = 4
 SESSIONS = 2000
@@ -48,7 +48,7 @@ CALM_SECONDS = 15.0
 PROBE_SECONDS = 0.25
 DRAIN_SECONDS = 400.0
 PROBE = re.compile(rb"probe_\d+")
-UNCOMMITTED = re.compile(r'^fleetlore_uncommitted_records{partition="(\d+)",topic="\S+\.events"} (\S+)', re.M)
+UNCOMMITTED = r'fleetlore_uncommitted_records{partition="(\d+)",topic="\S+\.events"} (\S+)'
 
 pytestmark = pytest.mark.slow
 
@@ -81,8 +81,6 @@ class Fleet:
     """Emits, probes how soon a failure is known, and watches how much is not committed.
 
     Attributes:
-        stopping: set it to end what is sent.
-        sent: the events that the broker has acknowledged.
         waits: when each probe was sent, and the seconds until its pattern was on the topic.
         uncommitted: the most records of a partition of `events` that a restart would have read again.
     """
@@ -138,24 +136,18 @@ class Fleet:
         while True:
             for port in self.ports:
                 with contextlib.suppress(OSError):
-                    for partition, records in UNCOMMITTED.findall(await asyncio.to_thread(read_metrics, port)):
+                    for partition, records in await asyncio.to_thread(metric, port, UNCOMMITTED):
                         known = self.uncommitted[int(partition)]
                         self.uncommitted[int(partition)] = max(known, int(float(records)))
             await asyncio.sleep(0.5)
-
-
-def read_metrics(port: int) -> str:
-    """The figures that a worker exports."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as page:
-        return str(page.read(), "utf-8")
 
 
 async def test_restarts_lose_nothing_and_read_no_more_again_than_silence_keeps_open(
     three: KafkaCluster,
     milvus: str,
     tenant: str,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
-    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+    start_worker: StartWorker,
+    reference: Reference,
 ) -> None:
     settings = three.settings(milvus, tenant, partitions=PARTITIONS, silent_seconds=SILENT_SECONDS)
     await ensure_topics(settings)

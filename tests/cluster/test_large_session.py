@@ -2,9 +2,7 @@
 
 import asyncio
 import string
-import subprocess
 import zlib
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -12,21 +10,19 @@ import pytest
 
 from benchmarks.cloudevents import encode_record
 from benchmarks.replay import count_dead_letters
-from fleetlore.config import Settings
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES
 from sinks.topics import ensure_topics
 from streams.offline.operator_word import wait_drained
-from tests.chaos.emitting import in_order
+from tests.chaos.emitting import emit_in_bursts
 from tests.chaos.fleet import BASE_TIME, fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.streams.broker_pipeline import known
+from tests.streams.broker_pipeline import StartWorker, known
 
 DRAIN_SECONDS = 400.0
 STEPS = 510  # a part of a session
 STEP_CHARACTERS = 2_000  # that are kept, of arguments and of the result each
-BURST = 16
 ALPHABETS = {
     "base62": string.ascii_letters + string.digits,
     "Chinese": "".join(map(chr, range(0x4E00, 0x4E00 + 3_000))),
@@ -53,17 +49,15 @@ async def test_a_session_larger_than_a_record_may_be_stops_nobody(
     three: KafkaCluster,
     milvus: str,
     tenant: str,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
+    start_worker: StartWorker,
 ) -> None:
     settings = three.settings(milvus, tenant)
     await ensure_topics(settings)
     large, others = large_session(tenant, "large", ALPHABETS[alphabet]), fleet_events(tenant, 1, 5)
     assert len(zlib.compress(encode_record(large))) > MAX_MESSAGE_BYTES
     worker = await asyncio.to_thread(start_worker, settings)
-    async with in_order(three.address, tenant, Random(1)) as send:
-        for events in (large, others):
-            for start in range(0, len(events), BURST):
-                await send(events[start : start + BURST])
+    for events in (large, others):
+        await emit_in_bursts(three.address, tenant, events)
     await wait_drained(settings, tenant, DRAIN_SECONDS)
     assert worker.poll() is None
     judged = {session: count for session, _, count in (await known(milvus, tenant)).judgments}

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import subprocess
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from streams.commands.topics import register
 from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
 from tests.cluster.secured import ROOT, WAYS, Secured, password_of
-from tests.streams.broker_pipeline import known
+from tests.streams.broker_pipeline import StartWorker, known
 from tests.streams.log_pipeline import Story
 
 RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
@@ -47,9 +45,7 @@ async def test_topics_are_made_written_and_read(secured: Secured, tenant: str, w
 
 # Faust knows three kinds of credentials.
 @pytest.mark.parametrize("way", ["SCRAM-SHA-512", "OAUTHBEARER", "mtls"])
-async def test_a_worker_serves(
-    secured: Secured, milvus: str, tenant: str, way: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
-) -> None:
+async def test_a_worker_serves(secured: Secured, milvus: str, tenant: str, way: str, start_worker: StartWorker) -> None:
     settings = secured.by(way, tenant).with_(milvus=milvus, group=tenant, metrics_port=free_port())
     worker = await asyncio.to_thread(start_worker, settings)
     await emit(settings, tenant)

@@ -4,25 +4,19 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
-from random import Random
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks.replay import Knowledge
-from fleetlore.recall.encoder import StaticEncoder
-from fleetlore.wire.events import Event
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
-from tests.chaos.accounting import account, add_rows
-from tests.chaos.emitting import in_order
+from tests.chaos.emitting import emit_in_bursts
 from tests.chaos.fleet import fleet_events
+from tests.cluster.faults import assert_nothing_lost
 from tests.cluster.kafka_cluster import CLIENT, KafkaCluster
 from tests.doubles.proxy import Proxy
+from tests.streams.broker_pipeline import Reference
 
 SESSIONS, BURST = 100, 8
 # 20 is a stall of 54 s.
@@ -51,7 +45,7 @@ async def test_agents_read_what_the_store_knows(
     milvus: str,
     tenant: str,
     start_ahead: Callable[..., subprocess.Popen[bytes]],
-    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+    reference: Reference,
 ) -> None:
     cluster, port = behind_a_link
     settings = cluster.settings(
@@ -66,27 +60,15 @@ async def test_agents_read_what_the_store_knows(
         await asyncio.to_thread(start_ahead, settings)
         stalled = [link, store_link] if milvus_too else [link]
         before = int(0.6 * len(events)) // BURST * BURST
-        async with in_order(cluster.address, tenant, Random(1)) as send:
-            for start in range(0, before, BURST):
-                await send(events[start : start + BURST])
-                await asyncio.sleep(0.1)
-            for each in stalled:
-                each.stall()
-            rest = asyncio.create_task(asyncio.sleep(STALL_SECONDS))
-            for start in range(before, len(events), BURST):
-                await send(events[start : start + BURST])
-                await asyncio.sleep(0.1)
-            await rest
+        await emit_in_bursts(cluster.address, tenant, events[:before], BURST, 0.1)
+        for each in stalled:
+            each.stall()
+        rest = asyncio.create_task(asyncio.sleep(STALL_SECONDS))
+        await emit_in_bursts(cluster.address, tenant, events[before:], BURST, 0.1)
+        await rest
         for each in stalled:
             each.flow()
         await asyncio.sleep(SESSION_TIMEOUT_SECONDS)
         await wait_drained(settings, tenant, DRAIN_SECONDS)
-        store = MilvusStore(milvus, "", StaticEncoder(), Metrics("test"))
-        expected = (await reference(tenant, events)).state_hash
         name = f"a worker's link to Kafka{' and Milvus' if milvus_too else ''} stands still"
-        seconds = time.monotonic() - began
-        found = await account(name, tenant, settings, store, events, len(events), 0, expected, seconds)
-        await store.close()
-    if page := os.environ.get("CHAOS_PAGE"):
-        add_rows(Path(page), "cluster", [found])
-    assert (found.lost, found.doubled, found.equal) == (0, 0, True), found
+        await assert_nothing_lost(name, settings, events, reference, began)

@@ -1,36 +1,28 @@
 """A replica that was not in sync is elected: records are lost, the worker says so and goes on."""
 
 import asyncio
-import re
-import subprocess
-import urllib.request
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from random import Random
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
 
-from benchmarks.replay import Knowledge
-from fleetlore.config import Settings
 from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.read import end_offsets, observer
-from fleetlore.wire.events import Event
 from fleetlore.wire.topics import TOPICS, topic
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
-from tests.chaos.emitting import in_order
+from tests.chaos.emitting import emit_in_bursts
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
-from tests.streams.broker_pipeline import known
+from tests.served import metric
+from tests.streams.broker_pipeline import Reference, StartWorker, known
 
 SESSIONS = 30
-BURST = 16
 DRAIN_SECONDS = 400.0
 NOTICED_SECONDS = 240.0
-TRUNCATED = re.compile(r'^fleetlore_truncated_records_total{topic="(\S+)"} (\S+)', re.M)
+TRUNCATED = r'fleetlore_truncated_records_total{topic="(\S+)"} ([1-9]\S*)'
 
 
 @pytest.mark.slow
@@ -41,8 +33,8 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
     tmp_path: Path,
     milvus: str,
     tenant: str,
-    start_worker: Callable[[Settings], subprocess.Popen[bytes]],
-    reference: Callable[[str, Sequence[Event]], Awaitable[Knowledge]],
+    start_worker: StartWorker,
+    reference: Reference,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     name, every = topic(tenant, "events"), fleet_events(tenant, 1, SESSIONS)
@@ -61,21 +53,16 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
             await admin.create_topics([NewTopic(name, -1, -1, replica_assignments=replicas, topic_configs=configs)])
         await ensure_topics(settings)
 
-        async def emit(part: list[Event]) -> None:
-            async with in_order(cluster.address, tenant, Random(1)) as send:
-                for start in range(0, len(part), BURST):
-                    await send(part[start : start + BURST])
-
         async def end() -> int:
             async with observer(cluster.address) as consumer:
                 return (await end_offsets(consumer, [TopicPartition(name, 0)]))[TopicPartition(name, 0)]
 
         worker = await asyncio.to_thread(start_worker, settings)
-        await emit(first)
+        await emit_in_bursts(cluster.address, tenant, first)
         await wait_drained(settings, tenant, DRAIN_SECONDS)
         kept = await end()
         await asyncio.to_thread(follower.kill)
-        await emit(lost)
+        await emit_in_bursts(cluster.address, tenant, lost)
         await wait_drained(settings, tenant, DRAIN_SECONDS)
         acknowledged = await end()
         if not running:
@@ -91,10 +78,10 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
             settings = settings.with_(metrics_port=free_port())
             worker = await asyncio.to_thread(start_worker, settings)
         async with asyncio.timeout(NOTICED_SECONDS):
-            while not (told := await asyncio.to_thread(truncated, settings)).get(name):
+            while not (told := dict(await asyncio.to_thread(metric, settings.metrics_port, TRUNCATED))).get(name):
                 await asyncio.sleep(0.5)
-        assert told[name] == acknowledged - kept
-        await emit(later)
+        assert float(told[name]) == acknowledged - kept
+        await emit_in_bursts(cluster.address, tenant, later)
         leader.launch()
         await asyncio.to_thread(leader.await_brokers, 3)
         await wait_drained(settings, tenant, DRAIN_SECONDS)
@@ -103,9 +90,3 @@ async def test_a_worker_that_the_broker_has_fewer_records_for_than_before_says_s
         # The worker had read what was lost, and reads again what is left: nothing counts twice.
         assert found.state_hash == (await reference(tenant, every)).state_hash
         assert worker.poll() is None
-
-
-def truncated(settings: Settings) -> dict[str, float]:
-    """The number of records that the worker reports as lost by the broker, by topic."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics_port}/metrics", timeout=120) as page:
-        return {name: float(count) for name, count in TRUNCATED.findall(page.read().decode())}

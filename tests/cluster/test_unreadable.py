@@ -1,13 +1,10 @@
 """A worker on Apache Kafka goes on behind records that no client can read, and judges every session among them."""
 
 import asyncio
-import subprocess
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from fleetlore.config import Settings
 from fleetlore.kafka.read import read_dead_letters
 from fleetlore.wire.dead_letter import UNREADABLE, DeadLetterRecord
 from fleetlore.wire.topics import topic
@@ -17,7 +14,7 @@ from tests.chaos.emitting import in_order
 from tests.chaos.fleet import fleet_events
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.doubles.raw_batches import CODECS, Raw, batch, produce
-from tests.streams.broker_pipeline import known
+from tests.streams.broker_pipeline import StartWorker, known
 
 ODD = Raw(b"{}", b"x", [(b"\xff\xfe", b"1")])
 GOOD = Raw(b"{}")
@@ -33,7 +30,7 @@ def odd_batches() -> list[bytes]:
 
 @pytest.mark.slow
 async def test_a_worker_goes_on_behind_what_cannot_be_read(
-    three: KafkaCluster, milvus: str, tenant: str, start_worker: Callable[[Settings], subprocess.Popen[bytes]]
+    three: KafkaCluster, milvus: str, tenant: str, start_worker: StartWorker
 ) -> None:
     settings, address = three.settings(milvus, tenant).with_(partitions=1), three.address
     await ensure_topics(settings)
