@@ -28,18 +28,6 @@ async def test_a_limit_ends_when_it_says_and_a_gone_call_never_works() -> None:
     await clock.run([(65.0, use())])
 
 
-async def test_sessions_take_turns_by_the_ends_of_their_waits() -> None:
-    clock, order = Clock(), list[str]()
-
-    async def session(name: str, seconds: float) -> Result:
-        await clock.wait(seconds)
-        order.append(f"{name} at {clock.now() - 1_700_000_000.0:g}")
-        return Result(True, 1, seconds)
-
-    await clock.run([(0.0, session("long", 20.0)), (5.0, session("short", 1.0)), (30.0, session("late", 0.0))])
-    assert order == ["short at 6", "long at 20", "late at 30"]
-
-
 async def test_every_arm_meets_the_same_first_failures_and_no_arm_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_sleep(seconds: float) -> None:
         raise AssertionError(f"slept {seconds} s")

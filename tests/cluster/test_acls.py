@@ -171,11 +171,7 @@ async def test_an_agent_touches_nothing_of_another_tenant(filled: Secured, other
 
 
 async def test_the_fleet_works_with_these_lists(
-    granted: Secured,
-    milvus: str,
-    tmp_path: Path,
-    start_worker: StartWorker,
-    monkeypatch: pytest.MonkeyPatch,
+    granted: Secured, milvus: str, tmp_path: Path, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = of(granted, "worker", milvus=milvus, metrics_port=free_port())
     running = await asyncio.to_thread(start_worker, worker)

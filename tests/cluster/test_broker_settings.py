@@ -164,11 +164,7 @@ async def test_an_idle_agent_asks_a_cluster_of_three_five_times_a_second_at_the_
 
 @pytest.mark.slow
 async def test_a_worker_whose_topics_are_grown_ends_and_says_why(
-    three: KafkaCluster,
-    milvus: str,
-    tenant: str,
-    start_worker: StartWorker,
-    capfd: pytest.CaptureFixture[str],
+    three: KafkaCluster, milvus: str, tenant: str, start_worker: StartWorker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     settings = three.settings(milvus, tenant, partitions=4)
     worker = await asyncio.to_thread(start_worker, settings)
@@ -186,12 +182,7 @@ async def test_a_worker_whose_topics_are_grown_ends_and_says_why(
 
 @pytest.mark.slow
 async def test_a_worker_whose_broker_hangs_while_it_starts_waits_for_it(
-    kafka: None,
-    tmp_path: Path,
-    milvus: str,
-    tenant: str,
-    start_worker: StartWorker,
-    capfd: pytest.CaptureFixture[str],
+    kafka: None, tmp_path: Path, milvus: str, tenant: str, start_worker: StartWorker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with KafkaCluster(tmp_path / "kafka") as cluster:
         settings = cluster.settings(milvus, tenant, partitions=4, replication=1)

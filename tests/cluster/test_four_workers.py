@@ -143,11 +143,7 @@ class Fleet:
 
 
 async def test_restarts_lose_nothing_and_read_no_more_again_than_silence_keeps_open(
-    three: KafkaCluster,
-    milvus: str,
-    tenant: str,
-    start_worker: StartWorker,
-    reference: Reference,
+    three: KafkaCluster, milvus: str, tenant: str, start_worker: StartWorker, reference: Reference
 ) -> None:
     settings = three.settings(milvus, tenant, partitions=PARTITIONS, silent_seconds=SILENT_SECONDS)
     await ensure_topics(settings)

@@ -45,11 +45,7 @@ def large_session(tenant: str, name: str, alphabet: str) -> list[Event]:
 @pytest.mark.slow
 @pytest.mark.parametrize("alphabet", ALPHABETS)
 async def test_a_session_larger_than_a_record_may_be_stops_nobody(
-    alphabet: str,
-    three: KafkaCluster,
-    milvus: str,
-    tenant: str,
-    start_worker: StartWorker,
+    alphabet: str, three: KafkaCluster, milvus: str, tenant: str, start_worker: StartWorker
 ) -> None:
     settings = three.settings(milvus, tenant)
     await ensure_topics(settings)

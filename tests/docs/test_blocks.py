@@ -40,7 +40,7 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/g
 GUIDES = tuple(page for page in PAGES[2:] if "```python\n" in page.read_text() and page.name != "host.md")
 MAKE = re.compile(r"^([a-z-]+):", re.MULTILINE)
 BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(?:console|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-SPAN = re.compile(r"(?<!`)`((?:fleetlore|docker|make) [^`]+)`(?!`)")
+SPAN = re.compile(r"(?<!`)`((?:fleetlore [a-z]|docker (?:build|compose) |make )[^`]+)`(?!`)")
 # Why a block is run nowhere in CI.
 REASONS = {
     "changes the checkout", "changes the environment alone", "installs everything once more", "needs Docker",
@@ -214,7 +214,7 @@ def check_span(words: list[str]) -> None:
 def spans() -> list[tuple[Path, str]]:
     """The commands in running text."""
     found = []
-    for page in (*PAGES, *sorted(ROOT.glob("docs/explain/*.md"))):
+    for page in sorted({*PAGES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")}):
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         found += [(page, " ".join(span.split())) for span in SPAN.findall(text)]
     return found

@@ -10,9 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import typer
 
-from fleetlore.cli.app import build_app
 from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -29,21 +27,6 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-def test_targets_in_the_pages_are_targets_of_make() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for page in PAGES:
-        text = page.read_text()
-        named = re.findall(r"`make ([a-z-]+)", text) + re.findall(r"^(?:\$ )?make ([a-z-]+)", text, re.MULTILINE)
-        assert set(named) <= targets, page.name
-
-
-def test_commands_in_the_pages_exist() -> None:
-    known = set(typer.main.get_command(build_app()).commands)  # type: ignore[attr-defined]
-    for page in PAGES:
-        named = set(re.findall(r"`(?:FORCE_COLOR=1 )?fleetlore ([a-z][a-z-]*)", page.read_text()))
-        assert named <= known, page.name
 
 
 def test_files_that_the_pages_name_exist() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from aiokafka import ConsumerRecord
 from typer.testing import CliRunner
 
 from benchmarks.cloudevents import encode_record
@@ -13,13 +14,14 @@ from fleetlore.errors import ConfigError
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_to_end
 from fleetlore.testing import FakeClock
+from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
-from sinks.redrive import redrive
+from sinks.redrive import _record, redrive
 from streams.commands.topics import register
 from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
 from streams.runtime.bad_records import record_of
@@ -159,31 +161,31 @@ async def test_what_an_agent_sends_is_signed(broker: EmbeddedBroker, tenant: str
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("signed", ["now", "by an old secret", "not at all", "under no name"])
 async def test_what_is_sent_back_is_signed_by_nobody_who_did_not_sign_it(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, signed: str, whole: bool, checked: bool
+    signed: str, whole: bool, checked: bool
 ) -> None:
     """The stage that made the dead letter had checked the signature, or it was as yet self-declared."""
-    for each in ("events", "dead-letters"):
-        await make_topics(broker.address, tenant, each)
-    name, value = topic(tenant, "events"), encode_record(events("evil", "good", tenant=tenant))
-    part = value if whole else encode_record(events("good", tenant=tenant))[1:-1]
+    value = encode_record(events("evil", "good"))
+    part = value if whole else encode_record(events("good"))[1:-1]
+    old_key = Principals("the-old-secret-of-this-test-0123456789").key_of("evil")
     headers = {
-        "now": record(value, KNOWN.key_of("evil"), name).headers,
-        "by an old secret": record(
-            value, Principals("the-old-secret-of-this-test-0123456789").key_of("evil"), name
-        ).headers,
+        "now": record(value, KNOWN.key_of("evil")).headers,
+        "by an old secret": record(value, old_key).headers,
         "not at all": {SIGNED_BY: b"victim 00"},
         "under no name": {SIGNED_BY: b"a:b 00"},
     }[signed]
-    read = Record(name, 0, 0, None, value, headers, BASE_TIME + 10)
-    stage = FeedbackStage(KNOWN if checked else None)
-    async with BatchProducer(broker.address, 2**20) as producer:
-        await producer.send([record_of(stage, DeadLetter(read, part, "bad_field", ""))])
-    await redrive(broker.address, tenant, send=True, self_declared=False)
-    [sent] = await read_to_end(broker.address, [name], 120)
-    made = Record(name, 0, 0, None, sent.value, dict(sent.headers), BASE_TIME + 10)
+    read = Record(EVENTS, 0, 0, None, value, headers, BASE_TIME + 10)
+    to, partition, key, body, marks = record_of(
+        FeedbackStage(KNOWN if checked else None), DeadLetter(read, part, "bad_field", "")
+    )
+    posted: Any = ConsumerRecord(to, partition, 0, 0, 0, key, body, 0, 0, len(body or b""), tuple(marks))
+    letter = read_dead_letter(posted)
+    assert isinstance(letter, DeadLetterRecord)
+    sent = await _record(None, "default", letter, {EVENTS: 1})
+    assert not isinstance(sent, str)
+    made = Record(EVENTS, 0, 0, None, sent.value, dict(sent.headers), BASE_TIME + 10)
     taken = ["evil"] if whole else []  # signed, and still not by `good`
     known = signed == "now" and (whole or checked)
-    assert reasons(made, name) == ((taken, ["foreign_principal"]) if known else ([], ["unsigned"]))
+    assert reasons(made) == ((taken, ["foreign_principal"]) if known else ([], ["unsigned"]))
 
 
 def test_a_row_made_of_records_is_signed_by_nobody() -> None:

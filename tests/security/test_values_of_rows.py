@@ -32,20 +32,9 @@ async def support(sessions: int) -> MemoryFleet:
 
 
 @for_each("sessions", [1, 6])
-async def test_values_of_rows_are_not_in_the_signed_call_model(sessions: int) -> None:
-    document = (await support(sessions)).learn().lower()
-    assert [each for each in VALUES if each.encode() in document] == [], "every agent loads this document"
-
-
-@for_each("sessions", [1, 6])
-async def test_values_of_rows_are_in_no_item_and_no_pattern(sessions: int) -> None:
-    published = (await support(sessions)).published().lower()
-    assert [each for each in VALUES if each in published] == []
-
-
-async def test_values_of_rows_are_shown_to_no_other_agent() -> None:
-    fleet = await support(6)
-    fleet.learn()
+async def test_values_of_rows_are_in_nothing_that_others_load_or_read(sessions: int) -> None:
+    fleet = await support(sessions)
+    assert not leaks({"call model": fleet.learn().decode("utf-8", "replace"), "lore": fleet.published()}, *VALUES)
     for goal, table in (("find the customer", "customer_list"), ("look up a diagnosis", "patients")):
         missing = Made("sql", {"query": f"SELECT * FROM {table}"}, error=f"Table 'crm.{table}' doesn't exist")
         assert not leaks(await fleet.read(missing, goal=goal, place=PLACE), *VALUES)

@@ -181,16 +181,6 @@ async def all_rows(store: MilvusStore, collection: str, tenant: str, *fields: st
     return {row["id"]: row async for row in store.rows(collection, tenant, *fields)}
 
 
-async def test_writing_twice_changes_nothing(store: MilvusStore, tenant: str) -> None:
-    rows = [item(tenant, str(n), state=f"state {n}") for n in range(5)]
-    await store.upsert("items", rows)
-    first = await all_rows(store, "items", tenant, "body", "state")
-    await store.upsert("items", rows)
-    await store.upsert("items", rows[:2])
-    assert await all_rows(store, "items", tenant, "body", "state") == first
-    assert len(first) == 5
-
-
 async def test_the_newest_version_of_a_row_counts_and_is_found_at_once(store: MilvusStore, tenant: str) -> None:
     for version in range(3):
         await store.upsert("items", [item(tenant, "1", state=str(version))])

@@ -65,25 +65,6 @@ def test_every_metric_is_set_by_something() -> None:
     assert not unset
 
 
-def test_series_are_counted_apart_and_cached(metrics: Metrics) -> None:
-    metrics.dead_letters("not_json").inc(3)
-    metrics.dead_letters("missing_field").inc()
-    metrics.stage_duration("sessions").observe(0.012)
-    assert metrics.dead_letters("not_json") is metrics.dead_letters("not_json")
-    value = metrics.registry.get_sample_value
-    assert value("fleetlore_dead_letters_total", {"reason": "not_json"}) == 3
-    assert value("fleetlore_dead_letters_total", {"reason": "missing_field"}) == 1
-    assert value("fleetlore_stage_duration_seconds_count", {"stage": "sessions"}) == 1
-    assert value("fleetlore_stage_duration_seconds_bucket", {"stage": "sessions", "le": "0.01"}) == 0
-    assert value("fleetlore_stage_duration_seconds_bucket", {"stage": "sessions", "le": "0.025"}) == 1
-
-
-@pytest.mark.parametrize("values", [(), ("a", "b")])
-def test_a_wrong_number_of_labels_is_refused(metrics: Metrics, values: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="reason"):
-        metrics.dead_letters(*values)
-
-
 def test_a_removed_series_is_gone_and_can_come_back(metrics: Metrics) -> None:
     labels = {"topic": "fleetlore.default.events", "partition": "3"}
     metrics.consumer_lag("fleetlore.default.events", 3).set(41)

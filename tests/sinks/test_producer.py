@@ -95,12 +95,6 @@ async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombsto
     assert all(record.partition == partition_for(record.key.decode(), PARTITIONS) for record in records)
 
 
-async def test_nothing_to_deliver_sends_nothing(producer: BatchProducer, broker: EmbeddedBroker, tenant: str) -> None:
-    await producer.deliver([])
-    await producer.deliver([Value(tenant, "observations", "k", None)])
-    assert await read(broker.address, topic(tenant, "observations")) == []
-
-
 async def test_many_values_become_records_that_a_broker_takes(
     producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:

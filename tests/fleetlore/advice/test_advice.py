@@ -64,12 +64,6 @@ def texts(advice: Advice) -> list[str]:
     return [tip.text for tip in advice.tips]
 
 
-def test_an_empty_memory_says_nothing() -> None:
-    advice = ask(LoreIndex())
-    assert not advice and not advice.sure
-    assert (advice.text, advice.ids, advice.risk) == ("", (), None)
-
-
 def test_one_failure_anywhere_warns_everyone_in_words_of_their_own() -> None:
     index = LoreIndex()
     known(index, failures=1, error_class="NoSuchTableError", template="table 'cars' doesn't exist, call 0815 now")
@@ -83,17 +77,10 @@ def test_one_failure_anywhere_warns_everyone_in_words_of_their_own() -> None:
     ]
     assert "0815" not in ask(index).text, "an open tool's error is nobody's evidence, whoever met it"
     assert "0815" not in ask(index, closed_tools=("s*",), quorum=3).text
+    known(index, failures=2, error_class="no_such_table", template="no such table: cars")
+    assert texts(ask(index, closed_tools=("s*",))) == ["This sql call may fail with `cars`: no such table: cars."]
     known(index, failures=2, other_words=1, template="table 'cars' doesn't exist, call 0815 now")
     assert "0815" not in ask(index, closed_tools=("s*",)).text, "only one agent met the failure in these words"
-
-
-def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing() -> None:
-    index = LoreIndex()
-    known(index, failures=1, error_class="NoSuchTableError", template="zzz is missing")
-    assert texts(ask(index)) == ["This sql call may fail: NoSuchTableError."]
-    known(index, failures=2, error_class="no_such_table", template="no such table: cars")
-    closed = ask(index, closed_tools=("s*",))
-    assert texts(closed) == ["This sql call may fail with `cars`: no such table: cars."]
 
 
 @for_each(
@@ -104,6 +91,7 @@ def test_a_warning_shows_no_class_made_of_the_words_and_no_colon_before_nothing(
         ("ValueError", "zzz", ""),
         ("Exception", "zzz", ""),
         ("no_such_thing_zzz", "no such thing zzz", ""),
+        ("NoSuchTableError", "zzz is missing", "This sql call may fail: NoSuchTableError."),
         ("TimeoutError", "zzz", "This sql call may fail: TimeoutError."),
         ("http_404", "zzz", "This sql call may fail: http_404."),
         ("OperationalError", "zzz: 'cars'", "This sql call may fail with `cars`: OperationalError."),
@@ -249,15 +237,6 @@ def test_who_does_what_led_others_past_a_failure_is_not_told_to() -> None:
     assert ask(index, TOOL, {"table": "cars_data", "limit": 5}, failed=both).ids == ("r",)  # that very call failed
 
 
-def test_of_the_ways_past_a_failure_the_best_backed_comes_first() -> None:
-    index = LoreIndex()
-    known(index)
-    put(index, "best backed", support=9, agents=9, content="table=cars_data")
-    put(index, "another", now=("table=cars_all",), content="table=cars_all")
-    told = ask(index, None, failed=FAILED)
-    assert [tip.brings for tip in told.tips] == [("table=cars_data",)]
-
-
 def test_a_session_is_never_shown_what_only_it_has_taught() -> None:
     index = LoreIndex()
     known(index, failures=2, sessions=1, agents=1)
@@ -272,13 +251,6 @@ def test_free_text_is_warned_of_only_where_it_holds_what_the_failure_names() -> 
     known(index, failures=9, shape="query:text(select)", call=call_id(TOOL, {"query": "SELECT name FROM cars"}))
     assert ask(index, TOOL, {"query": "SELECT name FROM cars"}).tips
     assert not ask(index, TOOL, {"query": "SELECT name FROM trucks"}).tips
-
-
-def test_nothing_is_shown_twice() -> None:
-    index = LoreIndex()
-    known(index, failures=8, calls=9)
-    first = ask(index)
-    assert not ask(index, shown={tip.key for tip in first.tips})
 
 
 def test_another_kind_of_call_is_not_warned_of() -> None:
@@ -353,17 +325,6 @@ def test_at_the_start_the_failures_of_the_tools_at_hand_come_with_their_ends() -
     assert ask(index, None, tools=(TOOL,)).ids == ("r",)
     assert ask(index, None, tools=("browse",)).ids == ("other",)
     assert ask(index, None, tools=("mail",)).ids == ()
-
-
-def test_what_surely_helps_comes_first_and_what_surely_harms_never() -> None:
-    def recoveries() -> list[str]:
-        return [item.id for item in index.recoveries(FAILURE.class_)]
-
-    index = LoreIndex()
-    put(index, "seldom", support=2)
-    put(index, "often", support=90)
-    assert recoveries() == ["often", "seldom"]
-    assert ask(index, None, failed=FAILED).ids == ("often",)
 
 
 @given(st.sets(st.integers(0, 9)), st.floats(0, 1), st.text(max_size=5))

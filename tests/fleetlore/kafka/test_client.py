@@ -119,17 +119,6 @@ async def test_a_stop_waits_for_no_end_of_a_tls_session(broker: EmbeddedBroker, 
         assert connection._protocol._transport is None
 
 
-async def test_a_start_that_succeeds_or_fails_is_as_ever(broker: EmbeddedBroker, unused_address: str) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=broker.address)
-    await connect(producer)
-    assert producer.client.cluster.brokers()
-    await producer.stop()
-    nobody = AIOKafkaProducer(bootstrap_servers=unused_address)
-    with pytest.raises(Exception, match="Unable to bootstrap"):
-        await connect(nobody)
-    await nobody.stop()
-
-
 @pytest.mark.parametrize("turns", range(4))
 async def test_a_stop_that_is_cancelled_is_made_to_its_end(
     broker: EmbeddedBroker, tenant: str, make_topics: Callable[..., Awaitable[None]], turns: int

@@ -234,15 +234,6 @@ async def test_flush_waits_for_what_was_emitted_before_it_only(
     assert emitter.dropped == 0
 
 
-async def test_any_kafka_broker_will_do(mock_cluster: str, tenant: str) -> None:
-    async with emitting(mock_cluster, tenant) as emitter:
-        for sequence in range(200):
-            emitter.emit(outcome(f"s{sequence % 7}", sequence // 7, tenant))
-        assert await emitter.flush(120)
-    records = await read_topic(mock_cluster, topic(tenant, "events"), 200)
-    assert all(numbers == sorted(numbers) for numbers in sequences(records).values())
-
-
 async def test_closing_twice_or_unstarted_is_fine(unused_address: str) -> None:
     emitter = Emitter(unused_address, "default")
     emitter.emit(outcome("s", 0))

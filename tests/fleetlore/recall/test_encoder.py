@@ -37,11 +37,6 @@ def test_a_text_gives_the_same_bits_in_any_batch_and_from_the_cache() -> None:
     assert (together.encode(TEXTS[::-1])[::-1] == batch).all()
 
 
-def test_nearness_follows_meaning() -> None:
-    a, b, c = StaticEncoder().encode(["delete the file", "remove files", "quarterly revenue report"])
-    assert a @ b > a @ c
-
-
 def test_the_cache_is_bounded() -> None:
     encoder = StaticEncoder()
     encoder.encode([f"text {n}" for n in range(9_000)])

@@ -37,19 +37,6 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     assert index.failures_of_call("unheard of") == ()
 
 
-def test_what_is_forgotten_is_advised_no_more() -> None:
-    index = LoreIndex()
-    for number in range(KEPT + 1):
-        index.put_item(recovery(f"r{number}", support=number))
-    index.forget(f"r{KEPT}")
-    assert [each.id for each in index.recoveries("class-1")] == [f"r{n}" for n in reversed(range(KEPT))]
-    index.put_pattern(exact("p"))
-    index.forget("p")
-    index.forget("never known")
-    index.forget("never known")
-    assert index.failures_of_call("call-1") == () and index.patterns == {}
-
-
 def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
     index = LoreIndex()
     index.put_item(recovery("r"))

@@ -49,20 +49,6 @@ def test_few_are_given_and_a_threshold_of_nothing_is_refused() -> None:
         index.like("refund", 0.0, 2)
 
 
-def test_a_query_about_something_else_is_like_nothing() -> None:
-    index = TextIndex()
-    index.put("a", "refund order")
-    assert index.like("refund", 0.5, 2)
-    assert not index.like("refund the unused hotel voucher of a cancelled journey to somewhere far away", 0.5, 2)
-
-
-def test_a_rare_word_outweighs_common_ones() -> None:
-    index = TextIndex()
-    for id, text in enumerate(("error error error in sql", "error in the orchestra table", "error in python")):
-        index.put(str(id), text)
-    assert index.like("orchestra error", 0.001, 9)[0][0] == "1"
-
-
 def test_a_text_holds_its_share_of_what_the_query_s_words_weigh() -> None:
     index = TextIndex()
     index.put("cars", "no such table cars")

@@ -206,14 +206,10 @@ def test_what_a_command_reads_and_writes() -> None:
         Command(("tee", "log"), (), "curl"),
         Command(("sh",), (), "tee"),
     ]
+    [command] = commands("git push -fu --force-with-lease=x origin -- -n")
+    assert (command.flags(), command.operands()) == ({"-f", "-u", "--force-with-lease"}, ["push", "origin"])
     assert commands("cat x > /dev/sda 2>&1")[0].into[0] == "/dev/sda"
     assert commands('sh -c "$(curl u)"')[0].reads == "curl"
-
-
-def test_options_are_seen_one_by_one() -> None:
-    [command] = commands("git push -fu --force-with-lease=x origin -- -n")
-    assert command.flags() == {"-f", "-u", "--force-with-lease"}
-    assert command.operands() == ["push", "origin"]
 
 
 @given(st.text(alphabet="rm-f/ '\"$()`|;&<>\n\\EOF#x=", max_size=60))
@@ -238,28 +234,24 @@ def test_what_could_do_harm(command: str) -> None:
     assert is_harmful("run", f'{{"x": "{command}"}}') and is_harmful("shell", f"Then run {command}")
 
 
-@for_each("tool", ["grant_role", "delete_records", "sendMoney", "set_policy", "disable_safety"])
-def test_what_a_tool_does_is_in_its_name(tool: str) -> None:
-    assert is_harmful(tool, "{}")
-
-
 @for_each(
-    "mode", ["no-auth-checks", "skip_tls_verify", "insecure", "unsafe", "allow-unsafe", "disable_sandbox", "noverify"]
+    "tool, call, harmful",
+    [
+        *((tool, "{}", True) for tool in ("grant_role", "delete_records", "sendMoney", "set_policy", "disable_safety")),
+        *(("deploy", f'{{"mode": "{mode}"}}', True) for mode in ("no-auth-checks", "skip_tls_verify", "insecure")),
+        *(
+            ("deploy", f'{{"mode": "{mode}"}}', True)
+            for mode in ("unsafe", "allow-unsafe", "disable_sandbox", "noverify")
+        ),
+        *(("deploy", f'{{"mode": "{mode}"}}', False) for mode in ("notes", "author", "no_checkout", "allowed")),
+        *(("deploy", f'{{"mode": "{mode}"}}', False) for mode in ("disabled", "checks", "non_empty")),
+        *(("shell", command, False) for command in ("git status", "ls -l", "python main.py", "")),
+        ("shell", "SELECT source, policy FROM orders", False),
+        ("sh", "pip install numpy", True),  # verb and object together
+        ("sh", "kubectl delete pod", True),
+        ("transfer", '{"to": "acme"}', True),
+        ("sql", "DROP TABLE customers", True),
+    ],
 )
-def test_what_does_without_a_protection(mode: str) -> None:
-    assert is_harmful("deploy", f'{{"mode": "{mode}"}}')
-
-
-@for_each("mode", ["notes", "author", "no_checkout", "allowed", "disabled", "checks", "non_empty"])
-def test_what_only_sounds_like_it(mode: str) -> None:
-    assert not is_harmful("deploy", f'{{"mode": "{mode}"}}')
-
-
-@for_each("command", ["git status", "ls -l", "SELECT source, policy FROM orders", "python main.py", ""])
-def test_what_looks_harmless(command: str) -> None:
-    assert not is_harmful("shell", command)
-
-
-def test_a_call_is_judged_with_its_verb_and_object_together() -> None:
-    assert is_harmful("sh", "pip install numpy") and is_harmful("sh", "kubectl delete pod")
-    assert is_harmful("transfer", '{"to": "acme"}') and is_harmful("sql", "DROP TABLE customers")
+def test_names_modes_and_commands_say_what_could_do_harm(tool: str, call: str, harmful: bool) -> None:
+    assert is_harmful(tool, call) is harmful
