@@ -332,9 +332,7 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize("data", NO_HTTP.values(), ids=NO_HTTP)
-async def test_what_is_no_http_is_answered_and_counted(
-    clients: list[Client], data: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_bad_http_is_counted(clients: list[Client], data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     before = refusals().get("bad_http", 0)
     async with served(HttpLimits()) as to:
         for _ in range(20):
@@ -347,9 +345,7 @@ async def test_what_is_no_http_is_answered_and_counted(
     assert len(caplog.records) <= 6 and not [each for each in caplog.records if each.exc_info]
 
 
-async def test_a_bad_chunk_after_the_answer_began_ends_the_connection(
-    clients: list[Client], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_bad_chunk_after_the_answer_ends_it(clients: list[Client], caplog: pytest.LogCaptureFixture) -> None:
     async with served(HttpLimits()) as to:
         client = await opened(clients, to, b"POST /none HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
         await client.reader.readuntil(b"\r\n\r\nNot Found")

@@ -64,9 +64,7 @@ async def test_a_name_of_others_that_leads_here_is_refused(host: str) -> None:
         ({"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, 200),
     ],
 )
-async def test_a_request_without_origin_that_another_site_causes_is_refused(
-    headers: dict[str, str], status: int
-) -> None:
+async def test_a_request_without_origin_caused_by_another_site_is_refused(headers: dict[str, str], status: int) -> None:
     answer = await _get(headers)
     assert answer.status_code == status
     assert (answer.text == "served") == (status == 200)

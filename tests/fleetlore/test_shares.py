@@ -50,9 +50,7 @@ def test_a_flood_of_names_costs_each_entry_the_same() -> None:
 
 
 @given(st.lists(st.tuples(CALLERS, st.integers(0, 30), st.booleans()), max_size=200), st.integers(1, 12))
-def test_who_holds_no_more_than_an_equal_share_loses_nothing(
-    steps: list[tuple[tuple[str, str], int, bool]], limit: int
-) -> None:
+def test_who_holds_an_equal_share_loses_nothing(steps: list[tuple[tuple[str, str], int, bool]], limit: int) -> None:
     shares, model = Shares[tuple[object, int], int](limit, "things_of_a_test"), dict[tuple[object, int], int]()
     values = count()
     for caller, number, is_removed in steps:

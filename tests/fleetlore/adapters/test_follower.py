@@ -62,9 +62,7 @@ async def test_all_share_what_was_verified_once(log: AdapterLog, follower: Adapt
         await follower.leave(subscriber)
 
 
-async def test_what_was_verified_outlives_the_last_agent_that_leaves(
-    log: AdapterLog, follower: AdapterFollower
-) -> None:
+async def test_what_was_verified_outlives_the_last_agent(log: AdapterLog, follower: AdapterFollower) -> None:
     subscriber = Taker()
     await follower.join(subscriber)
     await log.write(version(1, 1), version(2, 2))
@@ -119,9 +117,7 @@ async def test_acks_that_could_not_be_sent_are_sent_later_in_order(log: AdapterL
 
 
 @pytest.mark.parametrize("away", [0, 99])
-async def test_the_last_agent_that_leaves_says_what_it_did(
-    log: AdapterLog, follower: AdapterFollower, away: int
-) -> None:
+async def test_the_last_agent_to_leave_says_what_it_did(log: AdapterLog, follower: AdapterFollower, away: int) -> None:
     log.away, agent = away, Taker()
     await follower.join(agent)
     follower.ack("a", {"number": 0})

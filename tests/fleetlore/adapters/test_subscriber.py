@@ -117,54 +117,29 @@ async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_th
     assert other.holder.value is subscriber.holder.value is not None
 
 
-async def test_a_busy_agent_gets_it_between_two_actions(
-    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
-) -> None:
-    busy[0] = True
-    await feed.deliver(*version(kind, 1), 1)
-    versions = [subscriber.version]
-    assert subscriber.apply_pending()
-    versions.append(subscriber.version)
-    assert not subscriber.apply_pending()
-    assert versions == [None, version(kind, 1)[1].version]
-
-
-async def test_only_the_newest_of_several_waiting_versions_is_applied(
+async def test_a_busy_agent_gets_the_newest_of_several_versions_between_two_actions(
     subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
 ) -> None:
     busy[0] = True
     await feed.deliver(*version(kind, 1), 1)
     await feed.deliver(*version(kind, 2), 2)
-    subscriber.apply_pending()
-    assert subscriber.version == version(kind, 2)[1].version
+    assert subscriber.version is None and subscriber.apply_pending()
+    assert subscriber.version == version(kind, 2)[1].version and not subscriber.apply_pending()
 
 
-async def test_a_rollback_while_a_version_waits_takes_it_away(
-    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
+@pytest.mark.parametrize(("seed", "uri"), [(1, ""), (3, "file:///elsewhere/x")], ids=["here", "on its way"])
+async def test_a_waiting_version_that_the_channel_has_left_is_not_run(
+    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool], seed: int, uri: str
 ) -> None:
     await feed.deliver(*version(kind, 1), 1)
     busy[0] = True
     await feed.deliver(*version(kind, 2), 2)
-    await feed.deliver(*version(kind, 1), 3)
+    await feed.deliver(*version(kind, seed), 3, uri=uri)
     assert not subscriber.apply_pending()
     assert subscriber.version == version(kind, 1)[1].version
 
 
-async def test_a_waiting_version_that_the_channel_has_left_is_not_run_while_the_next_one_is_on_its_way(
-    subscriber: Subscriber, feed: Feed, kind: str, busy: list[bool]
-) -> None:
-    """A rollback to a version whose weights were still being fetched put the withdrawn one into use."""
-    await feed.deliver(*version(kind, 1), 1)
-    busy[0] = True
-    await feed.deliver(*version(kind, 2), 2)
-    await feed.deliver(*version(kind, 3), 3, uri="file:///elsewhere/x")
-    assert not subscriber.apply_pending()
-    assert subscriber.version == version(kind, 1)[1].version
-
-
-async def test_a_refused_version_is_counted_and_the_old_one_stays(
-    subscriber: Subscriber, feed: Feed, kind: str
-) -> None:
+async def test_a_refused_version_counts_and_the_old_one_stays(subscriber: Subscriber, feed: Feed, kind: str) -> None:
     await feed.deliver(*version(kind, 1), 1)
     for _ in range(3):  # it is tried once
         await feed.deliver(*unfit(kind, 2), 2)
@@ -178,9 +153,7 @@ async def test_a_refused_version_is_counted_and_the_old_one_stays(
     assert subscriber.version == manifest.version, "the next one is applied"
 
 
-async def test_a_forged_record_is_told_once_beside_what_the_agent_runs(
-    subscriber: Subscriber, feed: Feed, kind: str
-) -> None:
+async def test_a_forged_record_is_told_once_beside_what_runs(subscriber: Subscriber, feed: Feed, kind: str) -> None:
     weights, manifest = version(kind, 1)
     key, _ = record_of(KEY, weights, manifest, 1)
     await feed.deliver(weights, manifest, 1)

@@ -1,11 +1,12 @@
 import inspect
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, NotOpen, Session
+from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, NotOpen, Session, current_session
 from fleetlore.agent.blocking import BlockingSession
 from tests.rows import for_each
 
@@ -23,6 +24,9 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
                 raise ValueError("mine")
             with session.action("sql") as action:
                 action.fail("E", "text")
+            assert current_session() is session
+            with ThreadPoolExecutor() as pool:
+                pool.submit(session.begin("sql", {"q": 1}).end, "done").result()
             session.message("user", "hello")
             session.spend(tokens=90)
             assert [caution.id for caution in session.cautions()] == ["guard:tokens"]
@@ -32,7 +36,7 @@ def test_the_whole_story_without_asyncio(broker: EmbeddedBroker, tenant: str) ->
         assert fleet.feedback("s1", "failure")
         assert fleet.flush(120)
         assert fleet.adapter_version is None
-    assert (fleet.sent, fleet.dropped) == (9, 0)
+    assert (fleet.sent, fleet.dropped) == (10, 0)
 
 
 def test_a_mistake_leaves_no_thread() -> None:

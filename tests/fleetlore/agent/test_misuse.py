@@ -117,9 +117,7 @@ def test_the_last_word_counts_and_a_number_in_words_is_one(fleet: Fleet, recorde
     assert recorder.events[-1].data == {events.OUTCOME: "failure"}
 
 
-def test_an_action_that_is_over_stays_as_it_ended(
-    fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_action_stays_as_it_ended(fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     with fleet.session("g") as session:
         with session.action("sql") as action:
             action.result = 1
@@ -162,19 +160,21 @@ def test_what_is_printed_says_what_it_is(fleet: Fleet) -> None:
 # --- fork ---
 
 FORKED = """
-import asyncio, logging, os, sys, traceback
-from fleetlore import BlockingFleet, Fleet, NotOpen
+import logging, os, sys
+from fleetlore import BlockingFleet, NotOpen
 
 logging.basicConfig(format="log: %(message)s")
 
 
-def in_child(fleet, session, action, recall):
+def in_child(fleet, session, action):
     for use in (
         lambda: fleet.session("g").__enter__(),
         lambda: session.advise("sql"),
         lambda: session.succeed(),
         lambda: fleet.feedback("s1", "failure"),
-        *((lambda: session.recall("x"), lambda: fleet.flush(1), fleet.__enter__) if recall else ()),
+        lambda: session.recall("x"),
+        lambda: fleet.flush(1),
+        fleet.__enter__,
     ):
         try:
             use()
@@ -183,57 +183,35 @@ def in_child(fleet, session, action, recall):
     action.end("of the parent")
 
 
-def blocking():
-    with BlockingFleet("parent", broker=sys.argv[1], tenant=sys.argv[2]) as fleet:
-        with fleet.session("g", session_id="s1") as session:
-            action = session.begin("sql")
-            child = os.fork()
-            if not child:
-                in_child(fleet, session, action, True)
-                sys.exit(0)  # leaves both blocks
-            assert os.waitpid(child, 0)[1] == 0
-            action.end(1)
-            session.succeed()
-        if not os.fork():
-            with BlockingFleet("child", broker=sys.argv[1], tenant=sys.argv[2]) as own, own.session("g"):
-                pass
-            print("child sent", own.sent, flush=True)
-            os._exit(0)
-        os.wait()
-        assert fleet.flush(120)
-        print("parent sent", fleet.sent, fleet.dropped)
-
-
-async def later():
-    async with Fleet("parent", broker=sys.argv[1], tenant=sys.argv[2]) as fleet:
-        with fleet.session("g", session_id="s2") as session:
-            action = session.begin("sql")
-            child = os.fork()
-            if not child:
-                in_child(fleet, session, action, False)
-                os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-            action.end(1)
-        assert await fleet.flush(120)
-        print("parent sent", fleet.sent, fleet.dropped)
-
-
-blocking() if sys.argv[3] == "blocking" else asyncio.run(later())
+with BlockingFleet("parent", broker=sys.argv[1], tenant=sys.argv[2]) as fleet:
+    with fleet.session("g", session_id="s1") as session:
+        action = session.begin("sql")
+        child = os.fork()
+        if not child:
+            in_child(fleet, session, action)
+            sys.exit(0)  # leaves both blocks
+        assert os.waitpid(child, 0)[1] == 0
+        action.end(1)
+        session.succeed()
+    if not os.fork():
+        with BlockingFleet("child", broker=sys.argv[1], tenant=sys.argv[2]) as own, own.session("g"):
+            pass
+        print("child sent", own.sent, flush=True)
+        os._exit(0)
+    os.wait()
+    assert fleet.flush(120)
+    print("parent sent", fleet.sent, fleet.dropped)
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["blocking", "async"])
-def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str, kind: str) -> None:
-    made = subprocess.run(
-        [sys.executable, "-c", FORKED, broker.address, tenant, kind], capture_output=True, text=True, timeout=120
-    )
+def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str) -> None:
+    command = [sys.executable, "-c", FORKED, broker.address, tenant]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert made.returncode == 0, made.stderr
-    told = made.stdout.splitlines()
-    forked = [each for each in told if "entered before the process forked: open a fleet in each process" in each]
-    assert len(forked) == (7 if kind == "blocking" else 4)
-    sent = ["child sent 2", "parent sent 3 0"] if kind == "blocking" else ["parent sent 3 0"]
-    assert told[len(forked) :] == sent
+    *forked, child, parent = made.stdout.splitlines()
+    assert len(forked) == 7 and (child, parent) == ("child sent 2", "parent sent 3 0")
+    assert all("entered before the process forked: open a fleet in each process" in each for each in forked)
     assert "ended after the session" in made.stderr and "Traceback" not in made.stderr
 
 

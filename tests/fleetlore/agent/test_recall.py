@@ -21,18 +21,6 @@ from tests.stored import row_of
 NO_BROKER = "127.0.0.1:9"
 
 
-class Recorder(Emitter):
-    """Keeps the events."""
-
-    def __init__(self) -> None:
-        super().__init__(NO_BROKER, "default")
-        self.events: list[Event] = []
-
-    def emit(self, event: Event, *, at_once: bool = False) -> bool:
-        self.events.append(event)
-        return True
-
-
 def item(id: str, title: str, **fields: Any) -> MemoryItem:
     values = {"kind": "strategy", "title": title, "content": f"what to do about it: {id}", "support": 3, "agents": 3}
     return memory_item(id, **(values | fields))
@@ -59,9 +47,15 @@ async def filled(milvus: str, tenant: str) -> AsyncIterator[str]:
 
 def fleet_on(milvus: str, tenant: str, monkeypatch: pytest.MonkeyPatch, holdout_share: float = 0.0) -> Fleet:
     monkeypatch.setenv("FLEETLORE_MILVUS", milvus)
-    fleet = Fleet("agent", broker=NO_BROKER, tenant=tenant, holdout_share=holdout_share, ready_seconds=0)
-    fleet.emitter = Recorder()
-    return fleet
+    return Fleet("agent", broker=NO_BROKER, tenant=tenant, holdout_share=holdout_share, ready_seconds=0)
+
+
+@pytest.fixture
+def emitted(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What agents send."""
+    events: list[Event] = []
+    monkeypatch.setattr(Emitter, "emit", lambda _, event, **options: events.append(event) or True)
+    return events
 
 
 async def test_it_finds_what_others_know_and_never_what_the_session_alone_taught(
@@ -78,7 +72,7 @@ async def test_it_finds_what_others_know_and_never_what_the_session_alone_taught
 
 
 async def test_what_it_gave_is_credited_and_no_evidence(
-    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch, emitted: list[Event]
 ) -> None:
     async with fleet_on(filled, tenant, monkeypatch) as fleet, fleet.session("g", session_id="s1") as session:
         found = await session.recall("no space left on device", most=1)
@@ -87,28 +81,24 @@ async def test_what_it_gave_is_credited_and_no_evidence(
             pass
         async with session.action("bash", {"command": "df"}):
             pass
-    assert isinstance(fleet.emitter, Recorder)
-    message, first, second = (each.data for each in fleet.emitter.events if each.kind in ("message", "outcome"))
+    message, first, second = (each.data for each in emitted if each.kind in ("message", "outcome"))
     assert message[names.CONTENT] == f"I remember: {MARK}"
     assert first[names.ADVICE] == ["disk"]
     assert names.ADVICE not in second
 
 
 async def test_a_share_of_it_is_withheld_and_its_place_stays_empty(
-    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+    filled: str, tenant: str, monkeypatch: pytest.MonkeyPatch, emitted: list[Event]
 ) -> None:
     async with fleet_on(filled, tenant, monkeypatch, 1.0) as fleet, fleet.session("g", session_id="s1") as session:
         assert not await session.recall("no space left on device", most=1)
         async with session.action("bash", {"command": "df"}):
             pass
-    assert isinstance(fleet.emitter, Recorder)
-    [outcome] = (each.data for each in fleet.emitter.events if each.kind == "outcome")
+    [outcome] = (each.data for each in emitted if each.kind == "outcome")
     assert outcome[names.WITHHELD] == ["disk"] and names.ADVICE not in outcome
 
 
-async def test_a_store_that_is_away_is_said_so_and_the_session_goes_on(
-    tenant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_is_away_stops_no_session(tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with fleet_on(f"http://127.0.0.1:{free_port()}", tenant, monkeypatch) as fleet, fleet.session("g") as session:
         with pytest.raises(StoreUnavailable, match="Milvus at"):
             await session.recall("no such table", timeout_seconds=2.0)

@@ -11,9 +11,7 @@ from tests.cpu import costs_less_than
 
 
 @given(st.text(max_size=300), st.text(max_size=100), st.lists(st.tuples(st.text(max_size=60), st.booleans())))
-def test_any_call_has_finite_features_that_are_the_same_each_time(
-    text: str, goal: str, before: list[tuple[str, bool]]
-) -> None:
+def test_any_call_has_finite_features_each_time_the_same(text: str, goal: str, before: list[tuple[str, bool]]) -> None:
     context = CallContext(goal)
     for said, failed in before:
         context.record(MadeCall("tool", said), said, "error" if failed else None)

@@ -103,9 +103,7 @@ def test_what_is_of_another_form_ends_with_a_line_and_a_code(tmp_path: Path) -> 
     assert "no session of the form `messages` was found in 1 files" in done.output
 
 
-def test_events_of_a_log_without_times_are_the_same_at_each_import(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_without_times_has_the_same_events_each_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each import took its own time for them, and a stage refused every event of the second as another session's."""
     in_messages(tmp_path)
     made: list[list[Event]] = []

@@ -122,12 +122,6 @@ def test_settings_in_any_encoding_of_json_are_kept(home: Path, before: str) -> N
     assert json.loads(before.lstrip("\ufeff")).items() <= json.loads(file.read_text("utf-8")).items()
 
 
-@pytest.mark.parametrize("relay", ["http://[::1", "http://", "https:///x", "ftp://x"])
-def test_an_address_that_is_none_is_refused(home: Path, relay: str) -> None:
-    refused = run("codex", "--yes", "--relay", relay)
-    assert refused.exit_code == 2 and not (home / FILES["codex"]).exists()
-
-
 @pytest.mark.parametrize("before", ["{}", '{"version": 1}', '{"hooks": {}}'])
 def test_settings_without_our_hooks_are_left_by_removing_them(home: Path, before: str) -> None:
     file = home / FILES["cursor"]
@@ -167,7 +161,9 @@ def test_settings_that_it_does_not_understand_stay(home: Path, text: str, said: 
 
 
 def test_a_mistake_is_told(home: Path) -> None:
-    assert run("vim").exit_code == run("codex", "--relay", "nowhere").exit_code == 2
+    assert run("vim").exit_code == 2
+    for relay in ("nowhere", "http://[::1", "http://", "https:///x", "ftp://x"):
+        assert run("codex", "--yes", "--relay", relay).exit_code == 2 and not (home / FILES["codex"]).exists()
     (home / ".claude").write_text("")
     done = run("claude-code", "--yes")
     assert done.exit_code == 1 and "cannot be" in done.output

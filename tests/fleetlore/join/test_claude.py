@@ -10,7 +10,7 @@ from fleetlore import Fleet, Session
 from fleetlore.join.claude import fleet_hooks
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import GOAL, know_better
+from tests.fleetlore.join.conftest import GOAL
 
 BASE = BaseHookInput(session_id="c1", transcript_path="/t", cwd="/")
 
@@ -45,20 +45,6 @@ class Process:
 
     async def failed(self, id: str, command: str, error: str, *, interrupted: bool = False) -> str:
         return await self._call("PostToolUseFailure", id, command, error=error, is_interrupt=interrupted)
-
-
-async def test_a_call_that_is_sure_to_fail_is_denied_once(fleet: Fleet, recorder: Recorder) -> None:
-    id = know_better(fleet, "Bash", "command")
-    async with fleet.session("g") as session:
-        process = Process(session)
-        said = await process.before("1", "/etc/shadow")
-        assert "Use `command=/srv/a`" in said and "Send it again" in said and process.denied
-        await process.failed("1", "/etc/shadow", "denied")  # were the process to report it: nothing was done
-        process.denied = False
-        assert not await process.before("2", "/etc/shadow") and not process.denied
-        await process.failed("2", "/etc/shadow", "[Errno 13] Permission denied: '/etc/shadow'")
-    assert recorder.kinds == ["session.started", "outcome", "session.ended"]
-    assert id in recorder.outcomes[0][events.ADVICE]
 
 
 async def test_a_client_that_is_resumed_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:

@@ -22,6 +22,8 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.mcp.http_proxy import forwarding_app
 from fleetlore.join.mcp.proxy import McpCalls
 from fleetlore.join.openai_agents import function_tool
+from fleetlore.relay.app import Hooks
+from fleetlore.relay.callers import Caller
 from fleetlore.transcripts.read import FORMS, files_of, read_files
 from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events
@@ -125,6 +127,27 @@ async def claude(fleet: Fleet, folder: Path) -> None:
                 await process.send({"hook_event_name": "PostToolUse", **call, **done})
 
 
+FRAME = "Chunk ID: 3f9c\nWall time: 0.05 seconds\nProcess exited with code {}\nOriginal token count: 9\nOutput:\n{}"
+
+
+def hooks(client: str) -> Door:
+    async def door(fleet: Fleet, folder: Path) -> None:
+        hooks = Hooks()
+        for path in PATHS:
+            call = {"session_id": "s", "tool_name": "read_file", "tool_input": {"path": path}, "tool_use_id": path}
+            ended: dict[str, Any] = {"hook_event_name": "PostToolUse"}
+            if client == "codex":
+                ended["tool_response"] = FRAME.format(1, TEXT) if path == FAILS else FRAME.format(0, read_file(path))
+            elif path == FAILS:
+                ended = {"hook_event_name": "PostToolUseFailure", "error": f"Exit code 1\n{TEXT}"}
+            else:
+                ended["tool_response"] = read_file(path)
+            for event in ({"hook_event_name": "PreToolUse"}, ended):
+                hooks.answer(fleet, Caller("default", "a1"), client, orjson.dumps(call | event))
+
+    return door
+
+
 def files_server() -> MCPServer[Any]:
     server = MCPServer("files")
 
@@ -193,6 +216,7 @@ DOORS: dict[str, Door] = {
             pydantic_ai, claude, mcp_over_http, mcp_over_stdio,
         )
     },
+    **{f"hooks of {client}": hooks(client) for client in ("claude-code", "codex")},
     **{f"otlp {emitter}": otlp(emitter) for emitter in test_otel.EMITTERS},
     # SWE-agent has no tool but a shell.
     **{f"import {form}": imported(form) for form in FORMS if form != "swe-agent"},

@@ -96,12 +96,6 @@ async def test_a_call_is_held_once_and_made_when_it_is_sent_again(world: World, 
     assert world.recorder.kinds.count("outcome") == 2, "what was not made was recorded"
 
 
-@through(AT_THE_CALL)
-async def test_where_nothing_is_held_the_call_is_made(world: World, door: str) -> None:
-    await DOORS[door](world, world.fleet(hold="off"), Scripted(WRONG, obeys=False))
-    assert world.made == [WRONG, RIGHT]
-
-
 @through(["langchain", "openai_agents", "pydantic_ai", *AT_THE_MODEL])
 async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door: str) -> None:
     """A provider reads the cached part of a prompt again at every turn, though more becomes known meanwhile."""

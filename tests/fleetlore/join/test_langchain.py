@@ -9,7 +9,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
 from fleetlore import Fleet, tool
-from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.wire import events
 from tests.build import memory_item
@@ -95,54 +94,18 @@ async def test_a_run_that_is_resumed_is_a_further_part_of_its_thread(fleet: Flee
 
 
 async def test_the_model_is_told_before_each_choice(fleet: Fleet) -> None:
+    block = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
     async with fleet.session(GOAL, task="look") as session:
-        await agent(calls("/srv/a"), system_prompt="Be brief.").ainvoke(GO)
+        await agent(calls("/srv/a"), system_prompt=SystemMessage([block])).ainvoke(GO)
     assert len(HEARD) == 2 and len(set(HEARD)) == 1
-    assert HEARD[0].startswith(f"Be brief.\n\n{session.introduction}\n\n<fleet-memory ")
+    first, ours = SENT[0][0].content
+    assert first == block and ours["text"].startswith(f"{session.introduction}\n\n<fleet-memory ")
     assert "Look into /srv first" in HEARD[0]
     agent(calls("/srv/a")).invoke(GO)  # without a session
     assert HEARD == ["", ""]
 
 
-async def test_blocks_of_the_system_message_stay_as_they_are(fleet: Fleet) -> None:
-    block = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
-    async with fleet.session(GOAL, task="look") as session:
-        await agent(calls("/srv/a"), system_prompt=SystemMessage([block])).ainvoke(GO)
-    first, ours = SENT[0][0].content
-    assert first == block and ours["text"].startswith(session.introduction)
-
-
-async def test_what_leads_past_a_failure_stands_at_the_end_of_its_message_from_then_on(fleet: Fleet) -> None:
-    failure = failure_of("read_file", {"path": "/etc/shadow"}, *DENIED)
-    item = memory_item("r1", tool="read_file", pattern=failure.class_, support=3, agents=3, now=("user=root",))
-    fleet.replica.index.put_item(item)
-    async with fleet.session("g"):
-        await agent(calls("/etc/shadow"), calls("/srv/b"), calls("/srv/c")).ainvoke(GO)
-    answers = [next(each.text for each in sent if each.type == "tool") for sent in SENT[1:]]
-    assert answers[0].startswith("it failed\n\n<fleet-memory ") and "user=root" in answers[0]
-    assert len(answers) == 3 and len(set(answers)) == 1
-
-
-async def test_a_tool_of_an_mcp_server_is_open_and_the_model_reads_its_own_name(
-    fleet: Fleet, recorder: Recorder
-) -> None:
-    async def read_file(path: str) -> str:
-        """Read a file."""
-        return f"text of {path}"
-
-    read_file.__module__ = "langchain_mcp_adapters.tools"
-    fleet.replica.index.put_item(
-        memory_item("r1", tool="mcp__unknown__read_file", support=3, agents=3, was=("path=/gone",), now=("path=/b",))
-    )
-    async with fleet.session("g"):
-        await agent(calls("/srv/a"), tools=[StructuredTool.from_function(coroutine=read_file)]).ainvoke(GO)
-    assert [each[events.TOOL] for each in recorder.outcomes] == ["mcp__unknown__read_file"]
-    assert "instead of" in HEARD[0] and "mcp__" not in "".join(HEARD)
-
-
-async def test_a_hint_names_another_tool_of_an_mcp_server_as_the_model_knows_it(
-    fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_tools_of_an_mcp_server_are_open_and_shown_by_their_own_names(fleet: Fleet, recorder: Recorder) -> None:
     async def read_file(path: str) -> str:
         """Read a file."""
         raise ToolException("it is gone")
@@ -153,12 +116,16 @@ async def test_a_hint_names_another_tool_of_an_mcp_server_as_the_model_knows_it(
 
     for function in (read_file, look):
         function.__module__ = "langchain_mcp_adapters.tools"
+    known = {"support": 3, "agents": 3, "was": ("path=/gone",), "now": ("path=/b",)}
+    fleet.replica.index.put_item(memory_item("r1", tool="mcp__unknown__read_file", **known))
     know_look_up(fleet, "mcp__unknown__read_file", "mcp__unknown__look")
     tools = [StructuredTool.from_function(coroutine=each) for each in (read_file, look)]
     async with fleet.session("g") as session:
         await agent(calls("/srv/gone"), tools=tools).ainvoke(GO)
         session.message("assistant", f"I was advised: {LOOK_UP}")
+    assert [each[events.TOOL] for each in recorder.outcomes] == ["mcp__unknown__read_file"]
     answer = next(each.text for each in SENT[1] if each.type == "tool")
-    assert LOOK_UP in answer and "mcp__" not in answer
+    assert answer.startswith("it failed\n\n<fleet-memory ") and LOOK_UP in answer and "mcp__" not in answer
+    assert "instead of" in HEARD[0] and "mcp__" not in "".join(HEARD)
     [message] = [each.data[events.CONTENT] for each in recorder.events if each.kind == "message"]
     assert LOOK_UP not in message, "an echo of it is not evidence"

@@ -1,5 +1,6 @@
 """Messages between an MCP client and a server: what is recorded of them, and what is added."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,9 +69,7 @@ async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(calls:
         ({"error": ["boom"]}, "['boom']"),
     ],
 )
-async def test_an_odd_failure_keeps_its_words(
-    fleet: Fleet, recorder: Recorder, told: dict[str, Any], message: str
-) -> None:
+async def test_an_odd_failure_is_kept(fleet: Fleet, recorder: Recorder, told: dict[str, Any], message: str) -> None:
     know_look_up(fleet, "sql", "tables")
     with fleet.session("g") as session:
         calls = McpCalls(session)
@@ -80,17 +79,6 @@ async def test_an_odd_failure_keeps_its_words(
     assert recorder.error(recorder.outcomes[-1])[1] == message
     before, after = (each.get("result", {}).get("content") or [] for each in (sent, passed))
     assert not before or (message in str(after) and "tables" in str(after)), "both the server's words and advice"
-
-
-@pytest.mark.parametrize("id", ["[]", "{}", "[1]", "null", "1.5"])
-async def test_a_cancelled_request_that_nobody_made_changes_nothing(
-    calls: McpCalls, recorder: Recorder, id: str
-) -> None:
-    message = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % id.encode()
-    calls.from_client(call(1))
-    assert calls.from_client(message) == (message, b"")
-    calls.from_server(answer(1, "a"))
-    assert [each[events.RESULT] for each in recorder.outcomes] == ["a"]
 
 
 @pytest.mark.parametrize("value", [7, [], {"a": 1}, True])
@@ -114,12 +102,28 @@ async def test_a_batch_is_taken_apart(calls: McpCalls, recorder: Recorder) -> No
 
 @pytest.mark.parametrize(
     "message",
-    [b"", b"\n", b"not json", b"[1, 2]", b'{"id": [1], "method": "tools/call", "params": {}}', b'{"id": 1}', b"null"],
+    [
+        *(
+            b"",
+            b"\n",
+            b"not json",
+            b"[1, 2]",
+            b'{"id": [1], "method": "tools/call", "params": {}}',
+            b'{"id": 1}',
+            b"null",
+        ),
+        *(
+            b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % id
+            for id in (b"[]", b"{}", b"[9]", b"null", b"9.5")
+        ),
+    ],
 )
-async def test_what_is_no_message_passes_unchanged(calls: McpCalls, message: bytes) -> None:
+async def test_what_is_no_message_passes_unchanged(calls: McpCalls, recorder: Recorder, message: bytes) -> None:
     calls.from_client(call(9))
     assert calls.from_client(message) == (message, b"")
     assert calls.from_server(message) == message
+    calls.from_server(answer(9, "a"))
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["a"]
 
 
 async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, calls: McpCalls, recorder: Recorder) -> None:
@@ -142,20 +146,7 @@ async def test_a_failure_brings_what_led_others_past_it(fleet: Fleet, calls: Mcp
     assert recorder.outcomes[1][events.ADVICE] == ["r1"]
 
 
-@pytest.mark.parametrize("method", ["initialize", "server/discover"])
-async def test_the_instructions_tell_of_the_task(fleet: Fleet, method: str) -> None:
-    with fleet.session(GOAL, task="look") as session:
-        calls = McpCalls(session)
-        calls.from_client(orjson.dumps({"jsonrpc": "2.0", "id": 0, "method": method, "params": {}}))
-        given = orjson.dumps({"jsonrpc": "2.0", "id": 0, "result": {"instructions": "Be kind.", "serverInfo": {}}})
-        result = orjson.loads(calls.from_server(given))["result"]
-    assert result["instructions"].startswith(f"Be kind.\n\n{session.introduction}\n\n<fleet-memory ")
-    assert "Look into /srv" in result["instructions"]
-
-
-async def test_a_call_that_is_sure_to_fail_is_answered_once_in_the_server_s_place(
-    fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_a_call_that_is_sure_to_fail_is_answered_once_for_the_server(fleet: Fleet, recorder: Recorder) -> None:
     know_better(fleet, "read", "path")
     with fleet.session("g") as session:
         calls = McpCalls(session)
@@ -230,14 +221,16 @@ async def test_two_requests_with_one_id_are_two_calls(calls: McpCalls, recorder:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("method", [b"initialize", b"server/discover"])
 @pytest.mark.parametrize("odd", [b"18446744073709551617", b"1.10", b'"\\ud83d"', b"NaN", b'"a\\/b"'])
-async def test_an_answer_that_is_added_to_keeps_every_other_value(fleet: Fleet, recorder: Recorder, odd: bytes) -> None:
+async def test_instructions_tell_of_the_task_and_other_values_are_kept(fleet: Fleet, method: bytes, odd: bytes) -> None:
     with fleet.session(GOAL, "look") as session:
         calls = McpCalls(session)
-        calls.from_client(b'{"jsonrpc":"2.0","id":%b,"method":"initialize","params":{}}' % odd)
+        calls.from_client(b'{"jsonrpc":"2.0","id":%b,"method":"%b","params":{}}' % (odd, method))
         given = b'{"jsonrpc":"2.0","id":%b,"result":{"instructions":"Be kind.","_meta":{"odd":%b}}}\n' % (odd, odd)
         told = calls.from_server(given)
-    assert b"fleet-memory" in told and told.count(odd) == 2 and told.endswith(b"}\n")
+    added = json.dumps(f"Be kind.\n\n{session.introduction}\n\n<fleet-memory ")[:-1].encode()
+    assert added in told and b"Look into /srv" in told and told.count(odd) == 2 and told.endswith(b"}\n")
 
 
 async def test_an_error_that_half_a_surrogate_pair_ends_is_recorded(calls: McpCalls, recorder: Recorder) -> None:
@@ -247,9 +240,7 @@ async def test_an_error_that_half_a_surrogate_pair_ends_is_recorded(calls: McpCa
     assert [recorder.error(each) for each in recorder.outcomes] == [("_OTHER", "no rule \ufffd")]
 
 
-async def test_a_tool_is_known_by_its_server_too_and_shown_by_the_name_that_the_client_knows(
-    fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_a_tool_is_known_by_its_server_and_shown_as_the_client_names_it(fleet: Fleet, recorder: Recorder) -> None:
     failure = failure_of("mcp__shop__sql", {"q": "a"}, "", "the cars are gone")
     known = memory_item("r1", tool="mcp__shop__sql", pattern=failure.class_, support=3, agents=3, now=("file=cars",))
     fleet.replica.index.put_item(known)

@@ -110,6 +110,13 @@ def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": {}}}}
 
+DONE = {"jsonrpc": "2.0", "id": 1, "result": {"content": []}}
+
+
+def at_mcp(answer: Any) -> Starlette:
+    """A server whose one function answers what an MCP client sends."""
+    return Starlette(routes=[Route("/mcp", answer, methods=["POST", "DELETE"])])
+
 
 @asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
@@ -172,17 +179,15 @@ async def test_http_is_forwarded_with_its_authorisation(fleet: Fleet, recorder: 
 
 async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet: Fleet, recorder: Recorder) -> None:
     async def answer(request: Request) -> Response:
-        asked = await request.json()
-        result = {"content": [{"type": "text", "text": "done"}]}
-        return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        return JSONResponse(DONE)
 
-    server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {}}}
-    async with serving(server) as address, httpx2.AsyncClient(timeout=120, headers={"Mcp-Session-Id": "s1"}) as http:
+    async with (
+        serving(at_mcp(answer)) as address,
+        httpx2.AsyncClient(timeout=120, headers={"Mcp-Session-Id": "s1"}) as http,
+    ):
         for _ in range(2):
             async with serving(forwarding_app(fleet, address)) as proxy:
-                assert (await http.post(proxy, json=call)).json()["id"] == 1
-    assert [each[events.RESULT] for each in recorder.outcomes] == ["done"] * 2
+                assert (await http.post(proxy, json=CALL)).json() == DONE
     assert recorder.kinds == ["session.started", "outcome", "session.ended"] * 2
     assert len({event.session for event in recorder.events}) == 2
 
@@ -233,8 +238,7 @@ async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fl
     def call(id: str) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": id, "arguments": {}}}
 
-    server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    async with proxied(fleet, server) as (proxy, http):
+    async with proxied(fleet, at_mcp(answer)) as (proxy, http):
 
         async def post(id: str) -> None:
             await http.post(proxy, json=call(id), headers={"Fleetlore-Session": f"of {id}"})
@@ -337,26 +341,22 @@ async def test_events_are_lines_by_the_newline_alone(fleet: Fleet, recorder: Rec
 
         return StreamingResponse(pieces(), media_type="text/event-stream")
 
-    server = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
-    async with proxied(fleet, server) as (proxy, http):
+    async with proxied(fleet, at_mcp(answer)) as (proxy, http):
         said = (await http.post(proxy, json=CALL)).content
     assert said == event.replace(b"\r", b"")
     assert [each[events.RESULT] for each in recorder.outcomes] == [text]
 
 
-async def test_a_session_is_of_who_may_use_it_and_ends_where_the_server_ends_it(
-    fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_a_session_is_of_who_may_use_it_and_the_server_ends_it(fleet: Fleet, recorder: Recorder) -> None:
     refuses = True
 
     async def answer(request: Request) -> Response:
         if request.method == "DELETE":
             return Response(status_code=405 if refuses else 204)
-        return JSONResponse({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}, headers={"Mcp-Session-Id": "s1"})
+        return JSONResponse(DONE, headers={"Mcp-Session-Id": "s1"})
 
-    server = Starlette(routes=[Route("/mcp", answer, methods=["POST", "DELETE"])])
     mine, hers = ({"Authorization": f"Bearer {name}", "Mcp-Session-Id": "s1"} for name in ("mine", "hers"))
-    async with proxied(fleet, server) as (proxy, http):
+    async with proxied(fleet, at_mcp(answer)) as (proxy, http):
         # The server names the session in its first answer.
         for headers in ({"Authorization": "Bearer mine"}, mine, hers, mine):
             await http.post(proxy, json=CALL, headers=headers)
@@ -430,15 +430,15 @@ async def test_an_endless_answer_fills_no_memory(fleet: Fleet, monkeypatch: pyte
         for _ in range(200):
             sent += 500
             yield b"x" * 500
-        yield b"\ndata: " + orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": []}}) + b"\n\n"
+        yield b"\ndata: " + orjson.dumps(DONE) + b"\n\n"
 
     async def answer(request: Request) -> Response:
         return StreamingResponse(endless(), media_type=kind)
 
-    async with proxied(fleet, Starlette(routes=[Route("/mcp", answer, methods=["POST"])])) as (address, http):
+    async with proxied(fleet, at_mcp(answer)) as (address, http):
         got = await http.post(address, json=CALL)
     if kind == "application/json":
         assert got.status_code == 502 and "more than 1000 bytes" in got.text
     else:
         assert got.status_code == 200 and len(got.content) > 100_000
-        assert got.content.endswith(b'data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n')
+        assert got.content.endswith(b"data: " + orjson.dumps(DONE) + b"\n\n")

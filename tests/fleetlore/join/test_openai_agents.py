@@ -67,21 +67,6 @@ READ = ("read_file", '{"path": "/srv/a"}')
 DENY = ("read_file", '{"path": "/etc/shadow"}')
 
 
-async def test_parallel_calls_are_recorded_as_what_they_were(fleet: Fleet, recorder: Recorder) -> None:
-    @function_tool
-    async def read_later(path: str) -> str:
-        await asyncio.sleep(0)
-        return read_file(path)
-
-    async with fleet.session("g"):
-        await run(Script(READ, DENY), function_tool(read_file))  # the SDK makes a text of the error
-        await run(Script(("read_later", READ[1]), ("read_later", DENY[1])), read_later)
-    outcomes = {(each[events.TOOL], each[events.ARGUMENTS]["path"], recorder.error(each)) for each in recorder.outcomes}
-    ended = (("/srv/a", None), ("/etc/shadow", DENIED))
-    assert outcomes == {(tool, *each) for tool in ("read_file", "read_later") for each in ended}
-    assert len(recorder.outcomes) == 4
-
-
 async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Recorder) -> None:
     explained = function_tool(failure_error_function=lambda context, error: "sorry", name_override="cat")(read_file)
     assert explained.name == "cat"

@@ -64,9 +64,7 @@ def test_the_same_weights_at_another_scale_are_another_version(base_folder: Path
     [{"modules_to_save": ["lm_head"]}, {"use_dora": True}, {"rank_pattern": {"q_proj": 2}}, {"bias": "all"}],
     ids=str,
 )
-def test_what_is_more_than_plain_lora_is_refused(
-    config: dict[str, Any], base_folder: Path, make_lora: MakeLora
-) -> None:
+def test_more_than_plain_lora_is_refused(config: dict[str, Any], base_folder: Path, make_lora: MakeLora) -> None:
     with pytest.raises(AdapterRefused, match=f"structure: {CONFIG}: {next(iter(config))}"):
         read_lora(make_lora(**config), base_of(base_folder))
 
@@ -168,9 +166,7 @@ def test_weights_that_are_not_what_their_manifest_says_are_not_kept(
     assert not (tmp_path / "kept").exists()
 
 
-def test_the_folder_holds_the_version_that_runs_and_no_other(
-    base_folder: Path, make_lora: MakeLora, tmp_path: Path
-) -> None:
+def test_the_folder_holds_the_running_version_alone(base_folder: Path, make_lora: MakeLora, tmp_path: Path) -> None:
     base, slot = base_of(base_folder), LoraSlot(tmp_path / "kept")
     for seed in (0, 1, 1):
         lora = read_lora(make_lora(seed), base)
@@ -195,9 +191,7 @@ def test_a_folder_that_another_process_serves_from_stays(version: tuple[bytes, A
     assert second == first and (second.value / WEIGHTS).stat().st_ino == opened
 
 
-def test_what_cannot_be_written_leaves_nothing(
-    version: tuple[bytes, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_nothing(version: tuple[bytes, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 

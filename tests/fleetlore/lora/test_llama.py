@@ -89,9 +89,7 @@ def test_a_server_is_started_again_for_a_version_that_it_has_not_loaded(served: 
     assert LlamaServer(url, restart).run(Path("/a/new.gguf")) and loaded.running == ["/a/new.gguf"]
 
 
-async def test_a_slot_switches_the_server_and_a_revocation_switches_it_off(
-    served: tuple[str, Loaded], tmp_path: Path
-) -> None:
+async def test_a_slot_switches_the_server_and_a_revocation_ends_it(served: tuple[str, Loaded], tmp_path: Path) -> None:
     url, loaded = served
     folder = save_tiny_model(tmp_path / "base")
     lora = trained(folder, 1)
@@ -133,9 +131,7 @@ def trained(folder: Path, seed: int) -> Lora:
 @pytest.mark.parametrize(
     ("architecture", "changes"), [("", {}), ("llama", {"targets": ("q_proj",)}), ("qwen2", {"targets": ("lm_head",)})]
 )
-def test_what_llama_cpp_would_read_wrongly_is_refused(
-    architecture: str, changes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_llama_cpp_would_misread_is_refused(architecture: str, changes: dict[str, Any], tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "base")
     lora = trained(folder, 1)
     with pytest.raises(AdapterRefused):

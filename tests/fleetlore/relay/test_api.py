@@ -113,9 +113,7 @@ async def test_a_full_buffer_takes_nothing_and_says_so(http: httpx2.AsyncClient,
     assert [each.sequence for each in recorder.events] == [0, 1, 2] and recorder.dropped == 0
 
 
-async def test_another_agent_is_warned_before_its_call(
-    http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_another_agent_is_warned_in_time(http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder) -> None:
     know(fleet)
     asked = {"session": "s2", "goal": "find a chair", "task": "shop", "tool": "search", "arguments": WRONG}
     told = (await http.post("/v1/advise", json=asked)).json()
@@ -129,16 +127,16 @@ async def test_another_agent_is_warned_before_its_call(
     assert recorder.kinds == ["session.started", "outcome"], "what was asked is no event"
 
 
-async def test_what_was_shown_is_named_by_the_outcome(
-    http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_what_was_shown_is_in_the_outcome(http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder) -> None:
     know(fleet)
     await http.post("/v1/events", json=STARTED)
     told = (await http.post("/v1/advise", json={"session": "s1", "tool": "search", "arguments": WRONG})).json()
     quoting = event("message", **{names.ROLE: "assistant", names.CONTENT: told["text"]})
-    await http.post("/v1/events", json=[quoting, FAILED])
+    begun = event("action", **{names.TOOL: "note", names.ARGUMENTS: {"text": told["text"]}})
+    await http.post("/v1/events", json=[quoting, begun, FAILED])
     assert recorder.outcomes[0][names.ADVICE] == [each["id"] for each in told["tips"]]
     assert recorder.events[1].data[names.CONTENT] == "[fleet-memory]", "advice that is quoted is no evidence"
+    assert recorder.events[2].data[names.ARGUMENTS] == {"text": "[fleet-memory]"}
 
 
 async def test_the_way_out_follows_a_failure(http: httpx2.AsyncClient, fleet: Fleet) -> None:
@@ -162,14 +160,6 @@ async def test_a_call_may_be_said_to_begin(http: httpx2.AsyncClient, fleet: Flee
     await http.post("/v1/events", json=FAILED)
     assert recorder.kinds == ["session.started", "action", "outcome"]
     assert recorder.outcomes[0][names.DURATION] == 2.0
-
-
-async def test_a_call_that_begins_quotes_no_advice(http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder) -> None:
-    know(fleet)
-    told = (await http.post("/v1/advise", json={"session": "s1", "tool": "search", "arguments": WRONG})).json()
-    begun = event("action", **{names.TOOL: "note", names.ARGUMENTS: {"text": told["text"]}})
-    await http.post("/v1/events", json=[STARTED, begun])
-    assert recorder.events[1].data[names.ARGUMENTS] == {"text": "[fleet-memory]"}
 
 
 async def test_a_session_is_ended_by_its_address(http: httpx2.AsyncClient, recorder: Recorder) -> None:
@@ -236,9 +226,7 @@ async def test_a_bad_event_is_refused_whole(
 
 @pytest.mark.parametrize("path", ["/v1/advise", "/v1/brief", "/v1/sessions/s1/end", "/v1/hooks/codex"])
 @pytest.mark.parametrize("value", [b'"', b"[" * 100_000], ids=["cut", "too deep"])
-async def test_bytes_that_no_decoder_reads_are_the_callers_mistake(
-    http: httpx2.AsyncClient, path: str, value: bytes
-) -> None:
+async def test_unreadable_bytes_are_the_callers_mistake(http: httpx2.AsyncClient, path: str, value: bytes) -> None:
     answer = await http.post(path, content=b'{"session": %b, "outcome": %b, "session_id": %b}' % (value, value, value))
     assert answer.status_code == 400 and answer.json()["detail"]
 
@@ -310,9 +298,7 @@ async def test_the_document_describes_what_is_answered(http: httpx2.AsyncClient,
     assert len(paths) == 10 and "post /v1/sessions/{id}/end" in paths
 
 
-async def test_only_an_operator_s_token_writes_and_judges_hints(
-    broker: EmbeddedBroker, make_topics: Any, tmp_path: Path
-) -> None:
+async def test_only_operators_write_and_judge_hints(broker: EmbeddedBroker, make_topics: Any, tmp_path: Path) -> None:
     await make_topics(broker.address, "hints", "patterns", "items", "decisions", "decisions.history", partitions=1)
     file = tmp_path / "tokens"
     file.write_text(f"{'a' * 16} agent hints\n{'o' * 16} ann hints operator\n")

@@ -15,12 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
-from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.cli.app import build_app
 from fleetlore.wire.principals import Principals
 from streams.embedded.broker import free_port
-from tests.fleetlore.relay.test_api import ENDED, FAILED, STARTED, WORKED
-from tests.read_back import sent
 from tests.rows import for_each
 
 MakeTopics = Callable[..., Awaitable[None]]
@@ -53,29 +50,6 @@ async def running(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
         if process.returncode is None:
             process.terminate()
         await process.wait()
-
-
-@pytest.mark.long
-async def test_what_was_answered_is_not_lost_by_a_kill(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics
-) -> None:
-    await make_topics(broker.address, tenant, "events", "patterns", "items", "decisions", partitions=1)
-    http = f"127.0.0.1:{free_port()}"
-    options = ("--http", http, "--broker", broker.address, "--tenant", tenant)
-    events = [each | {"sequence": number} for number, each in enumerate((STARTED, FAILED, WORKED, ENDED))]
-    headers = {"fleetlore-agent": "a1", "fleetlore-tenant": tenant}
-    async with httpx2.AsyncClient(base_url=f"http://{http}", headers=headers, timeout=120) as client:
-        async with running(*options) as process:
-            answer = await client.post("/v1/events?wait=30", json=events[:2])
-            assert answer.json()["accepted"] == 2 and answer.json()["stored"]
-            process.kill()
-            await process.wait()
-        async with running(*options):
-            # It does not know what it took before, so what was answered may be sent again.
-            assert (await client.post("/v1/events?wait=30", json=events)).json()["stored"]
-    found = await sent(broker.address, tenant)
-    assert [each["sequence"] for each in found] == [0, 1, 0, 1, 2, 3]
-    assert len({each["id"] for each in found}) == 4, "an event that is sent twice is the same event"
 
 
 @pytest.mark.long

@@ -93,14 +93,8 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
 @for_each(
     "content, marked, failed",
     [
-        ("ValueError: no such index", None, True),
-        ("Traceback (most recent call last):\n  …", None, True),
-        ("An error occurred while running the tool. Please try again. Error: no index", None, True),
-        ('{"error": "no such index"}', None, True),
-        ('{"isError": true, "content": []}', None, True),
         ([{"type": "text", "text": "Error: no such index"}], None, True),
         ("three errors were found in the text", None, False),
-        ('{"errors": 0, "is_error": false}', None, False),
         ("anything", True, True),
         ("Error: in the title of a book", False, False),
         (None, None, False),
@@ -309,13 +303,9 @@ def test_a_named_conversation_is_ended_by_its_name(told: Any, fleet: Fleet, reco
     assert results_of(recorder) == [("s0", True), ("s0", False)]
 
 
-def test_a_conversation_is_nobody_s_current_session(told: Any) -> None:
-    told(chat(("c1", ERROR)))
-    assert current_session() is None
-
-
 def test_a_silent_conversation_is_left(told: Any, fleet: Fleet, recorder: Recorder) -> None:
     told(chat(("c1", ERROR)))
+    assert current_session() is None, "a conversation is nobody's"
     fleet.clock.advance(SILENT_SECONDS + 1.0)  # type: ignore[attr-defined]
     told(chat(prompt="another"))
     assert recorder.kinds[:3] == ["session.started", "outcome", "session.ended"]
@@ -405,9 +395,7 @@ async def test_what_cannot_be_read_passes_as_it_is(fleet: Fleet, recorder: Recor
 @pytest.mark.parametrize(
     "odd", ["18446744073709551617", "1.10", "1E5", '"\\ud83d"', "NaN", "-Infinity", '"\\u0000"', '"a\\/b"']
 )
-async def test_a_request_that_is_told_something_keeps_every_other_value(
-    fleet: Fleet, recorder: Recorder, odd: str
-) -> None:
+async def test_a_request_with_advice_keeps_every_other_value(fleet: Fleet, recorder: Recorder, odd: str) -> None:
     """The model of the agent gets its own ids, numbers and texts back as its client wrote them."""
     know(fleet)
     body = orjson.dumps(chat(("c1", ERROR)) | {"seed": "ODD"}).replace(b'"ODD"', odd.encode())
@@ -462,18 +450,6 @@ async def test_headers_are_read_as_curl_sends_them(fleet: Fleet, recorder: Recor
         assert (await http.post("/openai/v1/chat/completions", json=chat(), headers=headers)).status_code == 200
     started = recorder.events[0]
     assert (started.agent, started.data[names.GOAL]) == ("josé", "修复数据库") and started.session.startswith("任务1")
-
-
-@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
-async def test_no_proxy_stands_before_a_provider_on_this_machine(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, unused_address: str, name: str
-) -> None:
-    monkeypatch.setenv(name, f"http://{unused_address}")
-    provider = Provider(lambda *messages: None)
-    async with serving(provider.app) as upstream:
-        app = relay_app({"default": fleet}, providers={"openai": f"{upstream}/v1"})
-        async with serving(app) as address, httpx2.AsyncClient(base_url=address, trust_env=False) as http:
-            assert (await http.post("/openai/v1/chat/completions", json=chat())).status_code == 200
 
 
 @pytest.mark.parametrize(

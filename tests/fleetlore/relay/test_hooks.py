@@ -51,9 +51,7 @@ def test_a_session_of_claude_code_is_recorded(send: Send, recorder: Recorder) ->
     assert failed[events.DURATION] == 0.258 and worked[events.RESULT]["stdout"] == "three chairs"
 
 
-def test_claude_code_is_told_at_its_prompt_and_again_once_its_context_was_made_shorter(
-    send: Send, fleet: Fleet
-) -> None:
+def test_claude_code_is_told_at_its_prompt_and_once_its_context_was_made_shorter(send: Send, fleet: Fleet) -> None:
     session = {"session_id": "c1"}
     assert send("claude-code", **session, hook_event_name="SessionStart", source="startup") == {}
     [prompt] = send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="read it").values()
@@ -73,26 +71,6 @@ def test_an_agent_that_another_starts_reads_in_its_own_context_what_that_one_rea
     assert send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="and that") == {}
 
 
-def test_codex_says_failures_as_texts(send: Send, recorder: Recorder) -> None:
-    def call(id: str, response: Any, tool: str = "Bash", command: str = "cat /etc/shadow") -> dict[str, Any]:
-        about = {"session_id": "c1", "turn_id": "t", "model": "m", "permission_mode": "default", "cwd": "/"}
-        about |= {"transcript_path": None, "tool_name": tool, "tool_use_id": id, "tool_input": {"command": command}}
-        assert send("codex", **about, hook_event_name="PreToolUse") == {}
-        return send("codex", **about, hook_event_name="PostToolUse", tool_response=response)
-
-    call("1", f"bash: /etc/shadow: Permission denied\n{DENIED}")
-    call("2", f"Chunk ID: a\nProcess exited with code 1\nFinal output:\n{DENIED}")
-    call("3", "Chunk ID: a\nProcess exited with code 0\nFinal output:\nError: no such word")
-    call("4", {"content": [{"type": "text", "text": "no"}], "isError": True}, "mcp__shop__search")
-    call("5", "three chairs, and how to mend errors")
-    errors = [recorder.error(each) for each in recorder.outcomes]
-    assert [each is not None for each in errors] == [True, True, False, True, False]
-    # A hint after a call, here that of a loop. Codex takes an answer with a field that it does not know for none.
-    *_, told = [call(f"again {number}", f"Process exited with code 1\n{DENIED}") for number in range(3)]
-    [output] = told.values()
-    assert set(output) == {"hookEventName", "additionalContext"} and "goes in circles" in output["additionalContext"]
-
-
 def test_a_call_that_is_sure_to_fail_is_denied_once(send: Send, fleet: Fleet, recorder: Recorder) -> None:
     know_better(fleet, "Bash", "command")
     call = {"session_id": "c1", "tool_name": "Bash", "tool_input": {"command": "/etc/shadow"}}
@@ -107,18 +85,6 @@ def test_a_call_that_is_sure_to_fail_is_denied_once(send: Send, fleet: Fleet, re
     said = send("cursor", **call, tool_use_id="1", hook_event_name="preToolUse")
     assert said.pop("permission") == "deny" and "Use `command=/srv/a`" in said.pop("agent_message") and not said
     assert not recorder.outcomes
-
-
-@pytest.mark.parametrize("client", CODING_AGENTS)
-@pytest.mark.parametrize("field", ["hook_event_name", "session_id", "tool_name", "tool_use_id", "prompt"])
-def test_a_hook_with_a_field_of_another_type_is_refused(
-    fleet: Fleet, client: str, field: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    http = TestClient(relay_app({"default": fleet}), base_url="http://127.0.0.1")
-    given = {"session_id": "c1", "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "1"}
-    answer = http.post(f"/v1/hooks/{client}", json={**given, "tool_input": {}, "tool_response": "", field: [{}]})
-    assert answer.status_code == 400 and answer.json()["detail"]
-    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +161,9 @@ FRAME = "Chunk ID: 3f9c21\nWall time: 0.05 seconds\nProcess exited with code {}\
         (FRAME.format(2, "ls: x"), True),
         (FRAME.format(-1, "killed"), True),
         ("Exit code: -1\nWall time: 3 seconds\nOutput:\n", True),
+        (f"bash: /etc/shadow: Permission denied\n{DENIED}", True),
+        ({"content": [{"type": "text", "text": "no"}], "isError": True}, True),
+        ("three chairs, and how to mend errors", False),
         ({"output": "killed", "metadata": {"exit_code": -1}}, True),
         ('{"output": "no rule", "metadata": {"exit_code": 2}}', True),
         ([{"type": "input_text", "text": "Exit code: 1\nOutput:\nno rule"}], True),
@@ -215,9 +184,18 @@ def test_the_frame_of_codex_decides_and_no_text_that_quotes_one(
     assert found == ([] if failed is None else [failed])
 
 
-def test_a_silent_session_is_left_and_its_next_call_begins_a_further_part(
-    send: Send, fleet: Fleet, recorder: Recorder
-) -> None:
+def test_codex_is_told_of_a_loop(send: Send) -> None:
+    call = {"session_id": "c1", "tool_name": "Bash", "tool_input": {"command": "cat /etc/shadow"}}
+    for id in ("1", "2", "3"):
+        assert send("codex", **call, tool_use_id=id, hook_event_name="PreToolUse") == {}
+        given = {"tool_use_id": id, "hook_event_name": "PostToolUse", "tool_response": FRAME.format(1, DENIED)}
+        told = send("codex", **call, **given)
+    # Codex takes an answer with a field that it does not know for none.
+    [output] = told.values()
+    assert set(output) == {"hookEventName", "additionalContext"} and "goes in circles" in output["additionalContext"]
+
+
+def test_a_silent_session_is_left_and_its_next_call_begins_a_part(send: Send, fleet: Fleet, recorder: Recorder) -> None:
     call = {"session_id": "c1", "tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "1"}
     send("claude-code", **call, hook_event_name="PreToolUse")
     fleet.clock.advance(700.0)  # type: ignore[attr-defined]
@@ -260,7 +238,9 @@ def test_of_a_session_that_ended_nothing_is_kept_and_of_tools_a_bounded_number(f
         ("claude-code", b"{}", 400),
         ("claude-code", b'{"hook_event_name":"PreToolUse","session_id":"s"}', 400),
         ("claude-code", b'{"hook_event_name":"PreToolUse","session_id":7,"tool_name":"x"}', 400),
+        ("codex", b'{"hook_event_name":"Stop","session_id":"s","tool_use_id":[{}]}', 400),
         ("cursor", b'{"hook_event_name":"preToolUse"}', 400),
+        ("cursor", b'{"hook_event_name":"preToolUse","session_id":"s","prompt":[{}]}', 400),
         ("claude-code", b'{"hook_event_name":"SomethingNew","session_id":"s"}', 200),
     ],
 )

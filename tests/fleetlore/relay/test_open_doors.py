@@ -106,9 +106,7 @@ async def mcp(fleet: Fleet) -> list[Callable[[], Awaitable[None]]]:
 
 
 @pytest.mark.parametrize("door", [native, relay, gateway, hooks, mcp])
-async def test_a_failure_is_told_elsewhere_while_its_session_is_open(
-    door: Door, fleet: Fleet, recorder: Recorder
-) -> None:
+async def test_a_failure_is_told_while_its_session_is_open(door: Door, fleet: Fleet, recorder: Recorder) -> None:
     fail, work = await door(fleet)
     await fail()
     (failed,) = [each for each in recorder.events if names.ERROR_MESSAGE in each.data]

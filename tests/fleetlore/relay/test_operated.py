@@ -57,9 +57,7 @@ def bearer(token: str) -> dict[str, str]:
     return {**JSON, "authorization": f"Bearer {token}"}
 
 
-def test_a_trace_is_a_session_of_the_tokens_agent_whatever_it_claims(
-    fleet: Fleet, recorder: Recorder, tokens: Tokens
-) -> None:
+def test_a_trace_is_of_the_tokens_agent_whatever_it_claims(fleet: Fleet, recorder: Recorder, tokens: Tokens) -> None:
     with client_of(fleet, tokens) as client:
         for path in ("/v1/traces", "/v1/logs"):
             assert client.post(path, content=export(), headers=JSON).status_code == 401
@@ -69,9 +67,7 @@ def test_a_trace_is_a_session_of_the_tokens_agent_whatever_it_claims(
     assert "index products does not exist" in str(recorder.events)
 
 
-def test_callers_with_one_trace_id_do_not_write_into_each_others_session(
-    fleet: Fleet, recorder: Recorder, tokens: Tokens
-) -> None:
+def test_callers_with_one_trace_id_have_a_session_each(fleet: Fleet, recorder: Recorder, tokens: Tokens) -> None:
     with client_of(fleet, tokens) as client:
         for token in ("first-token-0123456", "other-token-0123456"):
             assert client.post("/v1/traces", content=export(), headers=bearer(token)).status_code == 200
@@ -107,9 +103,7 @@ def test_an_evaluation_after_its_trace_is_the_word_of_the_traced_agent_and_no_re
     assert (last.kind, last.agent) == ("feedback", "ops:first" if token else "shopper") and not reviews.events
 
 
-def test_one_callers_spans_leave_room_for_the_others(
-    fleet: Fleet, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_callers_spans_leave_room_for_others(fleet: Fleet, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetlore.relay.app.MAX_SPANS", 4)
     with client_of(fleet, tokens) as client:
         answers = [
@@ -120,9 +114,7 @@ def test_one_callers_spans_leave_room_for_the_others(
     assert int(answers[1].headers["retry-after"]) > 0
 
 
-def test_probes_and_metrics_need_no_token_and_name_nobody(
-    fleet: Fleet, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probes_and_metrics_need_no_token(fleet: Fleet, tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     with client_of(fleet, tokens) as client:
         assert client.get("/livez").status_code == 200
         assert client.get("/readyz").status_code == 503, "its lore is not here yet"

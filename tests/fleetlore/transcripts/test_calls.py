@@ -34,9 +34,7 @@ def test_results_in_order_answer_their_calls(turns: list[list[str]], scheme: str
 
 
 @given(turns, st.sampled_from(sorted(SCHEMES)), st.data())
-def test_a_turn_that_was_interrupted_takes_no_result_of_a_later_one(
-    turns: list[list[str]], scheme: str, data: st.DataObject
-) -> None:
+def test_an_interrupted_turn_takes_no_later_result(turns: list[list[str]], scheme: str, data: st.DataObject) -> None:
     left: list[tuple[int, int]] = []
     calls = OpenCalls[tuple[int, int]](left.append)
     answered = 0

@@ -245,9 +245,7 @@ def test_a_sample_in_zstandard_is_read(tmp_path: Path) -> None:
         (None, 0.0),
     ],
 )
-def test_a_time_is_read_in_whatever_unit_and_zone(
-    time: object, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_is_read_in_any_unit_and_zone(time: object, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     tzset()
     try:
@@ -386,9 +384,7 @@ def test_arguments_in_json_are_read_and_other_texts_stay(text: str, arguments: o
 
 
 @pytest.mark.parametrize("method", ["deflate", "zstandard"])
-def test_a_part_that_unpacks_to_too_much_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_a_part_that_unpacks_too_far_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """A few kB on the disk may stand for gigabytes."""
     monkeypatch.setattr(forms, "MAX_PART_BYTES", 1_000_000)
     sample = b'{"id": "x", "input": "' + b"a" * 24_000_000 + b'"}'

@@ -107,12 +107,6 @@ def test_each_bad_event_has_its_reason(bad: object, reason: str) -> None:
     assert refused.value.reason == reason
 
 
-@given(json_values)
-def test_whatever_json_arrives_is_an_event_or_refused(value: object) -> None:
-    with pytest.raises(InvalidEvent):
-        read_back(value, "acme", NOW)
-
-
 @given(st.sampled_from(sorted(raw())), json_values)
 def test_whatever_stands_in_a_field_is_read_or_refused(field: str, value: object) -> None:
     try:

@@ -74,11 +74,6 @@ verdicts = st.builds(
 )
 
 
-@given(trajectories)
-def test_a_trajectory_reads_back_as_it_was_written(trajectory: Trajectory) -> None:
-    assert Trajectory.from_json(trajectory.to_json()) == trajectory
-
-
 @given(trajectories, verdicts)
 def test_a_judgment_reads_back_as_it_was_written(trajectory: Trajectory, verdict: Verdict) -> None:
     judgment = Judgment(trajectory=trajectory, verdict=verdict)
