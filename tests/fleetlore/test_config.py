@@ -152,9 +152,6 @@ def test_the_embedded_broker_has_no_passwords_and_waits_less(tmp_path: Path, mon
     assert Settings.from_data_dir(tmp_path).fetch_wait_ms == 70
 
 
-# --- a stack's folder ---
-
-
 def stack_of(folder: Path, process: int) -> Path:
     stack = {"broker": "127.0.0.1:9092", "milvus": "http://127.0.0.1:1", "public_key": "", "pid": process}
     folder.mkdir(exist_ok=True)

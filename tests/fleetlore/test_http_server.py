@@ -148,8 +148,6 @@ async def until(what: Any) -> None:
             await asyncio.sleep(0.002)
 
 
-# --- time ---
-
 UNFINISHED = {
     "no byte": (b"", "headers_timeout"),
     "half a request line": (b"GET /ec", "headers_timeout"),
@@ -222,9 +220,6 @@ async def test_work_of_the_server_has_no_limit(clients: list[Client]) -> None:
         assert (await client.rest()).endswith(b"done")
 
 
-# --- connections ---
-
-
 async def test_the_oldest_half_request_gives_way_to_a_new_client(clients: list[Client]) -> None:
     async with served(HttpLimits(connections=8, header_seconds=LONG)) as to:
         for _ in range(60):
@@ -278,9 +273,6 @@ async def test_a_tls_handshake_counts_and_has_a_limit(clients: list[Client], tmp
         await until(lambda: to.connections == 0)
 
 
-# --- bytes ---
-
-
 async def test_bodies_that_do_not_end_hold_a_bounded_number_of_bytes(clients: list[Client]) -> None:
     bound = 2_000_000
     async with served(HttpLimits(held_bytes=bound, body_seconds=LONG)) as to:
@@ -315,8 +307,6 @@ async def test_a_request_has_a_size(clients: list[Client]) -> None:
                 await asyncio.sleep(0)
         assert refusals()["request_too_large"]
 
-
-# --- what is no HTTP, and odd HTTP ---
 
 NO_HTTP = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
@@ -383,8 +373,6 @@ async def test_a_client_that_goes_away_leaves_no_trace(clients: list[Client], ca
         assert await is_answered(to)
     assert not caplog.records
 
-
-# --- files, log, one kit ---
 
 FEW_FILES = """
 import asyncio, resource, socket, sys

@@ -87,14 +87,7 @@ def refused(blob_store: BlobStore, uri: str, manifest: LanguageModelManifest = M
     return found.value.reason
 
 
-def test_what_was_put_is_fetched(blob_store: BlobStore) -> None:
-    uri = blob_store.put("acme", VERSION, WEIGHTS)
-    assert blob_store.put("acme", VERSION, WEIGHTS) == uri
-    assert blob_store.fetch(uri, MANIFEST) == WEIGHTS
-
-
 def test_weights_that_find_no_room_leave_those_that_were_there(tmp_path: Path) -> None:
-    """Published again on a full disk, they were cut under the eyes of every agent that fetched them."""
     blob_store = BlobStore(f"file://{tmp_path}/adapters")
     uri = blob_store.put("acme", VERSION, WEIGHTS)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -111,13 +104,6 @@ def test_weights_that_find_no_room_leave_those_that_were_there(tmp_path: Path) -
     assert file.stat().st_mode & 0o777 == 0o666 & ~umask  # agents of other users read it
 
 
-def test_what_was_dropped_is_missing(blob_store: BlobStore) -> None:
-    uri = blob_store.put("acme", VERSION, WEIGHTS)
-    blob_store.drop("acme", VERSION)
-    blob_store.drop("acme", VERSION)
-    assert refused(blob_store, uri) == "missing"
-
-
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [(WEIGHTS[:-1], "truncated"), (WEIGHTS + b"x", "oversized"), (WEIGHTS[:-1] + b"\x7f", "tampered")],
@@ -128,10 +114,15 @@ def test_other_weights_than_the_manifest_says_are_refused(blob_store: BlobStore,
     assert refused(blob_store, uri) == reason
 
 
-def test_more_than_an_adapter_can_have_is_not_even_read(blob_store: BlobStore) -> None:
+def test_what_was_put_is_fetched_until_it_is_dropped(blob_store: BlobStore) -> None:
     uri = blob_store.put("acme", VERSION, WEIGHTS)
+    assert blob_store.put("acme", VERSION, WEIGHTS) == uri
+    assert blob_store.fetch(uri, MANIFEST) == WEIGHTS
     for size in (MANIFEST.most_bytes + 1, 0, -1):
-        assert refused(blob_store, uri, structs.replace(MANIFEST, size_bytes=size)) == "oversized"
+        assert refused(blob_store, uri, structs.replace(MANIFEST, size_bytes=size)) == "oversized", "not even read"
+    for _ in range(2):
+        blob_store.drop("acme", VERSION)
+        assert refused(blob_store, uri) == "missing"
 
 
 @pytest.mark.parametrize(

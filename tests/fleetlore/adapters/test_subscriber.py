@@ -60,8 +60,6 @@ def busy() -> list[bool]:
 
 
 class Feed(AdapterFollower):
-    """Keeps the versions that it gets."""
-
     def __init__(self) -> None:
         super().__init__("nowhere:1", "acme", TRUSTED)
         self.told: list[tuple[str, dict[str, Any]]] = []
@@ -107,7 +105,6 @@ def subscriber(kind: str, busy: list[bool], feed: Feed) -> Subscriber:
 async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
     subscriber: Subscriber, feed: Feed, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread for each of 250 agents of a process took three times as long as everything else."""
     weights, manifest = version(kind, 1)
     await feed.deliver(weights, manifest, 1)
     monkeypatch.setattr(asyncio, "to_thread", None)
@@ -175,7 +172,6 @@ async def test_an_unreachable_broker_does_not_break_the_agent(subscriber: Subscr
 
 
 async def test_fetched_weights_are_let_go_once_they_are_loaded(feed: Feed, tmp_path: Path) -> None:
-    """A server of a language model held those of its LoRA in memory for ever, which may be half a gigabyte."""
     blob_store, holder = BlobStore(f"file://{tmp_path}"), Small()
     subscriber: Subscriber = AdapterSubscriber(
         "nowhere:1", "acme", "a1", TRUSTED, holder, blob_store=blob_store, feed=feed

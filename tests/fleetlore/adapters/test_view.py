@@ -130,7 +130,6 @@ def test_a_log_that_is_read_again_counts_nothing(made: Made) -> None:
 
 
 def test_an_agent_keeps_one_version_of_a_channel(made: Made) -> None:
-    """The set of all pointers that a process had seen grew for ever."""
     view = made.view(*made.records)
 
     def held() -> list[int]:

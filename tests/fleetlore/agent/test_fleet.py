@@ -84,17 +84,6 @@ async def test_what_the_agent_says_outweighs_the_exception(fleet: Fleet, recorde
     assert recorder.events[-1].data == {events.OUTCOME: "failure", events.REWARD: 0.25}
 
 
-async def test_a_dropped_event_uses_up_no_number(fleet: Fleet, recorder: Recorder) -> None:
-    async with fleet.session("g") as session:
-        recorder.full = True
-        async with session.action(*CALL):
-            pass
-        recorder.full = False
-        async with session.action(*CALL):
-            pass
-    assert [event.sequence for event in recorder.events] == [0, 1, 2]
-
-
 def teach(fleet: Fleet) -> str:
     """The fleet knows how CALL fails and what helps. Returns the id of the item."""
     pattern = met(*CALL, "NoSuchTable", "table 'cars' doesn't exist")
@@ -337,7 +326,6 @@ async def test_a_dangerous_call_is_warned_of_once_asked(fleet: Fleet, recorder: 
 
 
 async def test_a_session_leaves_no_reference_cycle(fleet: Fleet) -> None:
-    """To collect those of many sessions stops a process for a tenth of a second."""
     gc.collect()
     gc.disable()
     try:

@@ -35,9 +35,6 @@ async def read_later(path: str) -> str:
     return path
 
 
-# --- which session ---
-
-
 async def test_the_current_session_is_the_innermost_open_one(fleet: Fleet) -> None:
     assert current_session() is None
     async with fleet.session("outer") as outer:
@@ -68,9 +65,6 @@ async def test_a_task_that_outlives_its_session_has_none(fleet: Fleet, recorder:
 
 async def _session_here() -> object:
     return current_session()
-
-
-# --- the decorator ---
 
 
 def test_without_a_session_it_is_the_plain_call(recorder: Recorder) -> None:
@@ -156,9 +150,6 @@ async def test_under_a_frameworks_hook_a_call_is_recorded_once_as_it_was(fleet: 
     ]
 
 
-# --- begin and end ---
-
-
 async def test_a_call_may_begin_and_end_in_different_functions(fleet: Fleet, recorder: Recorder) -> None:
     with fleet.session("g") as session:
         first, second = session.begin("sql", {"q": 1}, call_id="1"), session.begin("sql", {"q": 2}, call_id="2")
@@ -178,8 +169,6 @@ async def test_a_call_may_begin_and_end_in_different_functions(fleet: Fleet, rec
 
 
 class _Gone(KeyError):
-    """Has its own `__str__`."""
-
     def __str__(self) -> str:
         return "gone for good"
 
@@ -205,9 +194,6 @@ async def test_a_failure_without_a_word_is_no_success(fleet: Fleet, recorder: Re
         action.fail("")
     assert recorder.error(recorder.outcomes[0]) == ("_OTHER", "")
     assert recorder.events[-1].data[events.OUTCOME] == "unknown", "the session may have got past it"
-
-
-# --- sessions that come back ---
 
 
 async def test_a_reused_id_is_refused_loudly(fleet: Fleet, recorder: Recorder) -> None:
@@ -241,9 +227,6 @@ async def test_a_client_with_other_tools_in_each_request_fills_no_memory(fleet: 
             doors.tool_note(session, f"t{number}")
         assert len(doors._PREFIXES[session]) == len(doors._NOTES[session]) == doors._MOST_TEXTS
         assert doors.prompt_prefix(session, ["t0"]) == first
-
-
-# --- threads ---
 
 
 async def test_any_thread_may_record_while_the_loop_stands_still(broker: EmbeddedBroker, tenant: str) -> None:

@@ -157,8 +157,6 @@ def test_what_is_printed_says_what_it_is(fleet: Fleet) -> None:
         assert repr(session.advise("other")) == "<Advice: nothing>"
 
 
-# --- fork ---
-
 FORKED = """
 import logging, os, sys
 from fleetlore import BlockingFleet, NotOpen
@@ -213,9 +211,6 @@ def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str) -
     assert len(forked) == 7 and (child, parent) == ("child sent 2", "parent sent 3 0")
     assert all("entered before the process forked: open a fleet in each process" in each for each in forked)
     assert "ended after the session" in made.stderr and "Traceback" not in made.stderr
-
-
-# --- an event loop that has ended ---
 
 
 def left_open(address: str) -> tuple[Fleet, Session]:

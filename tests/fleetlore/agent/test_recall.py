@@ -52,7 +52,6 @@ def fleet_on(milvus: str, tenant: str, monkeypatch: pytest.MonkeyPatch, holdout_
 
 @pytest.fixture
 def emitted(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
-    """What agents send."""
     events: list[Event] = []
     monkeypatch.setattr(Emitter, "emit", lambda _, event, **options: events.append(event) or True)
     return events

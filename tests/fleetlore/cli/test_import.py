@@ -1,7 +1,6 @@
 """`fleetlore import`: what it finds, masks and sends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from tests.fleetlore.transcripts.test_read import in_claude_code, in_messages
 from tests.read_back import sent
-
-MakeTopics = Callable[..., Awaitable[None]]
 
 
 def run(*arguments: str) -> Any:
@@ -44,7 +41,7 @@ def test_it_says_what_is_found_and_masked(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_large_logs_are_imported_by_several_processes(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=2)
     for number in range(3):
@@ -72,7 +69,7 @@ async def test_large_logs_are_imported_by_several_processes(
 
 @pytest.mark.long
 async def test_importing_twice_sends_the_same_events(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, tmp_path: Path
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
 ) -> None:
     await make_topics(broker.address, tenant, "events", partitions=1)
     in_messages(tmp_path)
@@ -96,7 +93,6 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path, unused_address: str) -> N
 
 
 def test_what_is_of_another_form_ends_with_a_line_and_a_code(tmp_path: Path) -> None:
-    """Logs of the wrong form were 0 sessions, and a script went on."""
     in_claude_code(tmp_path)
     done = run("messages", str(tmp_path), "--dry-run")
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit)
@@ -104,7 +100,6 @@ def test_what_is_of_another_form_ends_with_a_line_and_a_code(tmp_path: Path) -> 
 
 
 def test_a_log_without_times_has_the_same_events_each_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each import took its own time for them, and a stage refused every event of the second as another session's."""
     in_messages(tmp_path)
     made: list[list[Event]] = []
 

@@ -29,7 +29,7 @@ from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join import test_claude, test_langchain, test_openai_agents, test_otel, test_pydantic_ai
-from tests.fleetlore.join.conftest import DENIED, know_denied, read_file
+from tests.fleetlore.join.conftest import DENIED, REFUSED, SAID_FAILED, know_denied, read_file
 from tests.fleetlore.join.test_mcp_proxy import serving
 from tests.fleetlore.transcripts.test_read import WRITERS
 
@@ -259,6 +259,21 @@ async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, rec
             await run(read_file, *PATHS)
     credited = {each[events.ARGUMENTS]["path"]: each.get(events.ADVICE) for each in recorder.outcomes}
     assert credited[FAILS] == [id] and not credited.get(WORKS)
+
+
+@pytest.mark.parametrize("run", FRAMEWORKS)
+async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder, run: Any) -> None:
+    said: list[Any] = [*SAID_FAILED, REFUSED]
+
+    def ask(path: str) -> Any:
+        """Ask."""
+        return said.pop()
+
+    async with fleet.session("g"):
+        while said:
+            await run(ask, "cars")
+    assert len(recorder.outcomes) == len(SAID_FAILED)
+    assert all("no such table" in str(recorder.error(each)) for each in recorder.outcomes)
 
 
 @pytest.mark.parametrize("run", FRAMEWORKS)

@@ -1,6 +1,6 @@
 """One agent meets a failure; the next one, whose model does what it reads, through every door: what it makes of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +10,7 @@ from fleetlore import Fleet
 from fleetlore.wire import events as names
 from tests.fleetlore.join import model_doors, typescript_doors
 from tests.fleetlore.join.sdk_agents import AGENTS
-from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, WRONG, Door, Scripted, World, instead_of
+from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, WRONG, Door, Scripted, World
 
 
 def door_of(folder: str, name: str) -> Door:
@@ -105,13 +105,3 @@ async def test_what_was_sent_is_a_prefix_of_what_is_sent_next(world: World, door
     for before, after in zip(model.sent, model.sent[1:], strict=False):
         assert after[: len(before)] == before
     assert "fleet-memory" in "".join(model.sent[0][:2])
-
-
-def test_forms_of_advice() -> None:
-    said: Sequence[str] = (
-        "- Use `index=products-eu` instead of `index=products` in search.",
-        "- [#1] Use `products-eu` instead of `products`.",
-        "search: LookupError: … — `index=products` → `index=products-eu` (seen once)",
-    )
-    assert [instead_of(WRONG, each) for each in said] == [RIGHT] * 3
-    assert instead_of(RIGHT, said[0]) is None

@@ -13,7 +13,7 @@ from fleetlore.join.langchain import FleetMiddleware
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, REFUSED, SAID_FAILED, know_look_up, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, know_look_up, read_file
 from tests.fleetlore.join.langchain_errors import ToolErrorMiddleware
 
 HEARD: list[str] = []
@@ -59,7 +59,7 @@ async def test_sync_and_async_calls_are_recorded_once_as_what_they_were(
     assert outcomes == {("/srv/a", None), ("/etc/shadow", DENIED)}
 
 
-async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder) -> None:
+async def test_a_failure_in_any_of_its_forms_is_one(fleet: Fleet, recorder: Recorder) -> None:
     def refuse(path: str) -> str:
         raise ToolException(f"no such table: {path}")
 
@@ -68,12 +68,11 @@ async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder
         await agent(calls("cars"), tools=[handled]).ainvoke(GO)
         agent(AIMessage("", tool_calls=[{"name": "read_file", "args": {"file": 1}, "id": "1"}])).invoke(GO)
         message = ToolMessage("no such table", tool_call_id="call-0", status="error")
-        for said in (*SAID_FAILED, REFUSED, Command(update={"messages": [message]})):
-            answering = StructuredTool.from_function(lambda path, said=said: said, name="read_file", description="d")
-            agent(calls("cars"), tools=[answering]).invoke(GO)
-    said, invalid, *others = (recorder.error(each) for each in recorder.outcomes)
-    assert len(others) == len(SAID_FAILED) + 1 and all("no such table" in str(each) for each in others)
-    assert said == ("_OTHER", "no such table: cars")
+        updates = Command(update={"messages": [message]})
+        answering = StructuredTool.from_function(lambda path: updates, name="read_file", description="d")
+        agent(calls("cars"), tools=[answering]).invoke(GO)
+    said, invalid, updated = (recorder.error(each) for each in recorder.outcomes)
+    assert said == ("_OTHER", "no such table: cars") and "no such table" in str(updated)
     assert invalid is not None and invalid[0] == "_OTHER" and "path" in invalid[1]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import io
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from tests.fleetlore.join.conftest import GOAL
 from tests.fleetlore.join.mcp_sdk import OVER_HTTP, Client
 from tests.read_back import sent
 
-MakeTopics = Callable[..., Awaitable[None]]
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
 OWN_SERVER = """
 from fleetlore.join.mcp.server import MCPServer
@@ -64,7 +63,7 @@ def through(address: str, tenant: str, *command: str) -> StdioServerParameters:
 
 
 @pytest.mark.long
-async def test_somebody_elses_server_is_recorded(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics) -> None:
+async def test_somebody_elses_server_is_recorded(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
     await make_topics(broker.address, tenant, "events", "patterns", "items", partitions=1)
     async with Client(through(broker.address, tenant, *TIME)) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {"get_current_time", "convert_time"}
@@ -105,8 +104,6 @@ def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
     assert done.exit_code == 1
     assert "the MCP server '/no/such/server' cannot be started: No such file or directory" in done.output
 
-
-# --- streamable HTTP ---
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": {}}}}
 
@@ -367,9 +364,6 @@ async def test_a_session_is_of_who_may_use_it_and_the_server_ends_it(fleet: Flee
         refuses = False
         await http.delete(proxy, headers=mine)
         assert [event.session for event in recorder.events if event.kind == "session.ended"] == [by[0]]
-
-
-# --- the lore as a server ---
 
 
 async def test_an_agent_asks_reports_and_ends_over_mcp(fleet: Fleet, recorder: Recorder) -> None:

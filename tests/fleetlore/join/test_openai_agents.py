@@ -28,7 +28,7 @@ from fleetlore.join.openai_agents import function_tool, tell
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import DENIED, GOAL, REFUSED, SAID_FAILED, read_file
+from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
 
 set_tracing_disabled(True)
 
@@ -84,18 +84,6 @@ async def test_the_options_of_the_sdk_work_as_before(fleet: Fleet, recorder: Rec
             await run(Script(DENY), raising)
     assert recorder.error(recorder.outcomes[1]) == DENIED
     assert recorder.events[-1].data[events.OUTCOME] == "failure"
-
-
-async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder) -> None:
-    async with fleet.session("g"):
-        for said in (*SAID_FAILED, REFUSED):
-
-            def ask(path: str, said: Any = said) -> Any:
-                return said
-
-            await run(Script(("ask", READ[1])), function_tool(ask, strict_mode=False))
-    assert len(recorder.outcomes) == len(SAID_FAILED)
-    assert all("no such table" in str(recorder.error(each)) for each in recorder.outcomes)
 
 
 async def test_a_call_that_took_too_long_failed(fleet: Fleet, recorder: Recorder) -> None:

@@ -86,7 +86,6 @@ def open_inference_tracer(provider: Provider) -> Any:
 
 
 def open_inference(provider: Provider) -> None:
-    """The real package's decorators."""
     tracer = open_inference_tracer(provider)
     tool = tracer.tool(read_file)
 
@@ -274,9 +273,6 @@ def test_the_order_of_spans_does_not_count(provider: Provider, exporter: InMemor
     assert told(spans) == told(reversed(spans))
 
 
-# --- what an agent was told, on its own spans ---
-
-
 def test_a_span_says_what_was_told_in_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
     fleet.replica.index.put_pattern(
         Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4)
@@ -340,9 +336,6 @@ def test_a_meter_gets_the_figures_of_the_process(fleet: Fleet) -> None:
     }
 
 
-# --- over HTTP ---
-
-
 async def post(fleet: Fleet, *bodies: tuple[bytes, dict[str, str]], **options: Any) -> list[httpx2.Response]:
     app = receiving_app(Traces(fleet, **options))
     async with app.router.lifespan_context(app):
@@ -388,7 +381,6 @@ async def test_spans_are_held_up_to_a_number_of_bytes_and_not_of_spans_alone(fle
 
 
 def test_the_attributes_of_a_resource_are_not_copied_for_each_span() -> None:
-    """An export of 1 MB would take gigabytes."""
     body, _ = made_export([{"traceId": "a", "spanId": "b"}] * 10_000, shared=10_000)
     tracemalloc.start()
     spans = list(spans_of(body, "application/json"))

@@ -2,7 +2,7 @@ from asyncio import Runner, set_event_loop
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRetry, Tool, exceptions
+from pydantic_ai import Agent, ModelRetry, exceptions
 from pydantic_ai.exceptions import ApprovalRequired
 from pydantic_ai.messages import ModelMessage, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -14,7 +14,7 @@ from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.wire import events
 from tests.build import memory_item
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join.conftest import GOAL, LOOK_UP, REFUSED, SAID_FAILED, know_look_up, read_file
+from tests.fleetlore.join.conftest import GOAL, LOOK_UP, know_look_up, read_file
 
 HEARD: list[str | None] = []
 # 1.x has neither an error by which a tool fails, nor the server of a tool.
@@ -53,14 +53,6 @@ async def test_a_tool_that_refuses_failed(fleet: Fleet, recorder: Recorder, erro
         await agent("cars", name="refuse", tools=[tool(refuse) if decorated else refuse]).run("go")
     [outcome] = recorder.outcomes
     assert recorder.error(outcome) == (type(error).__name__ if decorated else "_OTHER", "no such table: cars")
-
-
-async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder) -> None:
-    async with fleet.session("g"):
-        for said in (*SAID_FAILED, REFUSED):
-            await agent("cars", name="ask", tools=[Tool(lambda path, said=said: said, name="ask")]).run("go")
-    assert len(recorder.outcomes) == len(SAID_FAILED)
-    assert all("no such table" in str(recorder.error(each)) for each in recorder.outcomes)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"path": 3}, '{"path": ', '{"path": "/srv/a", "depth": "x"}', "null"])

@@ -178,7 +178,6 @@ def test_the_folder_holds_the_running_version_alone(base_folder: Path, make_lora
 
 @pytest.fixture
 def version(base_folder: Path, make_lora: MakeLora) -> tuple[bytes, Any]:
-    """Weights and their manifest."""
     base = base_of(base_folder)
     lora = read_lora(make_lora(), base)
     return lora.weights, manifest_of(lora, base.sha256)

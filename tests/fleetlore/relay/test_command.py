@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -19,8 +19,6 @@ from fleetlore.cli.app import build_app
 from fleetlore.wire.principals import Principals
 from streams.embedded.broker import free_port
 from tests.rows import for_each
-
-MakeTopics = Callable[..., Awaitable[None]]
 
 
 @asynccontextmanager

@@ -242,19 +242,6 @@ def test_calls_of_a_stream_are_known_where_its_last_event_leaves_them_out(
     ]  # fmt: skip
 
 
-def test_what_was_put_in_stays_in_every_turn(told: Any, fleet: Fleet, recorder: Recorder) -> None:
-    told(chat())
-    know(fleet)  # too late for the brief, which stays as it was
-    first = told(chat(("c1", ERROR)))
-    longer = chat(("c1", ERROR))
-    longer["messages"] += chat(("c2", "three chairs"))["messages"][2:]
-    second = told(longer)
-    assert "products-eu" in first["messages"][3]["content"]
-    assert second["messages"][: len(first["messages"])] == first["messages"]
-    told(longer)  # a client that tries again
-    assert results_of(recorder) == [("s0", True), ("s0", False)]
-
-
 def test_runs_of_one_prompt_side_by_side_are_sessions_of_their_own(told: Any, recorder: Recorder) -> None:
     told(chat())
     told(chat())
@@ -377,32 +364,29 @@ async def gateway(fleet: Fleet) -> AsyncIterator[tuple[httpx2.AsyncClient, Provi
             yield http, provider
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"no json", b'{"messages":3,"input":3}', b'{"messages":[3],"input":[3]}', b'{"n":1e999}', b"",
+async def test_what_cannot_be_read_passes_as_it_is(fleet: Fleet, recorder: Recorder) -> None:
+    bodies = [
+        b"no json", b'{"messages":3,"input":3}', b'{"messages":[3],"input":[3]}', b'{"n":1e999}', b"", b'[1, "\xff"]',
         orjson.dumps({"messages": [{"role": "user"}, *[3] * 99], "input": [3] * 99, "tools": [{"name": "search"}]}),
-        b'[1, "\xff"]',
-    ],
-)  # fmt: skip
-async def test_what_cannot_be_read_passes_as_it_is(fleet: Fleet, recorder: Recorder, body: bytes) -> None:
+    ]  # fmt: skip
     async with gateway(fleet) as (http, provider):
         for path in ("/openai/v1/chat/completions", "/openai/v1/responses", "/anthropic/v1/messages"):
-            await http.post(path, content=body)
-    assert provider.bodies == [body] * 3 and recorder.events == []
+            for body in bodies:
+                await http.post(path, content=body)
+    assert provider.bodies == bodies * 3 and recorder.events == []
 
 
 @pytest.mark.parametrize(
-    "odd", ["18446744073709551617", "1.10", "1E5", '"\\ud83d"', "NaN", "-Infinity", '"\\u0000"', '"a\\/b"']
+    "odd", [rb'[18446744073709551617,1.10,1E5,"\u0000","a\/b"]', rb'["\ud83d",NaN,-Infinity]'], ids=["strict", "not"]
 )
-async def test_a_request_with_advice_keeps_every_other_value(fleet: Fleet, recorder: Recorder, odd: str) -> None:
+async def test_a_request_with_advice_keeps_every_other_value(fleet: Fleet, recorder: Recorder, odd: bytes) -> None:
     """The model of the agent gets its own ids, numbers and texts back as its client wrote them."""
     know(fleet)
-    body = orjson.dumps(chat(("c1", ERROR)) | {"seed": "ODD"}).replace(b'"ODD"', odd.encode())
+    body = orjson.dumps(chat(("c1", ERROR)) | {"seed": "ODD"}).replace(b'"ODD"', odd)
     async with gateway(fleet) as (http, provider):
         await http.post("/openai/v1/chat/completions", content=body)
     [sent] = provider.bodies
-    assert b"fleet-memory" in sent and (b'"seed":' + odd.encode()) in sent.replace(b": ", b":")
+    assert b"fleet-memory" in sent and odd in sent.replace(b": ", b":").replace(b", ", b",")
     assert results_of(recorder) == [("s0", True)]
 
 
@@ -546,7 +530,7 @@ async def pass_streams(fleet: Fleet, number: int, seed: int) -> None:
 
 
 async def test_streams_pass_byte_for_byte(fleet: Fleet) -> None:
-    await pass_streams(fleet, 300, seed=1)
+    await pass_streams(fleet, 100, seed=1)
 
 
 @pytest.mark.slow

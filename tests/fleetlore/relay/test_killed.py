@@ -20,7 +20,7 @@ from fleetlore.wire.events import event_id
 from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
 from tests.fleetlore.relay.test_api import WRONG, event, lore
-from tests.fleetlore.relay.test_command import MakeTopics, running
+from tests.fleetlore.relay.test_command import running
 from tests.read_back import sent
 
 AGENTS, STEPS = 4, 10
@@ -87,7 +87,7 @@ class Load:
 
 @pytest.mark.long
 async def test_nothing_is_lost_and_advice_is_as_late_as_a_start(
-    broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETLORE_HOLDOUT_SHARE", "0")
     await make_topics(broker.address, tenant, "events", "feedback", "decisions", partitions=2)

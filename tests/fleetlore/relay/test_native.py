@@ -38,7 +38,7 @@ from streams.embedded.broker import free_port
 from tests import served
 from tests.build import memory_item
 from tests.fleetlore.relay.test_api import WRONG
-from tests.fleetlore.relay.test_command import MakeTopics, make_certificate, running
+from tests.fleetlore.relay.test_command import make_certificate, running
 from tests.fleetlore.relay.test_killed import teach
 from tests.read_back import sent
 
@@ -53,7 +53,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-async def place(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics) -> str:
+async def place(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> str:
     """Address of a broker that has the tenant's topics."""
     await make_topics(broker.address, tenant, *TOPICS, partitions=2)
     return broker.address

@@ -129,11 +129,6 @@ def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: 
         assert not verdict_of(failed).made and not verdict_of(json.dumps(failed, indent=1)).made
 
 
-@for_each("text", ["aborted", '{"status": "denied", "message": "The user denied this operation."}'])
-def test_a_placeholder_without_a_mark_says_that_a_call_was_never_made(text: str) -> None:
-    assert verdict_of(text) == Verdict(made=False)
-
-
 @for_each(
     "text",
     [
@@ -172,21 +167,24 @@ FAILED = [
     ({"stdout": "", "stderr": "no rule", "exitCode": -1}, "no rule"),
     ([{"type": "text", "text": "Error: no rule"}], "Error: no rule"),
 ]
-# Parts that only exist as values.
-PARTS: list[tuple[object, str]] = [
-    ([{"json": {"error": "no rule"}}], '{"error":"no rule"}'),
-    ([{"stdout": "", "stderr": "no rule", "outcome": {"type": "exit", "exit_code": 2}}], "no rule"),
-]
 
 
-@for_each("result, error", PARTS)
-def test_a_part_of_a_result_says_that_it_failed(result: object, error: str) -> None:
-    assert verdict_of(result) == Verdict(error)
-
-
-@for_each("value, text", [({"exit_code": 2, "output": "x"}, '{"exit_code": 2, "output": "x"}')])
-def test_an_exit_code_of_the_result_counts_and_one_that_a_command_printed_does_not(value: object, text: str) -> None:
-    assert verdict_of(value, False) == Verdict("x") and verdict_of(text, False) == Verdict()
+@for_each(
+    "result, marked, verdict",
+    [
+        ("aborted", None, Verdict(made=False)),
+        ('{"status": "denied", "message": "The user denied this operation."}', None, Verdict(made=False)),
+        ([{"json": {"error": "no rule"}}], None, Verdict('{"error":"no rule"}')),
+        ([{"stdout": "", "stderr": "no rule", "outcome": {"exit_code": 2}}], None, Verdict("no rule")),
+        ({"exit_code": 2, "output": "x"}, False, Verdict("x")),
+        ('{"exit_code": 2, "output": "x"}', False, Verdict()),  # a command printed it
+        ('{"error": "no rule"}', None, Verdict('{"error": "no rule"}')),
+        ('{"error": "no rule"}', False, Verdict()),  # its maker says that the call worked
+        ('{"status": "error", "error": {"code": 5}}', None, Verdict('{"status": "error", "error": {"code": 5}}')),
+    ],
+)
+def test_a_result_counts_with_what_its_maker_says(result: object, marked: bool | None, verdict: Verdict) -> None:
+    assert verdict_of(result, marked) == verdict
 
 
 @for_each("result, error", FAILED)
@@ -207,12 +205,6 @@ def test_a_result_says_that_it_failed(result: object, error: str, form: str) -> 
 def test_a_result_that_python_wrote_says_that_it_failed(text: str) -> None:
     assert verdict_of(text) == Verdict("no rule")
     assert verdict_of(text.replace("isError=True", "isError=False").replace("'error'", "'success'")) == Verdict()
-
-
-@for_each("text", ['{"error": "no rule"}', '{"rows": [], "status": "error", "error": {"code": 5}}'])
-def test_json_with_an_error_is_kept_whole(text: str) -> None:
-    assert verdict_of(text) == Verdict(text)
-    assert verdict_of(text, False) == Verdict()  # its maker says that the call worked
 
 
 ERRORS = (

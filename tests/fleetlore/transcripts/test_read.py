@@ -280,7 +280,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
-    """One cut file, or one line of another shape, ended an import of thousands."""
     folder = tmp_path / "whole"
     folder.mkdir()
     WRITERS[form](folder)
