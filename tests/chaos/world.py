@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from urllib.request import urlopen
 
 from fleetlore.config import Settings
@@ -78,9 +77,7 @@ class World:
         self._exit.push_async_callback(self.store.close)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._exit.aclose()
 
     # --- the fleet ---

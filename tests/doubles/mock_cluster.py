@@ -11,7 +11,6 @@ import ctypes
 from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fleetlore.errors import StackError
@@ -122,9 +121,7 @@ class MockCluster:
     def __enter__(self) -> MockCluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _ask(self, function: Any, *arguments: Any) -> None:

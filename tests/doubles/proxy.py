@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from types import TracebackType
 
 CHUNK_BYTES = 64 * 1024
 
@@ -41,9 +40,7 @@ class Proxy:
         self.address = f"{host}:{port}"
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.take_away()
         if self._server is not None:
             self._server.close()
