@@ -48,7 +48,7 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
 from sinks.milvus import MilvusStore
-from streams.offline.operator_word import BEHIND, Deliver, beside_workers, wait_drained
+from streams.offline.operator_word import BEHIND, Deliver, beside_workers, settle, wait_drained
 from streams.stage.base import Outgoing, Store
 from streams.stage.operators import ERASURES, Adopt, Erased, Erasure, without
 
@@ -293,16 +293,17 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
         known[kind, record.key] = record.time
         if isinstance(record, Erasure):
             erased.take(tenant, record.to_json())
-    async with beside_workers(settings, tenant, timeout_seconds) as (_, producer):
-        await deliver(file, known, producer.deliver, erased)
+    async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
+        trust = await deliver(file, known, producer.deliver, erased)
         await wait_drained(settings, tenant, timeout_seconds, BEHIND)
+        for decided in trust:  # what these agents taught here before still counts
+            await settle(settings, store, tenant, decided, producer.deliver, timeout_seconds)
 
 
-async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver, erased: Erased) -> None:
-    """Send a file's values, without decisions that are not newer than those known (by kind and key), and without the
-    names and words of persons erased since.
-    """
-    chunk: list[Outgoing] = []
+async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver, erased: Erased) -> list[Decision]:
+    """Send a file's values without older decisions than those `known`, by kind and key, and without what names persons
+    erased since. Return the decisions about agents."""
+    chunk, trust = list[Outgoing](), list[Decision]()
     for value in file.values():
         kind = KINDS.get(value.topic)
         record = kind and json_reader(kind)(value.value or b"")
@@ -312,12 +313,14 @@ async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Del
             kept = without(record, partial(erased.drops, value.tenant, "", time=record.time))
             if kept.hint is not None or record.hint is None:
                 chunk += [Outgoing(value.tenant, name, key, kept.to_json()) for name, key in kept.records]
+                trust += [kept] if kept.kind == "agent" else []
         else:
             chunk.append(value)
         if len(chunk) >= _CHUNK:
             await send(chunk)
             chunk = []
     await send(chunk)
+    return trust
 
 
 async def known_of(settings: Settings, tenant: str, file: LoreFile) -> Counter[str]:
@@ -354,8 +357,7 @@ async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision 
 
 
 # A skill's name has at most 64 characters. The hash takes nine.
-_MAX_NAME = 48
-_MAX_HINTS, _MAX_TITLE = 50, 200
+_MAX_NAME, _MAX_HINTS, _MAX_TITLE = 48, 50, 200
 _MADE = "Written by `fleetlore export lore`. Another export replaces this file."
 
 

@@ -143,10 +143,16 @@ async def decide(settings: Settings, tenant: str, *decided: Decision) -> None:
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         await decide(settings, tenant, decided)
-        for _ in range(_ROUNDS):
-            known = await publish_again(settings, store, tenant, decided, producer.deliver)
-            await wait_drained(settings, tenant, timeout_seconds, BEHIND)
-        return known
+        return await settle(settings, store, tenant, decided, producer.deliver, timeout_seconds)
+
+
+async def settle(
+    settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver, timeout_seconds: float
+) -> States:
+    for _ in range(_ROUNDS):
+        known = await publish_again(settings, store, tenant, decided, deliver)
+        await wait_drained(settings, tenant, timeout_seconds, BEHIND)
+    return known
 
 
 async def publish_again(settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver) -> States:

@@ -1,7 +1,9 @@
 """Decisions of operators beside a live worker, on a real broker and a real Milvus, by the commands."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 import orjson
 import pytest
@@ -12,9 +14,10 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.redact.redact import stored_name
 from fleetlore.wire.events import Event
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.topics import topic
 from sinks.milvus import MilvusStore
+from streams.offline.lore_file import written
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.operator_word import States, is_known
 from tests.command import run as run_command
@@ -42,7 +45,7 @@ async def replica(pipeline: BrokerPipeline) -> LoreIndex:
 
 
 async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
-    broker_pipeline: BrokerPipeline, reference: Reference
+    broker_pipeline: BrokerPipeline, reference: Reference, tmp_path: Path
 ) -> None:
     pipeline = broker_pipeline
     fleet = await learned(pipeline)
@@ -65,6 +68,17 @@ async def test_what_an_agent_taught_goes_and_comes_back_with_its_word(
     assert code == 0 and "trusted again" in said
     assert await pipeline.knowledge() == before
     assert set((await replica(pipeline)).items) == {each["id"] for each in await pipeline.bodies("items")}
+    # A lore file of another fleet distrusts it, too.
+    decided = Decision(kind="agent", id="a1", on=True, by="jo", why="it lies", time=time.time())
+
+    async def decisions() -> AsyncIterator[tuple[str, str, str, str]]:
+        yield DECISIONS, decided.key, decided.to_json().decode(), ""
+
+    file = tmp_path / "lore.jsonl"
+    file.write_bytes(b"".join([line async for line in written("other", 1.0, decisions(), None)]))
+    assert (await run(pipeline, "import", "lore", str(file), "--unsigned", "--yes"))[0] == 0
+    known = await pipeline.knowledge()
+    assert (known.patterns, known.items) == (never.patterns, never.items)
 
 
 @pytest.mark.parametrize(("agent", "known"), [("evil", True), ("evil:3", True), ("evil2", False)])
