@@ -29,6 +29,7 @@ _MAX_DEPTH, _MAX_FIELDS = 3, 6
 _QUOTES = {"'": "‘’‚", '"': ("« ", " »", "«\xa0", "\xa0»", "«\u202f", "\u202f»", *"“”„«»")}
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MARKED = re.compile(r"(?<![\w'\"])b(?=['\"])")  # bytes of Python
+_LAST_ESCAPES = re.compile(r"(?:\\[nrt])+(?=['\"])")
 _TAG = re.compile(r"<[^<>]*>")
 _TAGGED = re.compile(r"<(\w{1,40})>([^<].*)</\1>", re.S)
 _HTML = re.compile(r"<(?:!doctype html|html)\b", re.I)
@@ -42,11 +43,17 @@ _EXCEPTION = re.compile(r"(?:Exception in thread \"[^\"]*\" )?((?:[A-Za-z_$][\w$
 _MAY_SPEAK = re.compile(r"[^:]*:|[^\w\s]|\S+(?:$|  )").match
 # A line that is only a name; the next says what is wrong.
 _LISTED = re.compile(r"[-*•] \S|--\w|[\"'`]|Because ").match
+_LISTED_BELOW = re.compile(r":\n\s*[*•] (?=\S)")
 # A line that says what was tried and not why it failed.
 _OUTER = re.compile(
-    r"(?:[\w.]+: )*(?:Failed|Could not|Unable) (?!asserting)[^:]*$"
+    r"(?:[\w.]+: )*(?:Failed|Could not|Unable) (?!asserting)[^:]*:?$"
     r"|(?:A request|Build|Compilation|Locking)\b[^:]* failed[.!]?$"
 ).match
+_FAILS = re.compile(
+    r"\b(?:not?|never|cannot|unable|fail(?:s|ed|ure)?|error|fatal|abort(?:ed|ing)?|crash\w*|panic|denied|refused)\b"
+    r"|n['’]t\b|(?:Error|Exception)\b|(?-i:\bE[A-Z]{4,})",
+    re.I,
+).search
 _TYPED = re.compile(r"(?:(?:Runtime)?[Ee]rror: |Exception: |ERROR: )+").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
@@ -56,9 +63,9 @@ _NAMES = frozenset({"loc", "path", "field", "property", "parameter", "pointer", 
 _WORDS = frozenset(
     {"message", "msg", "detail", "details", "desc", "errmsg", "error_description", "error_message", "errormessage"}
     | {"errormessages"}
-    | {"description", "str"}
+    | {"description", "str", "text"}
 )
-_EMPTY_CODES = frozenset({"", "error", "failed", "failure"})
+_EMPTY_CODES = frozenset({"", "error", "failed", "failure", "text"})
 _FIELDS = _CODES | _NAMES | _WORDS | {"errors"}
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
 # Objects as JSON, Python, JavaScript, Ruby and Go print them, perhaps cut off. A string of a field is no key.
@@ -72,13 +79,21 @@ _OBJECT = re.compile(
 _ESCAPED, _ESCAPES = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.S), {"n": "\n", "r": "\r", "t": "\t"}
 _ITEM = re.compile(r"[^\s,'\"][^,'\"]*")
 # Where an object begins in a line, and the status before it, which its fields repeat.
-_EMBEDDED = re.compile(r"(?:[:>-] |\d |\n)(?:b?['\"])?(?=\{ ?['\"]|\[ ?\{ ?['\"])")
+_EMBEDDED = re.compile(
+    r"(?<!args )(?<!arguments )(?<!input )(?<!params )(?<!parameters )"
+    r"(?:(?<=\s)|(?<=\s['\"])|(?<=\sb['\"]))(?=\{ ?['\"]|\[ ?\{ ?['\"])"
+)
 _PRINTED = re.compile(r"(?<=\w)(?= ?[{(] ?\w+[=:][^{}()]*\b(?:str|message)[=:] ?[\"'])")
 # `{ Error: no such table` is an error of JavaScript, with its fields behind its stack.
 _RAISED = re.compile(r"\{ \[?\w*[Ee]rror: [^'\"{\[]").match
-_LIST_BEFORE = re.compile(r"\[\s*$")
+# `[ERROR]` is no list.
+_BEGINS = re.compile(r"\{|\[\s*(?:[\[{'\"]|$)").match
+_LIST_BEFORE = re.compile(r"\[(?=\w*\s*$)\s*")
 _STATUS_BEFORE = re.compile(
-    r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+)?\b[1-5]\d\d(?: [A-Z]\w+)*[\s:-]+$", re.I
+    r"(?:(?:Error - )?\b(?:Request failed|Got response) with )?"
+    r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+|\b[A-Z]+ /\S* -> )?"
+    r"\b[1-5]\d\d(?:[: ]+[A-Z]\w+)*(?: for url: \S+)?[\s:—-]+$",
+    re.I,
 )
 
 
@@ -110,6 +125,8 @@ class FrameReader:
         if "\n" in text and (peeled := self._peel(text)):
             text = text[peeled.end() :]
         text = _unpacked(text)
+        if ":\n" in text:
+            text = _LISTED_BELOW.sub(": ", text)
         raw = text.splitlines()
         if len(raw) > 2 * _MAX_LINES:
             raw = raw[:_MAX_LINES] + raw[-_MAX_LINES:]
@@ -134,6 +151,8 @@ class FrameReader:
             return line
         phrased = [each for each in lines if has_phrase(each)]
         others = [each for each in phrased if not self._says_nothing(each)]
+        if not others and cause < place and not (_FAILS(line) or self._speaks(line)):
+            others = [each for each in lines if _FAILS(each) and not self._says_nothing(each)]
         if not others and _OUTER(line):
             others = [each for each in lines[place + 1 :] if not self._says_nothing(each)]
         return next(iter(others or (phrased if self._says_nothing(line) else ())), line)
@@ -196,6 +215,8 @@ def _plain(message: str) -> str:
         for plain, others in _QUOTES.items():
             for other in others:  # `str.translate` looks up every character, which is 60 times slower
                 message = message.replace(other, plain)
+    if "\\" in message:
+        message = _LAST_ESCAPES.sub("", message)
     if "b'" in message or 'b"' in message or "'`" in message:
         message = _MARKED.sub("", message.replace("'`", "'").replace("`'", "'"))
     return _ANSI.sub("", message) if "\x1b" in message else message
@@ -207,7 +228,7 @@ def _unpacked(text: str, depth: int = 0) -> str:
         text = tagged[2].strip()
     if _RAISED(text):
         return text
-    start = 0 if text[:1] in ("{", "[") else text.find("{\n")
+    start = 0 if _BEGINS(text) else text.find("{\n")
     if start < 0 and "{" in text and (embedded := _EMBEDDED.search(text)):
         start = embedded.end()
     if start < 0 and ("message" in text or "str=" in text) and (printed := _PRINTED.search(text)):
@@ -215,8 +236,11 @@ def _unpacked(text: str, depth: int = 0) -> str:
     if start < 0:
         return _without_html(text) if "<" in text else text
     found, end = _said_by(text, start, depth)
-    if not found:
-        return text
+    while not found:
+        if (embedded := _EMBEDDED.search(text, end)) is None:
+            return text
+        start = embedded.end()
+        found, end = _said_by(text, start, depth)
     before, behind = _STATUS_BEFORE.sub("", _LIST_BEFORE.sub("", text[:start])), text[end:]
     if before[-1:] in ("'", '"'):
         before, behind = before[:-1].removesuffix("b"), behind[1:]
@@ -226,7 +250,8 @@ def _unpacked(text: str, depth: int = 0) -> str:
 
 def _said_by(text: str, start: int, depth: int) -> tuple[str, int]:
     codes: list[str] = []
-    words: list[str] = []
+    names: list[str] = []
+    words: dict[str, int] = {}  # with the depth of each
     outputs: dict[str, str] = {}
     level, end = 0, len(text)
     for match in _OBJECT.finditer(text, start):
@@ -248,12 +273,17 @@ def _said_by(text: str, start: int, depth: int) -> tuple[str, int]:
             value = f"'{'.'.join(_ITEM.findall(match['list']))}'"
         if name in _OUTPUTS:
             outputs[name] = value
-        elif value.lower() not in _EMPTY_CODES and value not in (*codes, *words) and len(codes + words) < _MAX_FIELDS:
-            to = codes if name in _CODES else words
-            to.insert(0 if name in _NAMES else len(to), value)
+        elif value.lower() in _EMPTY_CODES or len(codes) + len(names) + len(words) >= _MAX_FIELDS:
+            continue
+        elif name in _WORDS:
+            words.setdefault(value, level)
+        elif value not in (*codes, *names):
+            (codes if name in _CODES else names).append(value)
     if not words and (output := next((each for key in _OUTPUTS if (each := outputs.get(key, "")).strip()), "")):
         return output, end
-    return ": ".join((*codes, " ".join(words)) if words else codes), end
+    # The inner words say why.
+    said = " ".join((*names, ". ".join(each.rstrip(".") for each in sorted(words, key=lambda each: -words[each]))))
+    return ": ".join((*codes, said) if said else codes), end
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -94,11 +94,11 @@ _MAX_WORDS = 4
 # quote may be within it, as in a quoted query.
 _WITHIN = re.compile(
     r"(?:(?<=[=(\[])|(?<=, )|(?<=desc = )|(?<=returned )|(?<=: )(?<!directory: )(?<!denied: ))"
-    r"([\"'])(?![/~])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,})\1(?!\w)"
+    r"([\"'])(?![/~])((?:(?!\1)\S)+(?: (?:(?!\1)\S)+){2,}) ?\1(?!\w)"
     r"| \((?!\d+, )((?:[^()\s]+ ){3}[^()]*)\)(?=[^'\"]*$)"
 )
 # `Lottie (~> 0.4)`, `(VERR_NO_VMX)`
-_ASIDE = re.compile(r" \((?:[~^<>=!]+ ?v?\d[^()]*|[A-Z][A-Z\d]*_[A-Z_\d]+|or any [^()]*)\)")
+_ASIDE = re.compile(r" \((?:[~^<>=!]+ ?v?\d[^()]*|[A-Z][A-Z\d]*_[A-Z_\d]+|or \w[^()]*)\)")
 _END = re.compile(
     r"[;.!?, ](?:(?<=;) +|(?<=[.!?])(?: +(?=[A-Z])|$)|(?<=,) +(?!but)|(?<= )(?:because "
     r"|while (?=\w+ing (?:it|an?|the)\b)|[-—|] ))"
@@ -219,7 +219,7 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
         return code
     if not clauses:
         return f"http {status}" if status else None
-    if _LONE_CODE.fullmatch(last := clauses[-1].text.strip("'")):
+    if _LONE_CODE.fullmatch(last := clauses[-1].text.strip("'")) and not any(each.rank > 0 for each in clauses[:-1]):
         return last
     if status:
         first = next((number for number, each in enumerate(clauses) if each.length > 1), 0)
@@ -330,7 +330,8 @@ def _clause(text: str) -> _Clause:
     left = frozenset(words) - _SAY_NOTHING
     if not left and kind in _NEED_NAMES:
         left = frozenset(word for word in words if _THINGS.get(word, thing) != thing)
-    rank = -1 if not found else 0 if is_code else 3 if chosen else 2 if left else 1
+    says_nothing = kind == "invalid" and "request" in spoken and not (chosen or left)
+    rank = -1 if not found else 0 if is_code or says_nothing else 3 if chosen else 2 if left else 1
     if kind in ("surplus", "lacking"):
         chosen = [name.rpartition(".")[2] for name in chosen]  # Python 3.10 names the class of a method, too
     code = next((each for _, _, each in reversed(found) if each in _DECIDING), "") if found else ""

@@ -74,7 +74,13 @@ MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
 # The failure is behind these.
-_NESTS = ("; nested exception is ", "Error message from Server: ", "Error running query: ")
+_NESTS = (
+    "; nested exception is ",
+    "Original error: ",
+    ", stderr: ",
+    "Error message from Server: ",
+    "Error running query: ",
+)
 
 # A code that names the failure in any language.
 _CODED = re.compile(r"((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):")
@@ -85,7 +91,7 @@ _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z][\w$]*{_SUFFIX}|Error|Exception)"
     r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}(?:::|\\)){1,8}[A-Z]\w*)"
-    r"(?: \[\w+\])?(?:: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|\[(?=.*\]$)|(?<=\w)\) +)"
+    r"(?: \[\w+\])?(?: ?: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|\[(?=.*\]$)|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
 _QUOTED_LINE = re.compile(r"(?:[a-z]\w*: )?(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
@@ -264,7 +270,7 @@ class _NormalForm(NamedTuple):
 def normal_form(error_type: str, message: str) -> _NormalForm:
     """The form of an error. Its class with the same message gives the same form."""
     head = head_line(message)[:_SEARCHED]
-    error_class = error_type.strip().rpartition(".")[2]
+    error_class = _simple(error_type.strip())
     if error_class and (_is_wrapper(error_class) or _repeats(error_class, message)):
         error_class = ""
     elif len(error_class) == 3 and error_class.isascii() and error_class.isdigit():
@@ -320,6 +326,11 @@ def _passes(said: str) -> bool:
     return _has_any(said.lower(), _PASSING_WORDS) and _PASSING.search(_THING.sub(" ", said)) is not None
 
 
+def _simple(name: str) -> str:
+    """The name of a class without its package and, in Java, the class around it."""
+    return name.rpartition(".")[2].rpartition("$")[2]
+
+
 def _is_wrapper(error_class: str) -> bool:
     return "".join(filter(str.isalnum, error_class)).lower() in WRAPPERS
 
@@ -334,7 +345,7 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
         named = _NAMED.match(line)
         if named is None or bool(named[1]) != named.group().rstrip().endswith(")"):
             break
-        name = named[2].rpartition(".")[2]
+        name = _simple(named[2])
         own = not _is_wrapper(name)
         if own and error_class not in ("", name) and not named[1]:
             break
@@ -367,7 +378,7 @@ def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: 
     searched = message[:_SEARCHED]
     found = _EXCEPTION.findall(searched) if _has_any(searched, _SUFFIXES) else ()
     for name in reversed(found):
-        if not _is_wrapper(own := str(name).rpartition(".")[2]):
+        if not _is_wrapper(own := _simple(name)):
             return own
     # The code comes from the template's line: later lines differ between versions of a tool.
     if status is not None:

@@ -18,7 +18,7 @@ Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], 
 _EXTENSIONS = (
     "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
     "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
-    "mod|sum|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|"
+    "mod|sum|hcl|tfvars|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|"
     "tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|"
     "mkv|hs|mli?|clj|zig|jl|kts|sol|elm|svelte|astro|"
     "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
@@ -103,11 +103,11 @@ LOOKS: tuple[Rule, ...] = (
     (("\\",), re.compile(r"\b(?:[A-Za-z]:\\+(?:[\w.-]+(?: [\w.-]+)*\\+)*[\w.-]*"
      rf"|(?:[\w.-]++\\+)++[\w-]+\.(?:{_EXTENSIONS})\b)"), MASK),
     # Files, with the line and column that follow them.
-    (("/",), re.compile(r"(?<![\w<*.~-])(?:~|\.{1,2})?(?:/[\w.@+*?=&%,-]+)+/?(?::\d+)*"), MASK),
+    (("/",), re.compile(r"(?<![\w<*.~-])(?:~|\.{1,2})?(?:/[\w.@+*?=&%,-]+)+(?<!,)/?(?::\d+)*"), MASK),
     (("/",), re.compile(r"\b[\w-]++(?:/[\w.@+*-]++){2,}/?(?::\d+)*"), MASK),
     ((".",), re.compile(r"(?<![\w<*./@+-])(?<!fatal error: )(?<!fatal error: ')(?=[\w@+/-]*+\.)"
      rf"(?:[\w.@+-]{{1,100}}/)*[\w@+-][\w.@+-]{{0,100}}\.(?:{_EXTENSIONS})"
-     r"(?::\d+)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"), MASK),
+     r"(?::\d+(?:,\d+-\d+)?)*(?:\(\d+(?:,\d+)?\))?(?![\w(])"), MASK),
     ((".",), re.compile(rf"\b(?<![\w-]\.)(?:[\w-]++\.)+(?:{_TOP_LEVEL})\b(?!\.\w)(?::\d+)?", re.I), MASK),
     ((" 20", " 19"),
      re.compile(rf"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? )?(?:\d{{1,2}} {_MONTH}|{_MONTH} \d{{1,2}}),? \d{{4}}"
@@ -147,6 +147,10 @@ PLACES: tuple[Rule, ...] = (
     (("o such ",),
      re.compile(r"(no such (?:container|image|volume|network|object|user|group|service|task|host|device|process"
      r"|instance): )\S+", re.I), rf"\1{MASK}"),
+    (("ref ",), re.compile(r"(\bref )(?:f\d+)?e\d+\b", re.I), rf"\1{MASK}"),
+    # A kind of Kubernetes with its group.
+    (('" not found', '" already exists'),
+     re.compile(r"\b([a-z]+)\.[a-z\d.-]+ \"[^\"]*\"(?= (?:not found|already exists))"), rf"\1 {MASK}"),
     # The kind of one of many things, and its bare name.
     (tuple(sorted(_NAMED_BARE)),
      re.compile(rf"\b((?:{'|'.join(sorted(_NAMED_BARE))}) )(?!(?:is|was|has|does|not|name|and|or|id)\b)[\w./:@-]+"
@@ -215,13 +219,13 @@ FRAMES = tuple(
     Frame(*row)
     for row in (
         # Coding agents and shells.
-        ("drop", r"(?:Error: )?Exit [Cc]ode:? -?\d+$", "Exit code 1\nboom"),
+        ("drop", r"(?:ERROR \S+ \S+ |Error: )?Exit (?:[Cc]ode|status):? -?\d+$", "Exit code 1\nboom"),
         ("drop", r"Chunk ID: \w+$", "Chunk ID: 3f9c21\nboom"),
         ("drop", r"Wall time: [\d.]+ \w+$", "Wall time: 0.05 seconds\nboom"),
         ("drop", r"(?:\w+:? ){0,4}(?:exit(?:ed)?|failed)(?: with)?(?: exit)?(?: status| code):? -?\d+\W*$",
          "Process exited with code 127\nboom"),
         ("drop", r"\W*(?i:std(?:out|err)|(?:\w+ )?output|observation|errors?|details?)\W*$", "Output:\nboom"),
-        ("drop", r"[$>] \S", "$ jq .\nboom"),
+        ("drop", r"(?:[$>]|\++) \S|[A-Za-z]:\\\S*>\S", "$ jq .\nboom"),
         ("strip", r"(?:(?:McpError|MCP error -\d+): )*+(?:Input validation error: )?Invalid arguments for tool \S+: (?="
          r"\S)", "MCP error -32602: Invalid arguments for tool f: boom"),
         ("strip", r"\W*(?:(?i:stderr|observation)|remote|Output)\W*:\s+", "stderr: boom"),
@@ -246,20 +250,24 @@ FRAMES = tuple(
         ("mark", r"={5,}> ", "==> At key: a\n=====> boom"),
         ("strip", r"#\d+ (?:\d+\.\d+ |(?=ERROR))", "#12 0.345 boom"),
         ("strip", r"\[(?:ERROR|FATAL|error)\]\s+|##\[error\]\s*|\[[a-z]\w*(?:\.\w+)+\]:\s+|(?:FATA|ERRO)\[\d+\] "
-         r"|# (?=\S+ )|- (?=Error: )|==> \S+: ", "[ERROR] boom"),
-        ("strip", r"(?:\w+\.)?(?:ERROR|FAILED|FATAL|CRITICAL)(?: +\[[\w.]+\] |(?<=\.ERROR): |(?<=FAILED): "
+         r"|# (?=\S+ )|- (?=Error: )|(?:ui error: )?(?:==|--)> \S+: |\d+\) (?=[A-Z][a-z]* )", "[ERROR] boom"),
+        ("strip", r"(?:(?:Error: )?Error while \w+ statement: )?(?:\w+\.)?(?:ERROR|FAILED|FATAL"
+         r"|CRITICAL)(?: +\[[\w.]+\] |(?<=\.ERROR): |(?<=FAILED): "
          r"|\t(?:Fatal error\t)?)", "FAILED: boom"),
         ("strip", r"(?:\{ )?\[(?=\w*Error(?: \[\w+\])?: )|\{ (?=\w*Error: )|\*\* (?=\([\w.]+Error\) )",
          "[Error: boom] {\n  errno: -2\n}"),
         ("strip", r"npm (?:ERR!|error)(?: |$)", 'npm ERR! Missing script: "x"'),
         ("strip", r"(?:ERROR: )?(?:target \S+: )?failed to solve: |docker: (?=Error)", "docker: Error: no such image"),
-        ("strip", r"\d\d:\d\d:\d\d +", "12:00:01  boom"),
+        ("strip", r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?:? +(?:\[[\w.-]+\] )?(?:(?:ERROR|FATAL|WARN)\b:? +(?:- )?)?",
+         "12:00:01  boom"),
         ("strip", r"\S+:\d+:in [`'][^`']*': ", "/w/a.rb:1:in `require': cannot load such file -- nokogiri"),
         ("strip", r"notarget (?=[A-Z])|e: (?=\S+:)|! (?!\[)|[\d. :kMG-]{20,}(?=curl: )",
          "! Undefined control sequence."),
-        ("strip", r"\* (?!Try|Get more|Where|Exception is)|> +(?=[A-Z])|what\(\): +|details = \"|<b>|\(node:\d+\) ",
-         "what():  boom"),
-        ("drop", r"code E404|What went wrong:$|Execution failed for task |(?:[\w.]+: )?<\w+ of RPC that terminated"
+        ("strip", r"\* (?!Try|Get more|Where|Exception is)|> +(?=[A-Z]|\S+:\d+:\d+: )|what\(\): +|details = \"|<b>"
+         r"|\(node:\d+\) |(?:Error: )?[A-Z]\w+:[A-Z]\w+ - |\[\w+\] (?=✘)|Esbuild Failed: "
+         r"|RPC error: \[\w+\], |\[\w+@\w+\] |\[\d+-\d+\] +|Error message: ", "what():  boom"),
+        ("drop", r"code E404|(?:[\w.$]+: )?(?:Error code: \w+|HTTP-Code: \d+)$|What went wrong:$"
+         r"|Execution failed for task |(?:[\w.]+: )?<\w+ of RPC that terminated"
          r"|terminate called |For more information |status = StatusCode|(?:\S+: )?[45]\d\d (?:Client"
          r"|Server) Error: [\w ]+ for url: \S+$|--\d{4}-|HTTP request sent|Connecting to |[a-z]+://\S+$|(?:See|Try|Run"
          r"|Visit|Did you|[Hh]int:|[Nn]ote:) ", "terminate called after it\nboom"),
@@ -268,19 +276,20 @@ FRAMES = tuple(
         ("mark", r"E {2,}", "==== FAILURES ====\nE   boom"),
         # Stacks of other languages.
         ("drop", r"goroutine \d+ \[|[a-z]\w+\.\w+\((?!\d+[,)])|(?!Unh)\w+Warning: ",
-         "DeprecationWarning: old\nError: boom"),
+         "DeprecationWarning: not new\nError: boom"),
         ("drop", r"at (?:(?:.*\s)?+[^\s:(]*+[:(]\S*\d\)?$|[\w.$<>/ ]+\()", "at main (/a.js:3:1)\nboom"),
         ("drop", r"(?:node:|file:/|/|[A-Z]:\\)[^\s:]*:\d+(?::\d+)?$", "node:internal/loader:1148\nboom"),
-        ("drop", r"throw \w+;?$", "throw err;\nboom"),
+        ("drop", r"throw (?:new )?[\w.]+(?:\(.*\))?;?$", "throw err;\nboom"),
         # Progress.
         ("drop", r"(?:Compiling|Checking|Downloading|Downloaded|Updating|Building|Blocking|Finished|Running|Fresh) \S",
          "Downloading crates\nboom"),
         ("drop", r"on \S+ line \d+|with \S+[,:]?$", "on main.tf line 5:\nboom"),
-        ("drop", r"\d+: (?![A-Z])", "5: port = x\nboom"),
+        ("drop", r"\d+(?:: (?![A-Z])| [│¦])", "5: port = x\nboom"),
         ("drop", r"make(?:\[\d+\])?: (?:\*\*\* \[|[EL]\w+ing |Nothing )", "make: Entering folder 'a'\nboom"),
         ("strip", r"make(?:\[\d+\])?: (?:\*\*\* )?(?!\*|\[|[EL]\w+ing |Nothing )", "make: cc: Command not found"),
-        ("drop", r"(?:Error: )?#{1,4} [\w./-]+$", "# example.com/app\nboom"),
-        ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests run: ", "[INFO] Compiling 3 files\nboom"),
+        ("drop", r"(?:Error: )?(?:# [\w./-]+|#{2,4} [\w ./-]+)$", "# example.com/app\nboom"),
+        ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests? ?(?:run|Suites"
+         r"|Files)?: ", "[INFO] Compiling 3 files\nboom"),
         ("drop", r"-- |==> (?!\S+: )|== Comp", "-- Detecting a compiler\nboom"),
         ("drop", r"(?:Using|Resolved|Prepared|Audited|Solving|Installing|Retrying|Examining|Auto-merging|Cloning"
          r"|Channels:?|Found \d+ (?:pack|file)) ?", "Using Python 3.12.1 environment at: .venv\nboom"),
@@ -294,34 +303,41 @@ FRAMES = tuple(
         ("drop", r"(?:Encountered an error|Received exception from|FAIL) ?|Syntax error .*\bat \(\S+\)\.$"
          r"|(?:\w+: )?Invalid `[^`]+` invocation\b", "Encountered an error:\nboom"),
         # Failures that only say that something within them failed.
-        ("drop", r"(?i:(?:error:? )?command failed\b)|[\w.+/-]+: error: .*\bexit (?:code|status)\b",
+        ("drop", r"(?i:(?:error:? )?command failed\b)|(?:[\w-]+: )?Connection closed\.?$"
+         r"|(?i:(?:error: )?build failed)\b"
+         r"(?: with \d+ errors?:?)?$|[\w.+/-]+: error: .*\bexit (?:code|status)\b",
          "Error: command failed: jq\nboom"),
-        ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: ",
+        ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: |(?:fatal: )?Could not read from remote repo|N: ",
          "git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\nstderr: 'boom'"),
-        ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
+        ("drop", r"(?:.* )?finished with errors$|.* returned with value \d+$|(?:bundler: )?failed to load command: "
+         r"|Error in .*\) ?:$|(?:ERROR: *)?(?:\w+:)?Exception (?:in|on) \S+ \S+$"
+         r"|(?:subprocess\.)?CalledProcessError: Command .* returned non-zero exit status \d+\.?$"
+         r"|Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
         # Lines that name a failure.
         ("sums", r"(?:FAILED \S+::|ERROR \S+\.py - )", "E   assert 3 == 4\nFAILED a.py::test_b - assert 3 == 4"),
         ("sums", r"--- FAIL: ", "=== RUN TestA\nerror: x\n--- FAIL: TestA"),
         ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
-        ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,]\d+)?\)?:? (?:- )?)?(?:fatal )?error(?:\[\w+\]| [A-Z]+\d+)?: ",
-         "boom\na.c:5:3: error: expected ';'"),
-        ("names", r"E: ", "boom\nE: gpg fails"),
+        ("names", r"(?:(?:[A-Z]:)?[^\s:(]++[:(]\d+(?:[:,] ?\d+)?\)?:? (?:- )?)?(?:fatal )?[Ee]rror(?:\[\w+\]"
+         r"| [A-Z]+\d+)?: ",
+         "no boom\na.c:5:3: error: expected ';'"),
+        ("names", r"E: ", "no boom\nE: gpg fails"),
         ("names", r"(?:ERR_)[A-Z_\d]+ +(?=\w)", "boom\nERR_PNPM_FETCH  GET x"),
         ("mark", r"\d+:\d+ +error +", "/a.js\n9:8  error  'x' is not used  no-unused-vars"),
-        ("names", r"CMake Error\b|\*\* \(", "boom\nCMake Error at CMakeLists.txt:6 (find_package):"),
-        ("names", r"(?:ERROR|FATAL|PANIC|Fatal|fatal|panic|Error|abort)\b.{0,40}?: ", "boom\nfatal: no"),
+        ("names", r"CMake Error\b|\*\* \(", "no boom\nCMake Error at CMakeLists.txt:6 (find_package):"),
+        ("names", r"(?:ERROR|FATAL|PANIC|Fatal|fatal|panic|Error|abort)\b.{0,40}?: ", "no boom\nfatal: no"),
         ("raises", r"[A-Za-z_][\w.]*+(?=:|$)(?:(?<=Error)|(?<=Exception)|(?<=Warning)|(?<=Interrupt)|(?<=Exit)"
-         r"|(?<=Timeout)|(?<=Iteration))", "boom\nValueError: one"),
+         r"|(?<=Timeout)|(?<=Iteration))", "no boom\nValueError: one"),
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
         # Lines that lead to others.
-        ("cause", r"(?:The |Raw |HTTP )*(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said|content|responded with): ?",
+        ("cause", r"(?:The |Raw |HTTP )*(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said|content"
+         r"|responded with): ?|Body: ",
          "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),
         ("cause", r"(?:Code: \d+\. Errors|(?:\S+: )?\d+ errors? occurred):",
          "Error of an API\nCode: 403. Errors:\nboom"),
         ("drop", r"\S.* could not be resolved to an installable set|Problem \d+$|- Installation request ",
          "Your requirements could not be resolved to an installable set of packages.\nboom"),
         ("cause", r"\d+\) [\w\\]+::\w+$", "There was 1 failure:\n1) UserTest::testActive\nboom"),
-        ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
+        ("cause", r"(?:\[?Caused by:?|Cause:|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("peel", r"(?:MCP error -\d+:\s+)*(?:(?:Error (?:executing|calling|invoking|running) [^:\n]{0,100}"
          r"|Tool (?:\w+ )?(?:error|failed)):\s+)?", "Error executing tool x:\nboom"),

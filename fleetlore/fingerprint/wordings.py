@@ -231,7 +231,8 @@ CODES_BEFORE = re.compile(
     r"|[\w./-]{1,100}:\d+(?::\d+)?(?=: )|\[[a-z]\w*\](?::? FAILED! =>)?"
     r"|[45]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
     r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
-    r"|[A-Z]\w+(?:Error|Exception|Failed|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
+    r"|[A-Za-z][a-z]+(?:[A-Z][A-Za-z]+){2,8}(?=: )|[A-Z]\w+(?:Error|Exception|Failed"
+    r"|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
     r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?)+"
     r"(?=(?:\S+ +){3}\S)"
 )
@@ -245,7 +246,8 @@ SENTENCE = re.compile(
     r"|error (?:response )?from \w+: |(?:uncaught|unhandled)(?: \(in promise\)"
     r"| exception[.:]?| rejection:?)? (?=[A-Z(])"
     r"|(?:php )?fatal error: +uncaught (?:exception )?|<class '[\w.]{1,80}'>: |panic: "
-    r"|attempt \d+(?:/\d+)? failed(?: with error)?: |mcp error -?\d+: |http [45]\d\d: (?=(?:\S+ +){3})"
+    r"|build '[^']*' errored(?: after [^:]+)?: |attempt \d+(?:/\d+)? failed(?: with error)?: |mcp error -?\d+: "
+    r"|http [45]\d\d: (?=(?:\S+ +){3})"
     r"|[45]\d\d (?:client|server) error: [\w -]+ for url: \S+: |[45]\d\d (?:client|server) error for \S+: [\w -]+ \(\""
     r"|[45]\d\d (?:get|post|put|delete|patch|head) \S+: |\w+: error [45]\d\d: |error: +(?=(?-i:[A-Z])\w*Error\b"
     r"|uncaught|unhandled)|(?:api error|caused by): +|\(error\) +"
@@ -269,7 +271,7 @@ NOISE: tuple[Rule, ...] = (
     ((".",), re.compile(r"\.(?<=[a-z_]\.)\d+(?=\.[A-Za-z_])"), ""),  # `items.0.price`
     (("desc = ",), re.compile(r"rpc error: code = \w+ desc = "), ""),
     (("with ",), re.compile(r"^.* with (?:the )?(?:reason|message)(?: string)? (['\"])(.+)\1"), r"\2"),
-    (("with id",), re.compile(r"\bwith id:? \S+", re.I), MASK),
+    (("with id",), re.compile(r"\bwith id:? \S*[^\s.,;]", re.I), MASK),
     (("did you mean --",), re.compile(r"[.;,( ]+did you mean --.*", re.I), ""),
     (("json",), re.compile(r"(Unexpected token) .*(?: in JSON at position \d+.*| is not valid JSON)"), r"\1 in JSON"),
     # Coordinates of Maven, and fields of a log line behind the message.
@@ -284,14 +286,14 @@ NOISE: tuple[Rule, ...] = (
     (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
     (("referenced in ", "error)", ". ("), re.compile(r" referenced in .*| \((?:[A-Z]\w*::)*[A-Z]\w*Error\)$"
      r"|(?<=\.) \(\w+\)$"), ""),
-    (('. {"', "(status code", "(service:"),
-     re.compile(r"(?<=\.) \{\"(?:exception|context)\".*| \(status code: \d+\)$| \(Service: [^()]*\)"), ""),
+    ((' {"', "(status code", "(service:"),
+     re.compile(r"(?<=[\w).]) \{\"\w+\":.*| \(status code: \d+\)$| \(Service: [^()]*\)"), ""),
     (("commits between ",), re.compile(r"(commits between ).*"), rf"\1{MASK}"),
     # A resolver gives its reason first, and then says for which project.
     (("because ",), re.compile(r"(\bbecause )\S+(?: \(\S+\))?(?= depends on .* which )", re.I), rf"\1{MASK}"),
     (("because ",), re.compile(r"((?:^|[: ])because .+?)(?: and |, ).*", re.I), r"\1"),
     (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
-    (("][",), re.compile(r"(?:\('\w{5}', \")?(?:\[[A-Za-z\d][\w ./]+\] ?){2,}"), ""),
+    (("][", "] ["), re.compile(r"(?:\('\w{5}', \")?(?:\[[A-Za-z\d][\w ./]+\] ?){2,}(?:\(-?\d+\))?"), ""),
     (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
     (("full error", "[recovered]", "(http ", "] "),
      re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$", re.I), ""),
@@ -322,12 +324,19 @@ NOISE: tuple[Rule, ...] = (
      r"node|pod|queue|job|task|worker|thread|took|duration|elapsed|path|file|url|uri)=)[^\s,;)'\"]+", re.I), r"\1<*>"),
     # A later sentence that only gives advice.
     ((". ", "; ", ": "),
-     re.compile(r"[.;:] +(?:check|please|for (?:more|further|details|help)|see|try|run|did you|make sure|ensure|to|if|"
+     re.compile(r"[.;:] +(?:check(?! failed)|please|for (?:more|further|details|help)|see|try|run|did you|make sure"
+    r"|ensure|to|if|"
      r"use(?! of)|consider|visit|note|refer|"
      r"enable|this command|reason:|dependency annotations|the \S+ option|more details|"
      r"you (?:can|may|should|must|need)|is the|are you|contact|did you) .*", re.I), ""),
     (("=", "<", ">", "@"), re.compile(r"(?<=\w)@(?:[\^~<>=]{0,2}v?\d[\w.-]*?|\*|latest)(?=[.,;:]?(?:\s|$)|['`\",)])"
      r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"), ""),
+    ((".exe: ",), re.compile(r"^(\w+)\.exe(?=: )"), r"\1"),
+    (("install_",), re.compile(r".*\b(INSTALL_(?:PARSE_)?FAILED_\w+).*"), r"\1"),
+    (("(code=",), re.compile(r"^<?\w+: \(code=-?\d+, message=(.*?)\)>?(?:, <.*)?$"), r"\1"),
+    (("requesting ",), re.compile(r" when requesting \S+ returned "), " "),
+    (("error=\"",), re.compile(r".* error=\"([^\"]*)\".*"), r"\1"),
+    ((":latest",), re.compile(r"(?<=\w):latest\b"), ""),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
     (
         ("1", "2", "3", "4", "5"),

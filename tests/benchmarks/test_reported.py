@@ -22,7 +22,7 @@ def test_the_reported_texts_are_many_and_each_has_its_thread() -> None:
     tools = {part: {each.tool for each in texts if each.part == part} for part in {each.part for each in texts}}
     assert len(tools) >= 5 and all(len(each) >= 10 for each in tools.values())
     assert sum(map(len, tools.values())) == len({each.tool for each in texts})  # no tool stands in two parts
-    assert all(re.search(r" \| [\w.-]+/[\w.-]+#\d+$", each.label) for each in texts)
+    assert all(re.search(r" \| (?:[\w.-]+/[\w.-]+#\d+|https://\S+)$", each.label) for each in texts)
 
 
 @pytest.mark.parametrize("part", ["first", "second"])

@@ -36,7 +36,7 @@ def logged(agent: str) -> LoggedSession:
 async def test_lessons_are_checked_merged_and_counted_in_later_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taught, "Answers", AnyPrompt)
     wrong = LESSON | {"instead": "merge"}
-    # The holdout withholds the line from none of these.
+    monkeypatch.setattr("fleetlore.advice.advice.withheld", lambda *_: False)
     found = await measure(map(logged, "ijklmnop"), {"every prompt": {"lessons": [LESSON, wrong]}})
     assert (found["prompts"], found["citations hold"], found["changes"], found["published"]) == (3, 3, 1, 1)
     assert (found["backed by a quorum"], found["later sessions"], found["failing calls"]) == (1, 4, 4)

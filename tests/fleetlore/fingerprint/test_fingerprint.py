@@ -24,7 +24,7 @@ from tests.error_texts import any_text
 def test_three_levels_from_coarse_to_fine() -> None:
     call = {"command": "cat /etc/hosts"}
     first = failure_of("bash", call, "FileNotFoundError", "no file /a/b/c, line 3")
-    other_template = failure_of("bash", call, "FileNotFoundError", "no folder /a/b/c, line 3")
+    other_template = failure_of("bash", call, "FileNotFoundError", "access denied to /a/b/c, line 3")
     other_shape = failure_of("bash", {"path": "x"}, "FileNotFoundError", "no file /d/e/f, line 4")
     assert first.family == other_template.family == other_shape.family
     assert first.class_ != other_template.class_

@@ -92,7 +92,7 @@ def test_a_template_is_readable() -> None:
     assert template("ssh: connect to host 10.0.0.7 port 22: Connection refused") == (
         f"ssh: connect to host {MASK} port {MASK}: connection refused"
     )
-    assert template("took 12 of 30 seconds for /a/b, then stopped") == f"took {MASK} of {MASK} for {MASK} then stopped"
+    assert template("took 12 of 30 seconds for /a/b, then stopped") == f"took {MASK} of {MASK} for {MASK}, then stopped"
     assert template("took 12 seconds for /a/b") == "took"
     assert template("12") == MASK
     assert template("") == ""
