@@ -1,7 +1,5 @@
 """A session that got past a rejected name tells others which name worked, for code, queries and commands alike."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The bottom-k sample: a join-semilattice that is exact while it is small and unbiased when it is not."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from copy import deepcopy

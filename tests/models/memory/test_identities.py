@@ -1,7 +1,5 @@
 """No end user's identity becomes lore: found by form, by name of its field and in the record of a person."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

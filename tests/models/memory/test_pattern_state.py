@@ -2,8 +2,6 @@
 seen.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from copy import deepcopy

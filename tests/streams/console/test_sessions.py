@@ -1,7 +1,5 @@
 """What the page knows of judged sessions, whether hints help, and the charts of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the first stage holds of sessions is bounded: in bytes, and in records that a restart would read again."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.cloudevents import encode_record

@@ -1,7 +1,5 @@
 """A session that pauses has the same counts, whether the worker remembers it, restarts, or never closed it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Events are read and cleaned: bad ones get a reason, what a client sends becomes text, and no secret gets past."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import msgspec
