@@ -4,8 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from fleetlore.config import Settings
 from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
 from tests.streams.broker_pipeline import LonePipeline, StartWorker
-from tests.streams.conftest import own_settings, unready
+from tests.streams.conftest import guarded, own_settings, unready, worker_environ
 
 Worker = subprocess.Popen[bytes]
 
@@ -31,17 +30,6 @@ async def proxy(milvus: str) -> AsyncIterator[Proxy]:
     """Between worker and Milvus."""
     async with Proxy(milvus.removeprefix("http://")) as proxy:
         yield proxy
-
-
-@contextmanager
-def worker_of(settings: Settings) -> Iterator[Worker]:
-    """A worker process that need not become ready."""
-    environ = {name: value for name, value in settings.to_env().items() if value}
-    with subprocess.Popen([sys.executable, "-m", "fleetlore.cli.main", "worker"], env=environ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 async def readiness(settings: Settings) -> str:
@@ -158,14 +146,17 @@ async def test_a_second_signal_ends_it_at_once(
 async def test_while_it_waits_for_milvus_at_its_start(lone_pipeline: LonePipeline, proxy: Proxy) -> None:
     pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=DRAIN_SECONDS)
     await proxy.take_away()
-    with worker_of(pipeline.settings) as worker:
+    command = sys.executable, "-m", "fleetlore.cli.main", "worker"
+    worker = guarded(*command, environ=worker_environ(pipeline.settings))
 
-        async def waiting() -> bool:
-            return "milvus: Milvus at" in await readiness(pipeline.settings)
+    async def waiting() -> bool:
+        return "milvus: Milvus at" in await readiness(pipeline.settings)
 
+    try:
         await until(waiting)
+    finally:
         worker.terminate()
-        assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
+    assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
 
 
 @pytest.mark.long

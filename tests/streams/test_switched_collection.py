@@ -4,9 +4,6 @@ import asyncio
 
 import pytest
 
-from fleetlore.recall.encoder import StaticEncoder
-from sinks.metrics import Metrics
-from sinks.milvus import MilvusStore
 from streams.offline.memory_pipeline import MemoryStore
 from tests.streams.log_pipeline import RIGHT, WRONG, CheckedStore, LogPipeline
 
@@ -67,9 +64,3 @@ async def test_what_waits_is_not_written_over_the_collection_of_a_backfill() -> 
     assert not patterns.holds
     pipeline.commit()
     assert all(committed == end for committed, end in pipeline.committed("observations").values())
-
-
-def test_a_resolved_name_is_no_alias() -> None:
-    store = MilvusStore("nowhere", "", StaticEncoder(), Metrics("worker"))
-    store._resolved["patterns"] = 0.0, "patterns_b2"
-    assert (store._target("patterns"), store._target("patterns_main")) == ("patterns_b2", "patterns_main")

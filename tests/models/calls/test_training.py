@@ -39,6 +39,14 @@ def sessions(count: int) -> list[Trajectory]:
     return [session(number, random) for number in range(count)]
 
 
+def fleet(*steps: Step, count: int = 9, agents: int = 9, place: str = "") -> list[Trajectory]:
+    """Sessions that made the same calls, of agents that take turns."""
+    return [
+        trajectory(*steps, session=f"s{number}", agent=f"a{number % agents}", ended=float(number), place=place)
+        for number in range(count)
+    ]
+
+
 @pytest.fixture(scope="module")
 def learned() -> CallModel:
     return CallModel.from_bytes(train(sessions(150)).weights)
@@ -70,17 +78,13 @@ def test_a_name_is_blamed_only_for_the_program_that_failed_with_it(command: str,
     def bash(command: str, error: str | None = None) -> Step:
         return call("Bash", orjson.dumps({"command": command, "description": "Run the tests"}).decode(), "ok", error)
 
-    past = [
-        trajectory(
-            bash("npm run tests", 'npm error Missing script: "tests"'),
-            bash("uv run pytest tests/"),
-            bash("git push origin main", "error: no such branch 'main'"),
-            bash("df.append(x)", "AttributeError: 'DataFrame' object has no attribute 'append'"),
-            bash("jq .a", "jq: command not found"),
-            session=f"s{number}", agent=f"a{number}", ended=float(number),
-        )
-        for number in range(9)
-    ]  # fmt: skip
+    past = fleet(
+        bash("npm run tests", 'npm error Missing script: "tests"'),
+        bash("uv run pytest tests/"),
+        bash("git push origin main", "error: no such branch 'main'"),
+        bash("df.append(x)", "AttributeError: 'DataFrame' object has no attribute 'append'"),
+        bash("jq .a", "jq: command not found"),
+    )
     model, made = CallModel.from_bytes(train(past).weights), MadeCall("Bash", {"command": command})
     assert model.expected(made, CallContext("g")).names == names
     session = CallHistory("g")
@@ -105,11 +109,8 @@ def test_what_passes_by_itself_is_not_learned() -> None:
 
 
 def test_a_session_is_at_the_place_that_an_error_told() -> None:
-    steps = [
-        call("sql", "SELECT 1 FROM car", error="Table 'garage.car' doesn't exist"),
-        call("sql", "SELECT 1 FROM cars", "1"),
-    ]
-    stated = [trajectory(*steps, session=f"s{number}", agent=f"a{number}", place="garage") for number in range(9)]
+    failed = call("sql", "SELECT 1 FROM car", error="Table 'garage.car' doesn't exist")
+    stated = fleet(failed, call("sql", "SELECT 1 FROM cars", "1"), place="garage")
     told = [replace(each, place="") for each in stated]
     assert Document.from_bytes(train(told).weights).places == Document.from_bytes(train(stated).weights).places != {}
 
@@ -171,8 +172,7 @@ def test_values_of_rows_and_sentences_become_no_names(agents: tuple[str, ...], q
 def test_what_a_place_has_and_how_it_is_looked_up_is_said_as_it_is_spelled() -> None:
     ddl = "CREATE TABLE sbCustomer (sbCustId INT, sbCustName TEXT)"
     steps = call("sql", "SELECT sql FROM sqlite_master", ddl), call("sql", "SELECT 1 FROM car", error="no table 'car'")
-    made = [trajectory(*steps, session=agent, agent=agent, place="broker") for agent in "ab"]
-    document = Document.from_bytes(train(made).weights)
+    document = Document.from_bytes(train(fleet(*steps, count=2, place="broker")).weights)
     place = document.places["broker"]
     assert place.names == {"sbCustomer": (2, 0), "sbCustId": (2, 0), "sbCustName": (2, 0), "car": (0, 2)}
     assert place.members == {"sbCustomer": ("sbCustId", "sbCustName")}
@@ -321,10 +321,7 @@ def looked_up(place: str = "") -> list[Trajectory]:
         call("sql", '{"query":"SHOW TABLES"}', '[["cars_data"], ["makers"]]'),
         call("sql", '{"query":"SELECT mpg, weight FROM cars_data"}', "7"),
     )
-    return [
-        trajectory(*steps, session=f"s{number}", agent=f"a{number % 6}", place=place, ended=float(number))
-        for number in range(24)
-    ]
+    return fleet(*steps, count=24, agents=6, place=place)
 
 
 def test_one_session_of_many_names_makes_no_place_forgotten() -> None:
@@ -421,12 +418,7 @@ def test_a_name_that_works_in_the_same_session_is_not_blamed() -> None:
 
     for later, names in (("production", ()), ("staging", ("pods",))):
         then = None if not names else "no such namespace"
-        past = [
-            trajectory(
-                listed("prod", "cannot list resource 'pods'"), listed(later, then), session=f"s{n}", agent=f"a{n % 4}"
-            )
-            for n in range(20)
-        ]
+        past = fleet(listed("prod", "cannot list resource 'pods'"), listed(later, then), count=20, agents=4)
         model = CallModel.from_bytes(train(past).weights)
         asked = MadeCall("list", '{"resource": "pods", "namespace": "test"}'), CallContext("g"), None
         assert model.expected(*asked).names == names

@@ -50,9 +50,12 @@ async def test_a_full_disk_is_named_by_its_folder_and_not_by_the_trace_of_a_brok
     assert "acknowledged" in said and f"`fleetlore up --data {tmp_path}`" in said
 
 
-async def test_a_role_that_found_no_room_says_so_where_there_is_some_by_now(tmp_path: Path) -> None:
-    trace = "java.io.IOException: No space left on device\n" + "  at org.apache.kafka.X.y(X.java:1)\n" * 100
-    assert "is full" in await ended(tmp_path, trace)
+NO_ROOM = "java.io.IOException: No space left on device\n" + "  at org.apache.kafka.X.y(X.java:1)\n" * 100
+
+
+@pytest.mark.parametrize(("trace", "said"), [(NO_ROOM, "is full"), ("one\n\ntwo", "says: one | two")])
+async def test_a_role_that_ends_is_reported_by_its_last_lines(tmp_path: Path, trace: str, said: str) -> None:
+    assert said in await ended(tmp_path, trace)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +72,6 @@ async def test_a_taken_port_is_reported_at_once_and_not_after_restarts(tmp_path:
     shown = str(stack._failed.result())
     assert shown.startswith("broker cannot listen, because another process took its port; the data is safe.")
     assert f"`fleetlore up --data {tmp_path}` again" in shown and shown.endswith(f"broker.log says: {line}")
-
-
-async def test_a_role_that_ends_for_another_reason_is_reported_by_its_last_lines(tmp_path: Path) -> None:
-    assert "says: one | two" in await ended(tmp_path, "one\n\ntwo")
 
 
 TALKS = "import itertools, time\nfor line in itertools.count(): print(line, flush=True); time.sleep(0.001)"

@@ -164,25 +164,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
-class running:
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Settings]]:
     """`fleetlore up` on a folder, from its last line on; whatever is left of it is killed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "lore"
-
-    def __enter__(self) -> tuple[subprocess.Popen[str], Settings]:
-        command = [sys.executable, "-m", "fleetlore.cli.main", "up", "--data", str(self._folder)]
-        self._stack = subprocess.Popen(
-            [*command, "--no-trainer", "--no-console"], stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        assert self._stack.stderr is not None
-        said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, self._stack.stderr))
-        assert any("agents join" in line for line in said) and not any("in memory" in line for line in said), said
-        return self._stack, Settings.from_data_dir(self._folder)
-
-    def __exit__(self, *_: object) -> None:
-        kill_tree(self._stack)
-        self._stack.stderr.close()
+    command = [sys.executable, "-m", "fleetlore.cli.main", "up", "--data", str(folder / "lore"), "--no-trainer"]
+    with subprocess.Popen(
+        [*command, "--no-console"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as stack:
+        try:
+            assert stack.stderr is not None
+            said = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, stack.stderr))
+            assert any("agents join" in line for line in said) and not any("in memory" in line for line in said), said
+            yield stack, Settings.from_data_dir(folder / "lore")
+        finally:
+            kill_tree(stack)
 
 
 def kill_tree(stack: subprocess.Popen[str]) -> None:

@@ -66,6 +66,14 @@ async def command(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.fixture
+async def settings(broker: EmbeddedBroker, own_milvus: str) -> Settings:
+    """On the shared broker, where other tenants do no harm: a new one would take seconds."""
+    made = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
+    await ensure_topics(made)
+    return made
+
+
 async def committed(settings: Settings, group: str) -> dict[int, int]:
     async with observer(settings.broker, group) as consumer:
         partitions = await partitions_of(consumer, topic(TENANT, "events"))
@@ -125,11 +133,8 @@ async def test_a_version_takes_over_from_a_live_worker_and_nothing_is_lost(
 
 @pytest.mark.long
 async def test_a_backfill_makes_the_same_lore_and_begins_anew_after_a_drop(
-    broker: EmbeddedBroker, own_milvus: str, reference: Reference
+    settings: Settings, own_milvus: str, reference: Reference
 ) -> None:
-    # A new broker would take seconds, and other tenants on the shared one do no harm.
-    settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
-    await ensure_topics(settings)
     events = world_events(60)
     await send(settings, events)
 
@@ -144,9 +149,9 @@ async def test_a_backfill_makes_the_same_lore_and_begins_anew_after_a_drop(
     assert anew.events >= len(events)
 
 
-async def test_the_commands(own_milvus: str, broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
-    settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
-    await ensure_topics(settings)
+async def test_the_commands(
+    settings: Settings, own_milvus: str, broker: EmbeddedBroker, tenant: str, make_topics: Any
+) -> None:
     # Another tenant, whom no worker has served yet.
     await make_topics(broker.address, tenant, "events")
     async with in_order(broker.address, tenant, Random(1)) as emit:
@@ -265,10 +270,8 @@ def test_fewer_than_half_of_the_rows_or_a_log_cut_off_is_a_loss(
 
 @pytest.mark.long
 async def test_a_switch_that_died_half_way_is_ended_by_the_next(
-    broker: EmbeddedBroker, own_milvus: str, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, own_milvus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(broker=broker.address, milvus=own_milvus, partitions=2, tenants=(TENANT,))
-    await ensure_topics(settings)
     live = MilvusStore(own_milvus, "", shared_encoder(), Metrics("test"))
     await live.open()
     await run_backfill(settings, "v2")

@@ -14,7 +14,7 @@ from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.recall.encoder import StaticEncoder, shared_encoder
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
-from sinks.collections import list_versions, make_live
+from sinks.collections import _SCHEMA, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
@@ -57,14 +57,19 @@ class World:
         self.store = MilvusStore(milvus, "", shared_encoder(), Metrics("test"))
         self.lines: list[str] = []
 
-    async def fill(self, events: Sequence[Event]) -> None:
+    async def send(self, events: Sequence[Event]) -> None:
         await ensure_topics(self.settings)
         pipeline = BrokerPipeline(Server(self.settings, "", self.store))
         await pipeline.start()
         await pipeline.send(events)
         await pipeline.stop()
-        await run_backfill(self.settings, "old")
-        await self.store.on_client(lambda client: make_live(client, "old"))
+
+    async def fill(self, events: Sequence[Event], schema: int = _SCHEMA) -> None:
+        await self.send(events)
+        with pytest.MonkeyPatch.context() as before:
+            before.setattr("sinks.collections._SCHEMA", schema)
+            await run_backfill(self.settings, "old")
+            await self.store.on_client(lambda client: make_live(client, "old"))
 
     async def migrate(self) -> bool:
         return await migrate(self.settings, self.lines.append)
@@ -90,14 +95,12 @@ async def test_lore_of_another_schema_fingerprint_or_encoder_is_made_again_from_
 ) -> None:
     events = story()
     with monkeypatch.context() as before:
-        if other == "schema":
-            before.setattr("sinks.collections._SCHEMA", 3)
-        elif other == "patterns":
+        if other == "patterns":
             before.setattr("sinks.collections.PATTERNS", "5")
-        else:
+        elif other != "schema":
             encoder = None if other == "words" else _OtherEncoder()
             before.setattr("sinks.milvus.installed_encoder", lambda: encoder)
-        await world.fill(events)
+        await world.fill(events, schema=3 if other == "schema" else _SCHEMA)
     with pytest.raises(ConfigError, match="was filled with"):
         await world.store.open()
     assert await world.migrate()
@@ -113,17 +116,11 @@ async def test_sessions_whose_events_are_gone_come_back_from_their_digests(
     world: World, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events, later = story(), [event for event in Story(TENANT).session("late", agent="a7")]
-    with monkeypatch.context() as before:
-        before.setattr("sinks.collections._SCHEMA", 3)
-        await world.fill(events)
+    await world.fill(events, schema=3)
     known = await world.knowledge()
     world.broker.stop()  # a broker in memory: its log ends with it
     world.broker.start()
-    await ensure_topics(world.settings)
-    pipeline = BrokerPipeline(Server(world.settings, "", world.store))
-    await pipeline.start()
-    await pipeline.send(later)
-    await pipeline.stop()
+    await world.send(later)
     assert await world.migrate()
     found, expected = await world.knowledge(), await reference(TENANT, [*events, *later])
     # The long session lacks the calls that its digest left out.
@@ -138,9 +135,7 @@ async def test_a_migration_that_was_killed_goes_on(
     world: World, reference: Reference, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     events = story()
-    with monkeypatch.context() as before:
-        before.setattr("sinks.collections._SCHEMA", 3)
-        await world.fill(events)
+    await world.fill(events, schema=3)
 
     def half(client: MilvusClient, name: str) -> None:
         client.alter_alias(f"patterns_{name}", "patterns")
@@ -172,8 +167,8 @@ async def test_a_collection_that_is_gone_is_made_again_from_the_log(
     assert (await world.knowledge()).state_hash == (await reference(TENANT, events)).state_hash
 
 
-async def test_a_judgment_that_cannot_be_read_keeps_the_old_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
+async def test_a_judgment_that_cannot_be_read_keeps_the_old_rows(world: World) -> None:
+    with pytest.MonkeyPatch.context() as before:
         before.setattr("sinks.collections._SCHEMA", 3)
         await world.fill(story())
         row = {"id": f"{TENANT}/odd", "tenant": TENANT, "label": "success", "body": "{}", "state": '{"trajectory": 7}'}
