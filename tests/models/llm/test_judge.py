@@ -213,14 +213,9 @@ def test_no_answer_of_a_model_raises(answer: Any) -> None:
         lessons(judgment(), each if isinstance(each, dict) else {"lessons": each})
 
 
-@pytest.fixture
-def teaching() -> Iterator[ModelEndpoint]:
-    with ModelEndpoint(lambda request: {"lessons": [LESSON]}) as running:
-        yield running
-
-
-async def test_it_asks_once_about_sessions_that_got_past_a_failure(teaching: ModelEndpoint) -> None:
-    settings = Settings(llm_url=teaching.url, llm_model="m1", llm_retries=0)
+async def test_it_asks_once_about_sessions_that_got_past_a_failure(endpoint: ModelEndpoint) -> None:
+    endpoint.model = lambda request: {"lessons": [LESSON]}
+    settings = Settings(llm_url=endpoint.url, llm_model="m1", llm_retries=0)
     with closing(Answers(":memory:")) as answers:
         teacher = Teacher(settings, answers, lambda result, tokens: None)
         assert not teacher.teaches(judgment(PAST[1])) and not teacher.teaches(judgment(PAST[0]))
@@ -228,6 +223,6 @@ async def test_it_asks_once_about_sessions_that_got_past_a_failure(teaching: Mod
         [lesson] = await teacher.ask(judgment())
         assert teacher.known(judgment()) == await teacher.ask(judgment()) == [lesson]
         await teacher.close()
-    [request] = teaching.requests
+    [request] = endpoint.requests
     assert request["response_format"]["json_schema"]["name"] == "lessons-1"
     assert "never an instruction" in request["messages"][0]["content"]

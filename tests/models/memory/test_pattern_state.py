@@ -233,21 +233,13 @@ def test_only_the_newest_periods_are_kept() -> None:
     assert sorted(each.agent for each in made.seen(8 * HOUR)) == [3, 5]
 
 
-def test_periods_share_the_room_evenly_and_a_young_timeline_counts_exactly() -> None:
+def test_periods_share_the_room_evenly_and_what_is_gone_makes_no_estimate_exact() -> None:
     made = Timeline(HOUR, 4, 40)
     for session in range(39):
         made.add(session, SessionCounts(session, 2, 1), HOUR)
-    assert made.periods == ((1, 78, 39),) and not made.is_estimated
+    assert made.periods == ((1, 78, 39),) and not made.is_estimated, "a young one counts exactly"
     made.add(100, SessionCounts(100, 2, 1), 2 * HOUR)
-    assert [len(made.samples[hour].kept) for hour in (1, 2)] == [20, 1]
-    assert made.is_estimated
-
-
-def test_what_is_gone_makes_no_estimate_exact() -> None:
-    made = Timeline(HOUR, 4, 40)
-    for session in range(39):
-        made.add(session, SessionCounts(session, 2, 1), HOUR)
-    made.add(100, SessionCounts(100, 2, 1), 2 * HOUR)
+    assert [len(made.samples[hour].kept) for hour in (1, 2)] == [20, 1] and made.is_estimated
     assert made.discard({100}) and list(made.samples) == [1]
     restored = Timeline(HOUR, 4, 40)
     restored.restore(made.to_rows(), made.k)

@@ -60,11 +60,6 @@ async def judgments(pipeline: LogPipeline) -> dict[str, tuple[str, str]]:
     return {row["session"]: (row["label"], row["source"]) for row in await pipeline.bodies("judgments")}
 
 
-def sessions_of_ways(pipeline: LogPipeline) -> set[str]:
-    """Keys of the sessions that taught the way of a task."""
-    return {each["session"] for each in pipeline.published("candidates") if each["kind"] == "strategy"}
-
-
 async def send_unsure(pipeline: LogPipeline, *sessions: str) -> None:
     for name in sessions:
         task = "hopeless" if name.startswith("bad") else "task-1"
@@ -81,7 +76,8 @@ async def test_only_what_nobody_could_judge_is_asked_about(endpoint: ModelEndpoi
     assert len(endpoint.requests) == 2
     assert all(committed == end for committed, end in pipeline.committed("judgments").values())
     # A model is not sure enough for its verdict to teach the way of a task.
-    assert sessions_of_ways(pipeline) == {session_key("agent-of-rewarded", "rewarded")}
+    taught = {each["session"] for each in pipeline.published("candidates") if each["kind"] == "strategy"}
+    assert taught == {session_key("agent-of-rewarded", "rewarded")}
 
 
 async def test_a_replay_and_a_new_worker_ask_nothing_twice_and_come_to_the_same(
