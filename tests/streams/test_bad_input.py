@@ -30,33 +30,17 @@ def with_data(**data: Any) -> Change:
     return lambda event: {**event, "data": {**event["data"], **data}}
 
 
-# A bad event in a record that also holds good ones, and the reason of its dead letter.
+# A bad event in a record that also holds good ones, one for each reason: tests/fleetlore/wire/test_events.py has more.
 BESIDE_GOOD_ONES: dict[str, tuple[Change, str]] = {
     "a number": (lambda event: 7, "wrong_shape"),
-    "a text": (lambda event: "hello", "wrong_shape"),
-    "a list": (lambda event: [event], "wrong_shape"),
-    "null": (lambda event: None, "wrong_shape"),
     "JSON of something else": (lambda event: {"hello": "world"}, "unknown_version"),
     "no session": (changed(session=...), "missing_field"),
-    "no sequence": (changed(sequence=...), "missing_field"),
-    "no data": (changed(data=...), "missing_field"),
-    "no tool": (changed(data={}), "missing_field"),
-    "no type": (changed(type=...), "missing_field"),
-    "a type that is a list": (changed(type=[]), "unknown_type"),
-    "an end that is an object": (changed(type=ev.TYPES["session.ended"], data={ev.OUTCOME: {"a": 1}}), "bad_field"),
     "an unknown type": (changed(type="ai.fleetlore.party.v1"), "unknown_type"),
-    "an unknown version of a type": (changed(type="ai.fleetlore.outcome.v9"), "unknown_version"),
-    "an unknown specversion": (changed(specversion="2.0"), "unknown_version"),
     "a time in the future": (changed(time="2999-01-01T00:00:00Z"), "future_time"),
-    "a time that is none": (changed(time="tomorrow"), "bad_field"),
     "control characters in the session": (changed(session="s\u0000\u001b[31m"), "control_characters"),
-    "control characters in the agent": (changed(agent="a\nb"), "control_characters"),
-    "control characters in the tool": (with_data(**{ev.TOOL: "ba\u0007sh"}), "control_characters"),
     "another tenant": (changed(tenant="somebody-else"), "foreign_tenant"),
-    "a tenant with a separator": (changed(tenant="acme.events"), "foreign_tenant"),
     "an event that is too large": (with_data(**{ev.RESULT: "x" * 300_000}), "too_large"),
     "a sequence that jumps": (changed(sequence=40), "after_end"),
-    "a negative sequence": (changed(sequence=-1), "bad_field"),
     "a sequence that is too large": (changed(sequence=10**30), "bad_field"),
 }
 

@@ -19,10 +19,9 @@ for module in pkgutil.iter_modules(streams.offline.__path__, "streams.offline.")
         ("import streams.embedded.supervisor", {"fleetlore", "ssl", "orjson", "msgspec"}),  # one for each process
         ("import streams.runtime.app", {"openai", "models.llm.client", "sklearn"}),
         ("import streams.offline.backfill", {"models.backtest"}),
-        ("import streams.training.trainer", {"torch", "peft"}),
         (OFFLINE, {"faust"}),
     ],
-    ids=["supervisor", "worker", "backfill", "trainer", "offline"],
+    ids=["supervisor", "worker", "backfill", "offline"],
 )
 def test_a_role_loads_no_more_than_it_needs(code: str, without: set[str]) -> None:
     program = f"{code}\nimport sys; print(*sys.modules)"

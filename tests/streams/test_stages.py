@@ -163,36 +163,6 @@ async def test_tenants_learn_nothing_of_each_other() -> None:
     assert not {row["id"] for row in await one.bodies("items")} & {row["id"] for row in await other.bodies("items")}
 
 
-async def test_a_session_in_any_script_fits_the_store() -> None:
-    """The in-memory store refuses the same rows as Milvus, which would stop the worker."""
-    pipeline = LogPipeline()
-    for number, letter in enumerate(("語", "\x01", "😀")):
-        data = {
-            ev.TOOL: "😀" * 256,
-            ev.ARGUMENTS: {f"{letter}{key}": letter * 100 for key in range(200)},
-            ev.RESULT: letter * 3000,
-            ev.ERROR_TYPE: letter * 3000,
-            ev.ERROR_MESSAGE: letter * 3000,
-            ev.ADVICE: [letter * 500] * 100,
-            ev.ADAPTER: letter * 3000,
-        }
-        session = f"s{number}"
-        kinds: list[tuple[ev.Kind, dict[str, Any]]] = [
-            ("session.started", {ev.GOAL: letter * 3000, ev.TASK: letter * 3000}),
-            *[("outcome", data)] * 40,
-            ("message", {ev.ROLE: letter * 3000, ev.CONTENT: letter * 3000}),
-            ("session.ended", {ev.OUTCOME: "failure"}),
-        ]
-        await pipeline.send(
-            [
-                Event(kind, pipeline.tenant, "語" * 256, session, sequence, 1_760_000_000.0, fields)
-                for sequence, (kind, fields) in enumerate(kinds)
-            ]
-        )
-    await pipeline.drain()
-    assert labels(await pipeline.knowledge()) == {"failure": 3}
-
-
 POLL = ("job_status", {"job": 7}, "queued", None)
 KICK = ("job_start", {"job": 7}, "started", None)
 DONE = ("job_status", {"job": 7}, "finished", None)
@@ -233,15 +203,6 @@ async def test_a_loop_is_counted_as_a_pattern_and_not_as_a_failure() -> None:
         ("read", 3, 0, ()),
     ]
     assert health(rows, by="error") == []
-
-
-async def test_polling_that_gets_on_and_silence_are_no_loops() -> None:
-    pipeline = LogPipeline()
-    polls = [("job_status", {"job": 7}, f"{done} % done", None) for done in range(0, 90, 10)]
-    silent = [("note", {"text": "hm"}, "", None)] * 6
-    long = [("write", {"text": "x" * 9_000 + str(number)}, "written", None) for number in range(4)]
-    await pipeline.take(pipeline.story.session("a", *polls, *silent, *long))
-    assert await loops(pipeline) == {}
 
 
 async def test_others_hear_of_a_loop_while_the_session_is_still_open() -> None:

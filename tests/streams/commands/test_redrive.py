@@ -129,20 +129,6 @@ async def test_from_a_bad_event_to_a_dead_letter_to_a_trajectory(worker: Worker)
     assert "8 were sent back before" in nothing.stdout and nothing.exit_code == 0
 
 
-@pytest.mark.long
-async def test_a_letter_that_comes_back_again_and_again_is_refused_at_last(worker: Worker) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=worker.broker) as producer:
-        await producer.send_and_wait(topic(worker.tenant, "events"), b"\xff", partition=0)
-    for _ in range(3):
-        await worker.work()
-        assert "1 with not_json sent back" in (await redrive(worker, "--yes")).stdout
-    await worker.work()
-    refused = await redrive(worker, "--yes")
-    assert refused.exit_code == 0 and "0:6 refused: it was sent back 3 times" in refused.stdout
-    assert "0:6 refused" in (await redrive(worker, "--yes", "--id", "0:6")).stdout
-    assert [record.value for record in await worker.read("events")] == [b"\xff"] * 4
-
-
 async def test_wrong_usage_and_nothing_to_do(worker: Worker) -> None:
     assert (await redrive(worker, "--id", "nonsense")).exit_code == 2
     empty = await redrive(worker)

@@ -33,7 +33,7 @@ from sinks.producer import BatchProducer
 from streams.console.actions import Actions
 from streams.offline.operator_word import read_decisions
 from streams.stage.base import Outgoing
-from tests.random_adapters import manifest_for, random_weights
+from tests.random_adapters import version_of
 from tests.streams.console.lore import item
 
 SAID = {"by": "Ann", "why": "password=hunter2hunter2 is in it"}
@@ -43,16 +43,13 @@ LORE_TOPICS = ("patterns", "items", "decisions", "decisions.history")
 async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
     broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
 ) -> None:
-    key = tmp_path / "key"
-    create_signing_key(key)
-    settings = Settings(broker=broker.address, signing_key=str(key))
+    create_signing_key(tmp_path / "key")
+    settings = Settings(broker=broker.address, signing_key=str(tmp_path / "key"))
     await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
-    versions = []
+    versions = [version_of(LanguageModelManifest, seed, tenant, ordinal=seed) for seed in (1, 2)]
     async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
-        for seed in (1, 2):
-            manifest = manifest_for(weights := random_weights(seed), tenant, ordinal=seed)
-            await publisher.publish(weights, manifest)
-            versions.append(manifest.version)
+        for each in versions:
+            await publisher.publish(*each)
     actions = Actions(settings, tenant)
 
     async def after(action: str, version: str) -> tuple[str, bool, str]:
@@ -60,11 +57,10 @@ async def test_a_version_is_pinned_unpinned_rolled_back_to_and_revoked(
         (pointer,) = (await read_adapters(broker.address, tenant)).pointers
         return pointer["version"], bool(pointer.get("pinned")), pointer["reason"]
 
-    old, new = versions
+    old, new = (manifest.version for _, manifest in versions)
     moved_to, pinned, reason = await after("pin", old)
-    assert (
-        (moved_to, pinned) == (old, True) and "password=" in reason and "hunter2" not in reason and "Ann" not in reason
-    )
+    assert (moved_to, pinned) == (old, True)
+    assert "password=" in reason and "hunter2" not in reason and "Ann" not in reason
     assert (await after("unpin", old))[:2] == (old, False)
     assert (await after("rollback", new))[:2] == (new, False)
     assert (await after("revoke", new))[:2] == (old, False)

@@ -272,38 +272,6 @@ async def test_two_trainers_of_a_tenant_name_no_half_of_what_it_learned(settings
     assert {each["version"] for each in listing.pointers} == {version_of(sessions(0, 120))}
 
 
-FOLLOWS = """
-import asyncio, sys
-
-from fleetlore import Fleet
-
-
-async def main():
-    async with Fleet("reader", tenant=sys.argv[1], ready_seconds=120) as fleet, fleet.session("list cars") as session:
-        async with asyncio.timeout(240):
-            while (risk := session.advise("sql", "SELECT id FROM car").risk) is None:
-                await asyncio.sleep(0.1)
-        print(round(risk, 2), *({"torch", "peft", "safetensors", "sklearn", "scipy"} & set(sys.modules)))
-
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.long
-async def test_an_agent_follows_the_call_model_without_torch(settings: Settings) -> None:
-    await send(settings, sessions(0, 60))
-    async with training(settings):
-        await listing_when(settings, 60)
-    environ, pipe = {**os.environ, **settings.to_env()}, asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", FOLLOWS, settings.tenants[0]), env=environ, stdout=pipe, stderr=pipe
-    )
-    said, errors = await asyncio.wait_for(process.communicate(), 300)
-    risk, *heavy = said.decode().split() or [errors.decode()]
-    assert float(risk) > 0.9 and heavy == []
-
-
 @pytest.mark.long
 async def test_a_version_without_an_erased_session_takes_the_place_of_the_revoked_one(
     tenant: str, publisher: Publisher

@@ -1,6 +1,4 @@
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from sinks.adapter_publisher import AdapterPublisher
 from tests.command import run
-from tests.random_adapters import manifest_for, random_weights, version_of
+from tests.random_adapters import version_of
 
 
 @pytest.fixture
@@ -28,14 +26,11 @@ def stack(broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path)
 
     async def publish() -> list[str]:
         await make_topics(broker.address, tenant, *ADAPTER_TOPICS)
-        versions = []
+        made = [version_of(LanguageModelManifest, seed, tenant, ordinal=seed) for seed in (1, 2)]
         async with AdapterPublisher.from_settings(LanguageModelManifest, settings) as publisher:
-            for seed in (1, 2):
-                weights = random_weights(seed)
-                manifest = manifest_for(weights, tenant, ordinal=seed)
-                await publisher.publish(weights, manifest)
-                versions.append(manifest.version)
-        return versions
+            for each in made:
+                await publisher.publish(*each)
+        return [manifest.version for _, manifest in made]
 
     return tmp_path, asyncio.run(publish())
 
@@ -51,20 +46,6 @@ def test_pin_unpin_and_revoke(stack: tuple[Path, list[str]], tenant: str) -> Non
     assert orjson.loads(run("adapters", "revoke", versions[0], *where).stdout)["version"] == versions[1]
     listed = orjson.loads(run("adapters", "list", *where).stdout)
     assert [row["channels"] for row in listed["versions"]] == [["revoked"], ["stable"]]
-
-
-@pytest.mark.long
-def test_a_version_is_moved_without_a_client_of_the_store(stack: tuple[Path, list[str]], tenant: str) -> None:
-    folder, versions = stack
-    program = (
-        "import sys\n"
-        "from fleetlore.cli.main import main\n"
-        "try:\n    main()\n"
-        "finally:\n    print({'pymilvus', 'grpc'} & set(sys.modules))"
-    )
-    command = [sys.executable, "-c", program, "adapters", "pin", versions[0], "--data", str(folder), "--tenant", tenant]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout
-    assert versions[0][:12] in said and said.endswith("\nset()\n")
 
 
 def test_the_adapter_is_found_by_the_version_or_told(stack: tuple[Path, list[str]], tenant: str) -> None:
