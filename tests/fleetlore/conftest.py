@@ -3,8 +3,14 @@
 import pytest
 
 from fleetlore import Fleet
+from fleetlore.recall.index import LoreIndex
 from fleetlore.testing import FakeClock
 from tests.doubles.recorder import Recorder
+
+
+@pytest.fixture
+def index() -> LoreIndex:
+    return LoreIndex()
 
 
 @pytest.fixture

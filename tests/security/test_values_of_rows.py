@@ -1,7 +1,5 @@
 """Values of rows, identities and secrets that one agent read are in nothing that others load or read."""
 
-import pytest
-
 from tests.rows import for_each
 from tests.security.memory_fleet import Made, MemoryFleet, leaks
 
@@ -12,12 +10,6 @@ ROWS = (
     '"note": "merger_lakeside_q2"}]'
 )
 VALUES = ("ida_kern", "ikern9", "sommer_24", "aibling", "asthma", "ro_ik77", "lakeside")
-PEOPLE = (
-    "Error: no passenger {} in the system", "LookupError: customer {} has no open order", "user {} is not authorised",
-    "patient {} not found", "Error: doctor {} is not on duty", 'no rows for name = "{}"', "account of {} is closed",
-    "recipient {} rejected the transfer",
-)  # fmt: skip
-NAMES = ("Ottokar Brandlhuber", "Philippa Oyelaran", "Zdenka Novotny")
 
 
 async def support(sessions: int) -> MemoryFleet:
@@ -58,23 +50,6 @@ async def test_the_identity_in_the_name_of_a_place_is_published_nowhere(place: s
     document = fleet.learn().decode(errors="replace")
     published = {"call model": document, "items and patterns": fleet.published()}
     assert not leaks(published, "ida.kern", "ida:", "Sommer24x")
-
-
-@pytest.mark.long
-@for_each("text", PEOPLE)
-@for_each("name", NAMES)
-async def test_the_person_in_an_error_is_shown_to_no_other_agent(text: str, name: str) -> None:
-    fleet = MemoryFleet()
-    failed = Made("lookup", {"who": name}, error=text.format(name))
-    for number in range(2):
-        worked = Made("lookup", {"who": name, "scope": "all"}, "found")
-        await fleet.session("support", failed, worked, goal=f"help a customer {number}", task="help")
-        await fleet.session("support", failed, goal=f"help a customer {number}", task="help", ok=False)
-    fleet.learn()
-    first, last = name.split()
-    other = Made("lookup", {"who": "Somebody Else"}, error=text.format("Somebody Else"))
-    doors = await fleet.read(other, goal="help a customer", task="help", tools=["lookup"])
-    assert not leaks(doors, first, last)
 
 
 @for_each("field", ["shipping_address", "billing_street", "city", "passenger", "recipient", "contact"])

@@ -166,8 +166,7 @@ def test_who_was_told_that_it_has_passed_and_failed_again_is_told_to_wait() -> N
     assert text.startswith("Wait 130 s")
 
 
-def test_a_wait_with_other_seconds_is_no_news() -> None:
-    index = LoreIndex()
+def test_a_wait_with_other_seconds_is_no_news(index: LoreIndex) -> None:
     known = outages(200, *LASTED)
     index.put_pattern(met("pay", CALL, "", ERROR, transient=True, last_seen=NOW, agents=3, outages=known))
     one, other = (advise(index, moment(now=NOW + later)).tips[0] for later in (0, 7))
@@ -179,8 +178,7 @@ def test_an_outage_in_the_future_is_no_older_than_nothing() -> None:
     assert text.endswith("for 0 s. 2 of 3 earlier faults ended within 330 s.")
 
 
-def test_only_a_passing_fault_of_the_loop_itself_takes_the_place_of_the_loop() -> None:
-    index = LoreIndex()
+def test_only_a_passing_fault_of_the_loop_itself_takes_the_place_of_the_loop(index: LoreIndex) -> None:
     index.put_pattern(met("pay", CALL, "", ERROR, transient=True, last_seen=NOW, agents=3))
     for name, error, shown in (("pay", ERROR, ["passing"]), ("read", "no such column x", ["loop", "passing"])):
         guardian = Watchdog(0.0)

@@ -42,8 +42,7 @@ def shown(advice: Advice) -> list[str]:
 SAID = [f"{TEXT} (written by ann)"]
 
 
-def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other() -> None:
-    index = LoreIndex()
+def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other(index: LoreIndex) -> None:
     made = hint(index, before=("orders", "sql"))
     advice = before(index)
     assert shown(advice) == SAID and advice.ids == (made.id,) and advice.sure
@@ -97,8 +96,7 @@ def test_it_is_shown_after_a_failure_of_its_class_pattern_words_or_tool(after: s
     assert not shown(advise(index, situation(failed=other, now=NOW)))
 
 
-def test_scope_and_end_bound_it() -> None:
-    index = LoreIndex()
+def test_scope_and_end_bound_it(index: LoreIndex) -> None:
     hint(index, start=True, tool="sql", place="shop", task="report", until=NOW + 10)
     asked = {"tools": ("sql",), "place": "shop", "task": "report", "now": NOW}
     assert shown(advise(index, situation(**asked))) == SAID
@@ -106,8 +104,7 @@ def test_scope_and_end_bound_it() -> None:
         assert not advise(index, situation(**asked | change)), change
 
 
-def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint() -> None:
-    index = LoreIndex()
+def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     for session in map(str, range(40)):
         advice = advise(index, situation("sql", SQL, session=session, now=NOW), holdout_share=0.5)
@@ -115,8 +112,7 @@ def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint() -> None:
         assert (advice.ids, advice.withheld) == (((), (made.id,)) if kept_back else ((made.id,), ()))
 
 
-def test_long_hints_take_no_place_of_what_the_fleet_learned() -> None:
-    index = LoreIndex()
+def test_long_hints_take_no_place_of_what_the_fleet_learned(index: LoreIndex) -> None:
     for word in "xyz":
         hint(index, word * 400, start=True)
     way = strategy_id("shop", "count orders")
@@ -126,8 +122,7 @@ def test_long_hints_take_no_place_of_what_the_fleet_learned() -> None:
         assert [tip.source for tip in advise(index, asked, **limits).tips] == ["person", "person", "way"], limits
 
 
-def test_warnings_of_the_session_take_no_place_of_what_a_person_wrote() -> None:
-    index = LoreIndex()
+def test_warnings_of_the_session_take_no_place_of_what_a_person_wrote(index: LoreIndex) -> None:
     hint(index, start=True)
     cautions = [Tip(id, "loop", (id * 460,)) for id in "ab"]
     for limits in ({"most": 1}, {"max_chars": 700}):
@@ -139,8 +134,7 @@ def item(**fields: Any) -> Any:
     return memory_item("item1", **{"support": 9, "agents": 9, "goals": 9} | values | fields)
 
 
-def test_a_correction_replaces_an_item_that_mining_publishes_again() -> None:
-    index = LoreIndex()
+def test_a_correction_replaces_an_item_that_mining_publishes_again(index: LoreIndex) -> None:
     index.put_item(item())
     assert "`oid`" in advise(index, situation(failed=FAILED, now=NOW)).text
     draft = draft_of(index, "item1")
@@ -182,8 +176,7 @@ def test_an_item_is_shown_again_once_its_correction_ends(order: str) -> None:
     assert list(index.items) == ["item1"]
 
 
-def test_a_correction_of_a_way_is_shown_for_its_goal_alone() -> None:
-    index = LoreIndex()
+def test_a_correction_of_a_way_is_shown_for_its_goal_alone(index: LoreIndex) -> None:
     id = strategy_id("shop", "count orders")
     index.put_item(memory_item(id, kind="strategy", task="shop", content="sql: SELECT 1", agents=3, support=3))
     draft = draft_of(index, id)
@@ -195,8 +188,7 @@ def test_a_correction_of_a_way_is_shown_for_its_goal_alone() -> None:
     assert not advise(index, situation(task="shop", goal="drop orders", now=NOW))
 
 
-def test_distrust_hides_what_an_author_wrote_and_shows_what_it_corrected() -> None:
-    index = LoreIndex()
+def test_distrust_hides_what_an_author_wrote_and_shows_what_it_corrected(index: LoreIndex) -> None:
     index.put_item(item())
     index.put_hint(write(index, Draft(text=TEXT, why="x", id="item1", after="sql"), by="ann", now=NOW))
     moment = situation(failed=FAILED, now=NOW)
@@ -206,8 +198,7 @@ def test_distrust_hides_what_an_author_wrote_and_shows_what_it_corrected() -> No
     assert shown(advise(index, moment)) == SAID and "oid" not in advise(index, moment).text
 
 
-def test_a_proposed_item_waits_for_a_person_and_warns_in_the_askers_own_words_until_then() -> None:
-    index = LoreIndex()
+def test_a_proposed_item_waits_for_a_person_and_warns_in_the_askers_own_words_until_then(index: LoreIndex) -> None:
     index.put_item(item(proposed=True, now=("oid",)))
     moment = situation(failed=FAILED, now=NOW)
     assert not advise(index, moment) and [each.id for each in proposed(index)] == ["item1"]
@@ -225,8 +216,7 @@ def test_a_proposed_item_waits_for_a_person_and_warns_in_the_askers_own_words_un
     assert [each.id for each in proposed(index)] == ["item1"]
 
 
-def test_an_approved_item_needs_no_quorum_not_even_a_harmful_one() -> None:
-    index = LoreIndex()
+def test_an_approved_item_needs_no_quorum_not_even_a_harmful_one(index: LoreIndex) -> None:
     index.put_item(item(danger=True, agents=1, support=1, when="shop.orders id"))
     moment = situation(failed=FAILED, now=NOW)
     assert not advise(index, moment)
@@ -237,8 +227,7 @@ def test_an_approved_item_needs_no_quorum_not_even_a_harmful_one() -> None:
     assert not advise(index, moment)
 
 
-def test_an_approval_is_refused_if_the_words_changed_since_they_were_read() -> None:
-    index = LoreIndex()
+def test_an_approval_is_refused_if_the_words_changed_since_they_were_read(index: LoreIndex) -> None:
     index.put_item(item(proposed=True))
     made = hint(index, before=("orders",))
     read = {"item1": index.items["item1"].wording, made.id: index.hints.standing[made.id].hint.wording}
@@ -255,8 +244,7 @@ def test_an_approval_is_refused_if_the_words_changed_since_they_were_read() -> N
     assert index.vouched(index.items["item1"]) is False
 
 
-def test_the_wording_of_a_hint_is_the_same_after_a_judgment() -> None:
-    index = LoreIndex()
+def test_the_wording_of_a_hint_is_the_same_after_a_judgment(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     ended = judged(index, "expire", made.id, by="ann", why="over", now=NOW, wording="")
     assert made.hint is not None and ended.hint is not None and ended.hint.wording == made.hint.wording
@@ -268,8 +256,7 @@ def pattern(template: str, first_seen: float, tool: str = "sql") -> Pattern:
     return Pattern(id=template + tool, tenant="default", tool=tool, first_seen=first_seen, **fields)  # type: ignore[arg-type]
 
 
-def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_again() -> None:
-    index = LoreIndex()
+def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_again(index: LoreIndex) -> None:
     made = hint(index, "Use `order_id` instead of `id`.", tool="sql", before=("orders",))
 
     def reason(**confirmed: float) -> str:
@@ -293,8 +280,7 @@ def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_agai
     assert "came again after this change in 5 sessions" in Reviews(LoreIndex()).reason(item(against=5))
 
 
-def test_a_hint_expires_and_is_approved_again() -> None:
-    index = LoreIndex()
+def test_a_hint_expires_and_is_approved_again(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     index.put_hint(judged(index, "expire", made.id, by="ann", why="over", now=NOW, wording=""))
     assert not before(index)
@@ -302,8 +288,7 @@ def test_a_hint_expires_and_is_approved_again() -> None:
     assert shown(before(index, now=NOW + 2)) == SAID
 
 
-def test_an_edit_keeps_the_id_and_names_the_new_author() -> None:
-    index = LoreIndex()
+def test_an_edit_keeps_the_id_and_names_the_new_author(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     edited = write(index, Draft(text="Other.", why="y", after="sql", id=made.id), by="bob", now=NOW + 1)
     assert edited.id == made.id and edited.hint is not None and edited.hint.author == "bob"
@@ -331,8 +316,7 @@ def test_bad_input_is_explained(fields: dict[str, Any], message: str) -> None:
         write(LoreIndex(), draft, by="ann", now=NOW)
 
 
-def test_what_is_unknown_or_has_no_end_is_not_judged() -> None:
-    index = LoreIndex()
+def test_what_is_unknown_or_has_no_end_is_not_judged(index: LoreIndex) -> None:
     index.put_item(item())
     with pytest.raises(ConfigError, match="no hint or memory item"):
         judged(index, "reject", "gone", by="ann", why="x", now=NOW, wording="")

@@ -87,8 +87,7 @@ def test_it_is_said_once_for_a_call() -> None:
     assert not asked(pattern((99, 0, 9, 0)), shown={tip.key for tip in first.tips})
 
 
-def test_a_call_that_did_not_fail_gets_nothing() -> None:
-    index = LoreIndex()
+def test_a_call_that_did_not_fail_gets_nothing(index: LoreIndex) -> None:
     index.put_pattern(pattern((99, 0, 9, 0)))
     moment = situation("sql", CALL, failed=failed_call("sql", CALL, "", ERROR))
     assert not [tip for tip in advise(index, moment).tips if tip.source == "sent again"]

@@ -31,6 +31,13 @@ async def emitting(address: str, tenant: str = "default", **options: Any) -> Asy
 HANGS_SECONDS = 120.0  # a busy machine makes any step late; what waits for the broker waits for ever
 
 
+@pytest.fixture
+async def address(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> str:
+    """Of a broker on which the tenant has a topic of events."""
+    await make_topics(broker.address, tenant, "events", partitions=4)
+    return broker.address
+
+
 def outcome(session: str, sequence: int, tenant: str = "default", **data: Any) -> Event:
     return Event("outcome", tenant, "agent", session, sequence, 1_767_225_600.0, {TOOL: "sql", **data})
 
@@ -71,18 +78,17 @@ def first_time(numbers: list[int]) -> list[int]:
 
 
 async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    address: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.emitter._KNOWN_SESSIONS", 7)
-    await make_topics(broker.address, tenant, "events", partitions=4)
-    async with emitting(broker.address, tenant) as emitter:  # fewer than there are
+    async with emitting(address, tenant) as emitter:  # fewer than there are
         for sequence in range(100):
             for session in range(10):
                 assert emitter.emit(outcome(f"s{session}", sequence, tenant))
         assert await emitter.flush(120)
         assert (emitter.sent, emitter.dropped, emitter.waiting) == (1000, 0, 0)
 
-    records = await read_topic(broker.address, topic(tenant, "events"), 1000)
+    records = await read_topic(address, topic(tenant, "events"), 1000)
     for partition, decoded in records:
         assert 1 <= len(decoded) <= MAX_EVENTS
         assert {partition_for(event["session"], 4) for event in decoded} == {partition}
@@ -94,14 +100,13 @@ async def test_sessions_arrive_in_order_on_the_partition_of_their_key(
             read_back(event, tenant, now)
 
 
-async def test_too_large_events_are_cut_visibly(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    async with emitting(broker.address, tenant) as emitter:
+async def test_too_large_events_are_cut_visibly(address: str, tenant: str) -> None:
+    async with emitting(address, tenant) as emitter:
         for sequence in range(8):
             emitter.emit(outcome("s", sequence, tenant, **{RESULT: "x" * 100_000}))
         emitter.emit(outcome("s", 8, tenant, **{RESULT: "y" * 10_000_000}))
         assert await emitter.flush(120)
-    records = await read_topic(broker.address, topic(tenant, "events"), 9)
+    records = await read_topic(address, topic(tenant, "events"), 9)
     assert sequences(records) == {"s": list(range(9))}
     last = records[-1][1][-1]["data"]
     assert last[TOOL] == "sql" and last[RESULT].startswith("yyy") and "characters cut]" in last[RESULT]
@@ -136,11 +141,10 @@ async def test_the_buffer_is_bounded_in_bytes_too(unused_address: str, monkeypat
 
 
 async def test_who_waits_without_hurry_leaves_the_batch_its_time(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    address: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.emitter._LINGER_SECONDS", 300.0)
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    async with emitting(broker.address, tenant) as emitter:
+    async with emitting(address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))
         assert await emitter.flush(120)
         emitter.emit(outcome("s", 1, tenant))
@@ -212,11 +216,8 @@ async def test_a_broker_that_hangs_does_not_hang_the_agent(own_broker: EmbeddedB
     assert (emitter.sent, emitter.dropped) == (1, 100)
 
 
-async def test_flush_waits_for_what_was_emitted_before_it_only(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
-) -> None:
-    await make_topics(broker.address, tenant, "events")
-    async with emitting(broker.address, tenant) as emitter:
+async def test_flush_waits_for_what_was_emitted_before_it_only(address: str, tenant: str) -> None:
+    async with emitting(address, tenant) as emitter:
         stop = False
 
         async def keep_busy() -> None:
@@ -250,11 +251,8 @@ def test_emit_never_raises(unused_address: str) -> None:
     assert (emitter.waiting, emitter.dropped) == (1, 2)
 
 
-async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any
-) -> None:
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    async with emitting(broker.address, tenant) as emitter:
+async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(address: str, tenant: str) -> None:
+    async with emitting(address, tenant) as emitter:
         # The value is skipped, masked by its form or key, or turned into text.
         for value in ("plain", "password=hunter22", {"password": "hunter22"}, object()):
             data = {TOOL: "sql", ARGUMENTS: {"value": value, "list": [1]}}
@@ -263,7 +261,7 @@ async def test_what_an_agent_changes_after_it_has_emitted_is_sent_as_it_was(
             data[ARGUMENTS]["value"] = "changed"
             data.clear()
         assert await emitter.flush(120)
-    records = await read_topic(broker.address, topic(tenant, "events"), 4)
+    records = await read_topic(address, topic(tenant, "events"), 4)
     sent = [event["data"] for _, decoded in records for event in decoded]
     assert [each[ARGUMENTS]["list"] for each in sent] == [[1]] * 4
     assert sent[0][ARGUMENTS]["value"] == "plain"
@@ -289,11 +287,10 @@ async def until_sent(emitter: Emitter, events: int) -> None:
 
 
 async def test_news_that_came_before_the_connection_waits_for_no_company(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    address: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.emitter._LINGER_SECONDS", 300.0)
-    await make_topics(broker.address, tenant, "events", partitions=2)
-    emitter = Emitter(broker.address, tenant)
+    emitter = Emitter(address, tenant)
     emitter.emit(outcome("s", 0, tenant))
     emitter.emit(outcome("s", 1, tenant), at_once=True)
     await emitter.start()
@@ -302,11 +299,10 @@ async def test_news_that_came_before_the_connection_waits_for_no_company(
 
 
 async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    address: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetlore.kafka.emitter._LINGER_SECONDS", 300.0)
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    async with emitting(broker.address, tenant) as emitter:
+    async with emitting(address, tenant) as emitter:
         emitter.emit(outcome("s", 0, tenant))
         await asyncio.sleep(0.5)
         assert emitter.sent == 0
@@ -316,5 +312,5 @@ async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
         await asyncio.sleep(0.3)
         assert emitter.sent == 2  # it waits again
         assert await emitter.flush(120)
-    records = await read_topic(broker.address, topic(tenant, "events"), 3)
+    records = await read_topic(address, topic(tenant, "events"), 3)
     assert [event["sequence"] for _, decoded in records for event in decoded] == [0, 1, 2]

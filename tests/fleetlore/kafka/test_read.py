@@ -148,6 +148,13 @@ async def test_a_record_is_found_at_its_offset_or_not_at_all(
         assert await record_at(consumer, topic(tenant, "items"), 0, 0) is None
 
 
+@pytest.fixture
+async def patterns(broker: EmbeddedBroker, tenant: str, make_topics: MakeTopics) -> str:
+    """A topic of one partition."""
+    await make_topics(broker.address, tenant, "patterns", partitions=1)
+    return topic(tenant, "patterns")
+
+
 @asynccontextmanager
 async def running(follower: Follower) -> AsyncIterator[None]:
     following = asyncio.create_task(follower.run())
@@ -159,9 +166,8 @@ async def running(follower: Follower) -> AsyncIterator[None]:
 
 
 async def test_a_record_that_nobody_can_take_is_said_once_and_comes_again_ever_later(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedBroker, patterns: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await make_topics(broker.address, tenant, "patterns", partitions=1)
     times: list[float] = []
     enough = asyncio.Event()
 
@@ -171,7 +177,7 @@ async def test_a_record_that_nobody_can_take_is_said_once_and_comes_again_ever_l
             enough.set()
         raise RuntimeError("not this one")
 
-    follower = Follower(broker.address, [topic(tenant, "patterns")], take, what="lore", fetch_wait_ms=50, poll_ms=50)
+    follower = Follower(broker.address, [patterns], take, what="lore", fetch_wait_ms=50, poll_ms=50)
     with caplog.at_level(logging.WARNING, "fleetlore.kafka.read"):
         async with running(follower), asyncio.timeout(120):
             await enough.wait()
@@ -180,34 +186,32 @@ async def test_a_record_that_nobody_can_take_is_said_once_and_comes_again_ever_l
 
 
 async def test_what_cannot_be_read_is_skipped_and_counted_and_the_follower_catches_up(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, caplog: pytest.LogCaptureFixture
+    broker: EmbeddedBroker, patterns: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await make_topics(broker.address, tenant, "patterns", partitions=1)
-    name, odd = topic(tenant, "patterns"), Raw(b"{}", b"key", [(b"\xff", b"1")])
-    await asyncio.to_thread(produce, broker.address, name, batch([Raw(b"1"), odd, Raw(b"2"), odd, odd]))
+    odd = Raw(b"{}", b"key", [(b"\xff", b"1")])
+    await asyncio.to_thread(produce, broker.address, patterns, batch([Raw(b"1"), odd, Raw(b"2"), odd, odd]))
     found: list[bytes] = []
 
     async def take(fetched: Fetched) -> None:
         found.extend(record.value or b"" for records in fetched.values() for record in records)
 
-    follower = Follower(broker.address, [name], take, what="lore", fetch_wait_ms=50, poll_ms=50)
+    follower = Follower(broker.address, [patterns], take, what="lore", fetch_wait_ms=50, poll_ms=50)
     async with running(follower):
         assert await follower.caught_up(120)
     assert (found, follower.skipped, follower.loaded) == ([b"1", b"2"], 3, True)
-    assert [line for line in caplog.messages if f"{name}[0]@1 is skipped" in line and "2 more" in line]
-    assert [each.value for each in await read_to_end(broker.address, [name], 120)] == [b"1", b"2"]
+    assert [line for line in caplog.messages if f"{patterns}[0]@1 is skipped" in line and "2 more" in line]
+    assert [each.value for each in await read_to_end(broker.address, [patterns], 120)] == [b"1", b"2"]
     async with observer(broker.address) as consumer:
-        assert await record_at(consumer, name, 0, 1) is None
-        third = await record_at(consumer, name, 0, 2)
+        assert await record_at(consumer, patterns, 0, 1) is None
+        third = await record_at(consumer, patterns, 0, 2)
         assert third is not None and third.value == b"2"
 
 
 async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, patterns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka answers the requests of a connection one after the other, and a fetch may wait for seconds."""
-    await make_topics(broker.address, tenant, "patterns", partitions=1)
-    follower = Follower(broker.address, [topic(tenant, "patterns")], never, what="lore", fetch_wait_ms=50, poll_ms=50)
+    follower = Follower(broker.address, [patterns], never, what="lore", fetch_wait_ms=50, poll_ms=50)
 
     async def held(consumer: Any) -> Any:
         await asyncio.Event().wait()
@@ -236,22 +240,17 @@ async def test_a_slow_reader_waits_for_no_fetch_of_the_partitions_that_it_has_re
 
 
 async def test_a_codec_that_is_not_installed_is_an_error_that_says_what_to_install(
-    broker: EmbeddedBroker,
-    tenant: str,
-    make_topics: Any,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    broker: EmbeddedBroker, patterns: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await make_topics(broker.address, tenant, "patterns", partitions=1)
-    await asyncio.to_thread(produce, broker.address, topic(tenant, "patterns"), batch([Raw(b"1")], "zstd"))
+    await asyncio.to_thread(produce, broker.address, patterns, batch([Raw(b"1")], "zstd"))
     monkeypatch.setattr(codec, "cramjam", None)
     reported = asyncio.Event()
     monkeypatch.setattr(read.log, "error", lambda *said: (log_error(*said), reported.set()))
-    follower = Follower(broker.address, [topic(tenant, "patterns")], never, what="lore", fetch_wait_ms=50, poll_ms=50)
+    follower = Follower(broker.address, [patterns], never, what="lore", fetch_wait_ms=50, poll_ms=50)
     async with running(follower), asyncio.timeout(120):
         await reported.wait()
     [said] = [line for line in caplog.messages if "zstd" in line]
-    assert "pip install 'fleetlore[codecs]'" in said and topic(tenant, "patterns") in said
+    assert "pip install 'fleetlore[codecs]'" in said and patterns in said
     assert not follower.loaded and not follower.skipped
 
 

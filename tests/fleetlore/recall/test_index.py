@@ -20,8 +20,7 @@ def recovery(id: str, **fields: Any) -> MemoryItem:
     return memory_item(id, **({"tool": "sql", "pattern": "class-1"} | change | fields))
 
 
-def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
-    index = LoreIndex()
+def test_each_kind_of_lore_is_found_by_what_an_agent_asks(index: LoreIndex) -> None:
     index.put_pattern(exact("p"))
     index.put_pattern(exact("w", transient=True))
     index.put_pattern(exact("wc", level="class", transient=True))
@@ -37,16 +36,14 @@ def test_each_kind_of_lore_is_found_by_what_an_agent_asks() -> None:
     assert index.failures_of_call("unheard of") == ()
 
 
-def test_an_item_that_moves_to_another_pattern_is_found_there_only() -> None:
-    index = LoreIndex()
+def test_an_item_that_moves_to_another_pattern_is_found_there_only(index: LoreIndex) -> None:
     index.put_item(recovery("r"))
     index.put_item(recovery("r", pattern="class-2"))
     assert index.recoveries("class-1") == ()
     assert [each.id for each in index.recoveries("class-2")] == ["r"]
 
 
-def test_a_recovery_without_a_change_is_not_read() -> None:
-    index = LoreIndex()
+def test_a_recovery_without_a_change_is_not_read(index: LoreIndex) -> None:
     for part in ((), ("`Maker`",), ("n=1", "m=2")):
         index.put_item(recovery("r", was=part, now=part))
         assert index.recoveries("class-1") == index.recoveries_of_tool("sql") == ()
@@ -71,8 +68,7 @@ def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | Non
     assert [each.id for each in index.recoveries("class-1")] == expected
 
 
-def test_what_is_derived_is_worked_out_once_until_the_lore_changes() -> None:
-    index = LoreIndex()
+def test_what_is_derived_is_worked_out_once_until_the_lore_changes(index: LoreIndex) -> None:
     asked: list[str] = []
 
     def work(index: LoreIndex, *key: str) -> int:
