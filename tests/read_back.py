@@ -22,14 +22,7 @@ async def sent(address: str, tenant: str = "default") -> list[dict[str, Any]]:
 
 
 def read_back(raw: object, tenant: str, now: float = inf) -> Event:
-    """The event of a decoded CloudEvent, with its `data` as it is.
-
-    Args:
-        now: when the broker takes it, in seconds.
-
-    Raises:
-        InvalidEvent: it would become a dead letter.
-    """
+    """The event of a decoded CloudEvent. Raises InvalidEvent for a dead letter. `now`: when the broker takes it."""
     effects = Effects()
     value = json.dumps([raw]).encode()
     good = read_events(Record(topic(tenant, "events"), 0, 0, None, value, {}, now), effects)

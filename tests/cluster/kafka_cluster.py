@@ -144,16 +144,12 @@ class KafkaCluster:
     """Brokers of one cluster, from `start()` (or `with`) to `stop()`, which removes their files.
 
     Args:
-        folder: for the brokers' files.
-        brokers: how many; topics of the cluster itself have as many replicas.
         properties: settings of each broker, after Kafka's own names.
         listeners: security protocol of each listener for clients, by its name; the first is called `CLIENT`.
         advertised: of a single broker, the port that clients of a listener are sent to: that of a proxy before it.
         format_options: further arguments of Kafka's storage tool, such as `--add-scram`.
-        release: of Kafka.
 
     Attributes:
-        address: bootstrap servers of the listener `CLIENT`.
         inside: bootstrap servers without TLS or password, for tests that look in; a super user where there are ACLs.
     """
 

@@ -17,13 +17,7 @@ TENANT = "acme"
 
 
 class AdapterLog:
-    """Gives feeds that read what is written here.
-
-    Attributes:
-        acks: the acknowledgements of agents, by key, in order.
-        away: how often no producer of acks gets a connection.
-        followed: feeds that read at this moment.
-    """
+    """Gives feeds that read what is written here, and keeps their acks. `away`: starts of a producer that fail."""
 
     def __init__(self) -> None:
         self.acks: list[tuple[bytes, bytes]] = []

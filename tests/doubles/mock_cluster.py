@@ -24,13 +24,9 @@ class Request(IntEnum):
 
     PRODUCE = 0
     FETCH = 1
-    METADATA = 3
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
     HEARTBEAT = 12
-    SYNC_GROUP = 14
 
 
 class Failure(IntEnum):
@@ -66,14 +62,7 @@ def _library() -> Any:
 
 
 class MockCluster:
-    """A cluster of `brokers` brokers, numbered from 1; a context manager.
-
-    Attributes:
-        address: bootstrap servers of all brokers.
-
-    Raises:
-        StackError: the wheel is missing.
-    """
+    """A cluster of brokers, numbered from 1; a context manager. Raises StackError where the wheel is missing."""
 
     def __init__(self, brokers: int = 3) -> None:
         self._library = library = _library()

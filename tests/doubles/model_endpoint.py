@@ -19,15 +19,7 @@ TOKEN_CHARACTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of the endpoint.
-
-    Attributes:
-        content: text of the model; for a status of 400 or more the message of the error.
-        seconds: how long it takes.
-        headers: more of them, such as `retry-after`.
-        raw: bytes instead of a well-formed answer.
-        counted: whether it says how many tokens that took.
-    """
+    """An answer: a text, from a status of 400 on the message of an error, or `raw` bytes. `counted`: it has a usage."""
 
     content: str = ""
     status: int = 200
@@ -43,22 +35,14 @@ Model = Callable[[dict[str, Any]], Reply | str | dict[str, Any]]
 class ModelEndpoint:
     """Runs in a thread while it is entered, on a port of 127.0.0.1.
 
-    Args:
-        model: gives the answer to a request (its JSON): a `Reply`, a text, or an object that is sent as JSON.
-        key: the API key it wants; empty takes any.
-        forms: the values of `response_format.type` it knows.
-
-    Attributes:
-        requests: the bodies of all requests, refused ones included.
-        most_at_once: of the requests that were being answered at the same time.
+    `model` gives the answer to a request: a `Reply`, a text, or an object that is sent as JSON. Without a `key` any is
+    taken. `requests` are the bodies of all, and `most_at_once` counts those that were answered at the same time.
     """
 
-    def __init__(
-        self, model: Model, *, key: str = "", forms: tuple[str, ...] = ("text", "json_object", "json_schema")
-    ) -> None:
+    def __init__(self, model: Model, *, key: str = "") -> None:
         self.model = model
         self.key = key
-        self.forms = forms
+        self.forms: tuple[str, ...] = ("text", "json_object", "json_schema")  # of an answer, which it knows
         self.requests: list[dict[str, Any]] = []
         self.most_at_once = 0
         self._at_once = 0

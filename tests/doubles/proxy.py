@@ -12,13 +12,8 @@ CHUNK_BYTES = 64 * 1024
 class Proxy:
     """Forwards connections to `host:port`; an async context manager. Use from one event loop.
 
-    Args:
-        port: to listen on; 0 takes a free one.
-        tls: of connections to the proxy. The server gets plain text.
-
-    Attributes:
-        address: `host:port` to connect to instead, on the loopback address.
-        delay_seconds: how long each piece on its way to the server (at most 64 KiB) is held back.
+    `address` is where to connect instead, with `tls` if it is given: the server gets plain text. `delay_seconds`: how
+    long each piece on its way to the server (at most 64 KiB) is held back.
     """
 
     def __init__(self, target: str, port: int = 0, tls: ssl.SSLContext | None = None) -> None:

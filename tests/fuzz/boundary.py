@@ -21,10 +21,7 @@ class Boundary(NamedTuple):
     """One place where bytes come in.
 
     Attributes:
-        name: as in `FUZZ_ONLY` and in the table of results.
-        make: an input, by the choices of a random number generator.
         check: how each input of a batch was answered, counted. Raises whatever the product raises.
-        size: bytes of an input.
         full: inputs of the long run.
         batch: inputs that are checked together.
     """

@@ -211,12 +211,9 @@ async def test_a_store_made_with_another_encoder_is_refused(store: MilvusStore, 
     class Other(StaticEncoder):
         name = "another"
 
-    other = MilvusStore(milvus, "", Other(), Metrics("test"))
-    try:
+    async with MilvusStore(milvus, "", Other(), Metrics("test")) as other:
         with pytest.raises(ConfigError, match="another"):
             await other.open()
-    finally:
-        await other.close()
 
 
 async def test_a_row_that_nobody_searches_is_not_embedded(milvus: str, store: MilvusStore, tenant: str) -> None:
@@ -228,15 +225,12 @@ async def test_a_row_that_nobody_searches_is_not_embedded(milvus: str, store: Mi
             return super().encode(texts)
 
     encoder = Counting()
-    counting = MilvusStore(milvus, "", encoder, Metrics("test"))
-    try:
+    async with MilvusStore(milvus, "", encoder, Metrics("test")) as counting:
         for collection in ("judgments", "patterns"):
             await counting.upsert(collection, [item(tenant, "1")])
         assert encoder.texts == 0
         await counting.upsert("items", [item(tenant, "1")])
         assert encoder.texts == 1
-    finally:
-        await counting.close()
 
 
 async def test_who_opens_it_waits_until_it_is_there_and_no_longer_than_that(
@@ -269,9 +263,9 @@ async def test_what_was_written_is_counted(
     milvus: str, encoder: StaticEncoder, store: MilvusStore, tenant: str
 ) -> None:
     metrics = Metrics("test")
-    counting = MilvusStore(milvus, "", encoder, metrics)
-    await counting.upsert("items", [item(tenant, "1"), item(tenant, "2", state="old"), item(tenant, "2", state="new")])
-    await counting.close()
+    rows = [item(tenant, "1"), item(tenant, "2", state="old"), item(tenant, "2", state="new")]
+    async with MilvusStore(milvus, "", encoder, metrics) as counting:
+        await counting.upsert("items", rows)
     found = await all_rows(store, "items", tenant, "state")
     assert {id: row["state"] for id, row in found.items()} == {row_id(tenant, "1"): "", row_id(tenant, "2"): "new"}
     assert metrics.registry.get_sample_value("fleetlore_sink_rows_total", {"collection": "items"}) == 2
@@ -287,10 +281,9 @@ async def test_rows_that_milvus_never_takes_do_not_stop_the_others(
     rows[3]["body"] = rows[4]["body"] = long
     rows[17]["body"] = wrong_character
     metrics = Metrics("test")
-    counting = MilvusStore(milvus, "", encoder, metrics)
-    with pytest.raises(RowRefused, match="body") as refused:
-        await counting.upsert("items", rows)
-    await counting.close()
+    async with MilvusStore(milvus, "", encoder, metrics) as counting:
+        with pytest.raises(RowRefused, match="body") as refused:
+            await counting.upsert("items", rows)
     assert refused.value.collection == "items"
     assert refused.value.ids == tuple(row_id(tenant, f"{n:02}") for n in sorted(bad))
     assert long not in refused.value.detail
@@ -303,19 +296,17 @@ async def test_what_the_server_refuses_is_told_from_an_outage(milvus: str, store
         def encode(self, texts: Sequence[str]) -> Vectors:
             return super().encode(texts)[:, :5]
 
-    wrong = MilvusStore(milvus, "", Shorter(), Metrics("test"))
-    with pytest.raises(RowRefused, match=f"expected dim {Shorter().dimensions}, got 5") as refused:
-        await wrong.upsert("items", [item(tenant, str(n)) for n in range(3)])
-    await wrong.close()
+    async with MilvusStore(milvus, "", Shorter(), Metrics("test")) as wrong:
+        with pytest.raises(RowRefused, match=f"expected dim {Shorter().dimensions}, got 5") as refused:
+            await wrong.upsert("items", [item(tenant, str(n)) for n in range(3)])
     assert len(refused.value.ids) == 3
     assert await all_rows(store, "items", tenant) == {}
 
 
 async def test_a_collection_that_is_missing_is_an_outage(milvus: str, encoder: StaticEncoder, tenant: str) -> None:
-    nowhere = MilvusStore(milvus, "", encoder, Metrics("test"), version="nowhere")
-    with pytest.raises(StoreUnavailable, match="does not exist"):
-        await nowhere.upsert("items", [item(tenant, "1")])
-    await nowhere.close()
+    async with MilvusStore(milvus, "", encoder, Metrics("test"), version="nowhere") as nowhere:
+        with pytest.raises(StoreUnavailable, match="does not exist"):
+            await nowhere.upsert("items", [item(tenant, "1")])
 
 
 async def test_a_collection_that_a_restart_released_is_loaded_for_the_next_attempt(

@@ -54,6 +54,8 @@ async def read(bootstrap: str, name: str) -> list[Any]:
 async def test_values_of_one_partition_share_a_record_in_their_order(
     producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
+    await producer.deliver([])
+    await producer.deliver([Value(tenant, "observations", "k", None)])  # a tombstone says nothing here
     keys = [f"k{number % 7}" for number in range(60)]
     await producer.deliver([Value(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
     records = await read(broker.address, topic(tenant, "observations"))

@@ -10,7 +10,7 @@ from tests.rows import for_each
 
 MESSAGE = "index products does not exist, it was split into products-eu and products-us"
 WRONG, RIGHT = {"index": "products"}, {"index": "products-eu"}
-RUNS = 50
+RUNS = 25
 
 
 async def told(
