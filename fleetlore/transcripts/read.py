@@ -294,17 +294,19 @@ def _beginning(path: Path) -> bytes:
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
     """Yield sessions of one form, and None for each unreadable part."""
     read, _ = FORMS[form]
-    if form == "claude-code":
-        read = partial(_read_claude_code, seen=set())
-    for path in files:
-        try:
+    try:
+        if form == "claude-code":
+            read = partial(_read_claude_code, seen=set())
+            # A copy comes after what it copies, so that a later import with both sends the first one's events again.
+            files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
+        for path in files:
             written = min(path.stat().st_mtime, time.time())
             for session in read(path):
                 if session is not None:
                     session.written = written
                 yield session
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
 
 def read_sessions(path: Path) -> list[LoggedSession]:

@@ -1,10 +1,12 @@
 """Logs of each form, as its producer writes them, and what they become."""
 
+import os
 import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import tzset
 from typing import Any
 
@@ -416,15 +418,28 @@ def test_history_that_a_resumed_branched_or_copied_transcript_holds_counts_once(
     files = [
         transcript(tmp_path / "a.jsonl", "a", ["1", "2"]),
         transcript(tmp_path / "b.jsonl", "b", ["1", "2", "3"]),  # resumed
-        transcript(tmp_path / "c.jsonl", "c", ["1", "4", "4"], forkedFrom={"sessionId": "a"}),  # branched, and replayed
         transcript(tmp_path / "d.jsonl", "a", ["1", "2"]),  # copied
+        transcript(tmp_path / "c.jsonl", "c", ["1", "4", "4"], forkedFrom={"sessionId": "a"}),  # branched, and replayed
     ]
     sessions = [each for each in read_files("claude-code", files) if each is not None]
     made = [[data[ev.RESULT] for kind, data in each.events if kind == "outcome"] for each in sessions]
-    assert made == [["done 1", "done 2"], ["done 3"], ["done 4"], []]
-    assert [each.left_out.total() for each in sessions] == [0, 4, 3, 4] and not sessions[-1].events
+    assert made == [["done 1", "done 2"], ["done 3"], [], ["done 4"]]
+    assert [each.left_out.total() for each in sessions] == [0, 4, 4, 3] and not sessions[2].events
     assert [each.goal for each in sessions] == ["do 1"] * 4 and not any(each.unanswered for each in sessions)
     assert [set(group) for group in groups_of(files)] == [set(files)]
+
+
+@for_each("about", [{}, {"forkedFrom": {"sessionId": "z"}}])
+def test_a_later_import_with_a_copy_changes_nothing_that_an_earlier_one_sent(about: dict[str, Any]) -> None:
+    with TemporaryDirectory() as folder:
+        first = transcript(Path(folder) / "z.jsonl", "z", ["1", "2"])
+        os.utime(first, (5, 5))
+        [alone] = [each for each in read_files("claude-code", [first]) if each is not None]
+        copy = transcript(Path(folder) / "a.jsonl", "a", ["1", "2", "3"], **about)
+        os.utime(copy, (4, 4) if about else (6, 6))  # a session may go on after it was branched
+        later = [each for each in read_files("claude-code", [copy, first]) if each is not None]
+    assert [each.events for each in later if each.session == alone.session] == [alone.events]
+    assert sum(kind == "outcome" for each in later for kind, _ in each.events) == 3
 
 
 def test_calls_whose_ids_are_not_unique_are_known_again_by_their_times(tmp_path: Path) -> None:
