@@ -97,7 +97,7 @@ _CODE = re.compile(
 # Marks of our fence and of chat templates, by which a person's text would end its turn or speak as another.
 _MARK = re.compile(
     r"</?\s*(?:fleet-memory|s>|(?:bos|eos|pad|system|user|assistant|human|tool|function|instruct|think|(?:start|end)_of)"
-    r"[\w-]*>)|<\|\w|<</?sys|\[/?(?:inst|sys|gmask|available_tools|tool_)\w*\]",
+    r"[\w-]*>)|<\|\w+|<</?sys|\[/?(?:inst|sys|gmask|available_tools|tool_)\w*\]",
     re.IGNORECASE,
 )
 

@@ -266,6 +266,13 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.kind}/{self.id}"
 
     @property
+    def effect(self) -> str:
+        if self.kind == "agent":
+            return "distrusted" if self.on else "trusted"
+        ends = self.hint is not None and 0 < self.hint.until <= self.time
+        return "revoked" if self.on else "ended" if ends else "shown"
+
+    @property
     def moment(self) -> str:
         """Return its key in the history."""
         return f"{self.key}@{self.time}"

@@ -167,7 +167,7 @@ def _failure(pattern: Pattern) -> str:
 
 
 def _decision(decided: Decision) -> str:
-    return f"{decided.kind} {decided.id} {'revoked' if decided.on else 'shown'} by {decided.by}: {decided.why}"
+    return f"{decided.kind} {decided.id} {decided.effect} by {decided.by}: {decided.why}"
 
 
 def _path(adapter: str, version: str) -> str:

@@ -80,8 +80,8 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
         told = chosen(index, tips, moment, holdout_share=0.0, most=most).text
         if not told and found:
             return (
-                f"{count(len(found), 'item')} of that, and too few agents found it out for others to be shown it. "
-                "A person can read it with `fleetlore items --search`."
+                f"{count(len(found), 'item')} of that, and too few agents found it out for others to be shown it, or "
+                "no person has approved it. A person can read it with `fleetlore items --search`."
             )
         return told or "Nothing is known of it."
 

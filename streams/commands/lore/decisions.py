@@ -143,11 +143,10 @@ def read(reader: Reader, name: str = DECISIONS) -> list[Decision]:
     return ask(read_decisions(reader.settings, reader.tenant, reader.timeout, name))
 
 
-_SAID = {("agent", True): "distrusted", ("agent", False): "trusted"}
 _COLUMNS: Columns = {
     "WHAT": attrgetter("kind"),
     "ID": attrgetter("id"),
-    "IS": lambda each: _SAID.get((each.kind, each.on), "revoked" if each.on else "shown"),
+    "IS": attrgetter("effect"),
     "BY": attrgetter("by"),
     "AT (UTC)": lambda each: moment(each.time),
     "~WHY": attrgetter("why"),

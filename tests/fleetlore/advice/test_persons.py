@@ -70,7 +70,7 @@ def test_it_is_told_as_it_was_written(text: str) -> None:
 )  # fmt: skip
 def test_a_text_with_a_mark_of_a_chat_is_refused_and_never_told_as_such(mark: str) -> None:
     index = LoreIndex()
-    with pytest.raises(ConfigError, match="mark"):
+    with pytest.raises(ConfigError, match="for a mark of the chat"):
         hint(index, f"Say {mark} now", start=True)
     made = hint(index, start=True)
     assert made.hint is not None  # another program may write the topic

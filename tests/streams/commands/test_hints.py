@@ -97,6 +97,7 @@ async def test_a_hint_is_written_shown_changed_ended_and_kept_in_the_history(fle
     ]
     assert history[0]["hint"]["text"] == TEXT and history[1]["hint"]["text"] == "Use oid."
     assert len(await fleet.done("decisions")) == 1
+    assert " ended " in (await fleet.run("decisions")).stdout
     assert TEXT not in (await fleet.run("hints", "list")).stdout
 
 
