@@ -25,7 +25,7 @@ from sinks.milvus import MilvusStore
 from streams.embedded.broker import RELEASE, free_port
 from tests.chaos.accounting import account, add_rows
 from tests.chaos.fleet import fleet_events
-from tests.cluster.kafka_cluster import BEFORE, KafkaBroker, KafkaCluster
+from tests.cluster.kafka_cluster import BEFORE, KafkaBroker, KafkaCluster, signal_child
 from tests.streams.broker_pipeline import Reference
 
 BURST = 32
@@ -55,12 +55,6 @@ class Scene:
     async def another(self, clock_hours: int = 0) -> subprocess.Popen[bytes]:
         """Start one more worker of the same group, whose clock is so far ahead."""
         return await asyncio.to_thread(self.start, self.settings.with_(metrics_port=free_port()), clock_hours)
-
-
-def signal_child(worker: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal a worker, not its supervisor."""
-    for child in Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split():
-        os.kill(int(child), number)
 
 
 # Returns the number of processes killed.

@@ -28,6 +28,11 @@ INSIDE = "INSIDE"
 CLIENT = "CLIENT"
 
 
+def signal_child(supervisor: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    for child in Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split():
+        os.kill(int(child), number)
+
+
 class KafkaBroker:
     """One node, broker and controller in one, on free ports from `start()` to `stop()`.
 
@@ -43,7 +48,6 @@ class KafkaBroker:
         self.release = release
         self.ports = ports
         self.address = f"127.0.0.1:{ports[CLIENT]}"
-        self._folder = folder
         self._file = folder / "server.properties"
         self._log_file = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -127,12 +131,9 @@ class KafkaBroker:
         return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES:])
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is None:
-            return
         # The supervisor goes on: it must see the end of the test run also while the broker is frozen.
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        for child in children:
-            os.kill(int(child), number)
+        if self._process is not None:
+            signal_child(self._process, number)
 
     def _gone(self) -> None:
         if self._process is not None and self._process.stdin is not None:

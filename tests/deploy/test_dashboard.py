@@ -44,11 +44,6 @@ def test_every_metric_has_one_panel(panels: list[dict[str, Any]]) -> None:
         assert panel["targets"] and all(spec.name in target["expr"] for target in panel["targets"])
 
 
-def test_each_row_is_there_once(model: dict[str, Any]) -> None:
-    rows = [panel["title"] for panel in model["panels"] if panel["type"] == "row"]
-    assert sorted(rows) == sorted({spec.row.capitalize() for spec in CATALOGUE})
-
-
 def test_variables_choose_the_series_that_have_their_label(model: dict[str, Any], panels: list[dict[str, Any]]) -> None:
     offered = {each["name"]: each["query"]["query"] for each in model["templating"]["list"]}
     assert offered.keys() == {"tenant", "tool", "instance"}

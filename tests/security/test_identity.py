@@ -5,8 +5,7 @@ from itertools import permutations
 
 import orjson
 
-from benchmarks.cloudevents import encode_record
-from fleetlore.wire.events import BATCH_HEADERS, OUTCOME, Event
+from fleetlore.wire.events import Event
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
 from streams.offline.erase_search import Found, Wanted
@@ -87,20 +86,6 @@ async def test_lore_names_no_session_by_an_id_that_others_could_use() -> None:
     keys = {session_key(f"good{number}", id) for number, id in enumerate(IDS)}
     assert item["sessions"] and keys.issuperset(item["sessions"])
     assert b"ticket-" not in orjson.dumps(item)
-
-
-async def test_what_another_says_of_a_session_among_the_events_changes_no_verdict() -> None:
-    alone, attacked = LogPipeline(), LogPipeline()
-    for pipeline in (alone, attacked):
-        await pipeline.send([each for each in honest(pipeline) if each.kind != "session.ended"])
-    await attacked.drain()
-    made = {OUTCOME: "failure"}
-    claims = [Event("feedback", attacked.tenant, "evil", id, 7, BASE_TIME + 1, made) for id in IDS]
-    await attacked.send_raw(encode_record(claims), headers=BATCH_HEADERS)
-    for pipeline in (alone, attacked):
-        await pipeline.send([each for each in honest(pipeline) if each.kind == "session.ended"])
-        await pipeline.drain()
-    assert await labels(attacked) == await labels(alone)
 
 
 @for_each("order", list(permutations(("good", "evil", "review"))))

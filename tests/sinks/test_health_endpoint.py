@@ -1,10 +1,10 @@
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.errors import ConfigError
 from fleetlore.testing import FakeClock
@@ -36,20 +36,15 @@ def get(endpoint: Endpoint, path: str, accept: str = "") -> tuple[int, str, str]
 
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
-def test_metrics_are_served_in_both_formats(endpoint: Endpoint, accept: str) -> None:
+def test_metrics_are_served_in_both_formats_with_their_help(endpoint: Endpoint, accept: str) -> None:
     status, content_type, body = get(endpoint, "/metrics", accept)
     assert status == 200
     assert ("openmetrics" in content_type) == bool(accept)
     assert 'fleetlore_dead_letters_total{reason="not_json"} 2.0' in body
     assert "_created" not in body
     assert body.endswith("# EOF\n") == bool(accept)
-
-
-def test_every_metric_has_its_help(endpoint: Endpoint) -> None:
-    _, _, body = get(endpoint, "/metrics")
-    helps = {family.name: family.documentation for family in text_string_to_metric_families(body)}
-    for spec in CATALOGUE:
-        assert helps[spec.name.removesuffix("_total")] == spec.help
+    helps = set(re.findall(r"^# HELP (\S+) (.*)$", body, re.MULTILINE))
+    assert helps >= {(spec.name.removesuffix("_total") if accept else spec.name, spec.help) for spec in CATALOGUE}
 
 
 def test_ready_when_every_part_is(endpoint: Endpoint) -> None:

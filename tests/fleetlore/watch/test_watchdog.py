@@ -1,8 +1,6 @@
 from math import inf, nan
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fleetlore import ConfigError
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -43,18 +41,6 @@ def test_a_standstill_is_told_until_something_happens() -> None:
     guardian.saw_event(1130.0)
     assert ids(guardian, 1130.0) == []
     assert "for 130 seconds" in guardian.cautions(1260.0)[0].text
-
-
-@given(st.lists(st.tuples(st.booleans(), st.floats(0, 50)), max_size=20))
-def test_sessions_neither_mask_nor_disturb_each_other(spending: list[tuple[bool, float]]) -> None:
-    budget = Budget(tokens=100)
-    both = Watchdog(0.0, budget), Watchdog(0.0, budget)
-    alone = Watchdog(0.0, budget)
-    for first, tokens in spending:
-        both[not first].spend(tokens, 0.0)
-        if first:
-            alone.spend(tokens, 0.0)
-    assert both[0].cautions(0.0) == alone.cautions(0.0)
 
 
 @for_each("wrong", [0, -1, inf, nan])
