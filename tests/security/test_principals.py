@@ -20,8 +20,7 @@ from fleetlore.wire.lore import Decision
 from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from sinks.producer import BatchProducer
-from sinks.redrive import _record, redrive
+from sinks.redrive import _record
 from streams.commands.topics import register
 from streams.offline.memory_pipeline import MemoryPipeline, MemoryStore
 from streams.runtime.bad_records import record_of
@@ -192,20 +191,6 @@ def test_a_row_made_of_records_is_signed_by_nobody() -> None:
     read = record(encode_record(events("evil")), KNOWN.key_of("evil"))
     row = record_of(FeedbackStage(KNOWN), DeadLetter(read, b'{"id": "a row"}', "row_refused", ""))
     assert SIGNED_BY not in dict(row.headers)
-
-
-async def test_what_nobody_signed_is_not_sent_back(broker: EmbeddedBroker, tenant: str, make_topics: Any) -> None:
-    for each in ("events", "dead-letters"):
-        await make_topics(broker.address, tenant, each)
-    name, effects = topic(tenant, "events"), Effects()
-    read_events(
-        Record(name, 0, 0, None, encode_record(events("good", tenant=tenant)), {}, BASE_TIME + 10), effects, KNOWN
-    )
-    async with BatchProducer(broker.address, 2**20) as producer:
-        await producer.send([record_of(FeedbackStage(KNOWN), each) for each in effects.dead_letters])
-    done = await redrive(broker.address, tenant, send=True, self_declared=False)
-    assert [why for _, why in done.refused] == ["no principal signed it"]
-    assert not await read_to_end(broker.address, [name], 120)
 
 
 def test_a_worker_of_a_secured_cluster_has_to_be_told_that_agents_are_self_declared() -> None:

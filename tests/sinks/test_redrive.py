@@ -159,6 +159,12 @@ async def test_what_cannot_go_back_is_refused_with_the_reason(world: World) -> N
     assert [world.sent(partition) for partition in range(PARTITIONS)] == [[], [], []]
 
 
+async def test_what_nobody_signed_is_not_sent_back(world: World) -> None:
+    await world.add_dead_letter(reason="unsigned")
+    done = await world.redrive(self_declared=False)
+    assert [why for _, why in done.refused] == ["no principal signed it"] and not world.sent()
+
+
 async def test_a_letter_that_was_cut_is_read_where_it_came_from(world: World) -> None:
     large = b"x" * (MAX_VALUE_BYTES + 1000)
     world.source(b"other")
