@@ -22,20 +22,6 @@ def test_a_caller_alone_uses_everything_and_loses_its_own_oldest() -> None:
     assert refusals()["things_of_a_test_forgotten"] == 1
 
 
-def test_a_flood_of_one_caller_leaves_the_others_what_they_hold() -> None:
-    shares = Shares[str, int](100, "things_of_a_test")
-    for number in range(20):
-        shares.put(("t", "few"), f"few {number}", number)
-    for number in range(10_000):
-        shares.put(("t", "many"), f"many {number}", number)
-        assert len(shares) <= 100
-    assert all(f"few {number}" in shares for number in range(20))
-    for number in range(10_000):  # a caller that changes its name, in another tenant
-        shares.put(("other", f"name {number}"), f"other {number}", number)
-    assert sum(f"few {number}" in shares for number in range(20)) == 20
-    assert sum(f"other {number}" in shares for number in range(10_000)) == 50
-
-
 def cpu_of(entries: int) -> float:
     shares = Shares[int, int](entries // 2, "things_of_a_test")
     began = time.thread_time()

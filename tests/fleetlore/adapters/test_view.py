@@ -120,15 +120,6 @@ def test_a_canary_counts_while_its_epoch_is_above_the_stable_one(made: Made, epo
     assert (view.canary is not None) is tried
 
 
-def test_a_log_that_is_read_again_counts_nothing(made: Made) -> None:
-    view = made.view()
-    for _ in range(2):
-        for record in made.records:
-            view.take(*record)
-        assert view.complete() == made.first
-        view.expect_log()
-
-
 def test_an_agent_keeps_one_version_of_a_channel(made: Made) -> None:
     view = made.view(*made.records)
 

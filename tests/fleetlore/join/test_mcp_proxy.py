@@ -240,23 +240,20 @@ async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fl
         async def post(id: str) -> None:
             await http.post(proxy, json=call(id), headers={"Fleetlore-Session": f"of {id}"})
 
+        async def later(seconds: float, ended: int) -> None:
+            fleet.clock.advance(seconds)  # type: ignore[attr-defined]
+            await post("b")
+            assert recorder.kinds.count("session.ended") == ended
+
         await post("a")
         waiting = asyncio.create_task(post("slow"))
         await asyncio.wait_for(asked.wait(), 120)
-        fleet.clock.advance(599.0)  # type: ignore[attr-defined]
-        await post("b")
-        assert recorder.kinds.count("session.ended") == 0
-        fleet.clock.advance(2.0)  # type: ignore[attr-defined]
-        await post("b")
-        assert recorder.kinds.count("session.ended") == 1
+        await later(599.0, ended=0)
+        await later(2.0, ended=1)
         go.set()
         await waiting
-        fleet.clock.advance(599.0)  # type: ignore[attr-defined]
-        await post("b")
-        assert recorder.kinds.count("session.ended") == 1, "it was heard of when its call was answered"
-        fleet.clock.advance(2.0)  # type: ignore[attr-defined]
-        await post("b")
-        assert recorder.kinds.count("session.ended") == 2
+        await later(599.0, ended=1)  # it was heard of when its call was answered
+        await later(2.0, ended=2)
     assert {each[events.TOOL] for each in recorder.outcomes} == {f"mcp__127.0.0.1__{id}" for id in ("a", "slow", "b")}
 
 

@@ -146,15 +146,22 @@ async def test_it_begins_with_the_newest_lore_and_reads_the_older_behind_it(
             await until(lambda: len(fleet.replica.index.items) == 19, "it shows what is gone")
 
 
+@pytest.mark.parametrize("streams", [True, False], ids=["this version", "an earlier one"])
 async def test_what_changes_comes_as_the_answer_to_one_request(
-    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
+    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch, streams: bool
 ) -> None:
-    follow, asked = Native.follow, list[bytes]()
+    """An agent of an earlier version asks for each change, and the relay answers it as an earlier version does."""
+    question, follow, asked = RelayConsumer._asked, Native.follow, list[bytes]()
+
+    def asks(consumer: RelayConsumer, wait: float) -> bytes:
+        body = msgspec.msgpack.decode(question(consumer, wait))
+        return msgspec.msgpack.encode(body if streams else body | {"stream": False})
 
     async def counted(native: Native, fleet: Fleet, body: bytes) -> Any:
         asked.append(body)
         return await follow(native, fleet, body)
 
+    monkeypatch.setattr(RelayConsumer, "_asked", asks)
     monkeypatch.setattr(Native, "follow", counted)
     async with (
         AIOKafkaProducer(bootstrap_servers=place) as producer,
@@ -165,26 +172,7 @@ async def test_what_changes_comes_as_the_answer_to_one_request(
             await until(lambda id=id: id in fleet.replica.index.items, f"{id} is here")
             if id == "0":
                 asked.clear()
-        assert not [each for each in asked if b"items" in each], "each change would cost every agent a request"
-
-
-async def test_an_agent_and_a_relay_of_which_one_knows_no_stream_follow_each_other(
-    place: str, tenant: str, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The agent asks as an earlier version does, so the relay answers as an earlier version does."""
-    asked = RelayConsumer._asked
-
-    def without_stream(consumer: RelayConsumer, wait: float) -> bytes:
-        return msgspec.msgpack.encode(msgspec.msgpack.decode(asked(consumer, wait)) | {"stream": False})
-
-    monkeypatch.setattr(RelayConsumer, "_asked", without_stream)
-    async with (
-        AIOKafkaProducer(bootstrap_servers=place) as producer,
-        joined(place, path, tenant, SECONDS) as (_, fleet),
-    ):
-        for id in map(str, range(3)):
-            await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
-            await until(lambda id=id: id in fleet.replica.index.items, f"{id} is here")
+        assert any(b"items" in each for each in asked) != streams, "each change would cost every agent a request"
 
 
 async def test_a_page_of_a_proxy_is_no_stream_of_lore() -> None:
