@@ -95,23 +95,3 @@ def test_few_private_names_of_faust_and_aiokafka_are_used() -> None:
         found |= set(taken_over(importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))))
     assert found == USED.keys()
     assert len(found) <= MOST
-
-
-def test_the_count_would_see_one() -> None:
-    code = (
-        "app._consumer._thread\ngetattr(app, '_x')\ngetattr(app, f'_{x}')\nframe.f_locals['y']\nself._mine\nvars(app)"
-    )
-    assert set(reached_for(ast.parse(code))) == {"_consumer", "_thread", "_x", "_{x}", "y", "vars(app)"}
-
-
-def test_the_count_would_see_an_override() -> None:
-    import faust
-
-    source = ModuleType(__name__)
-
-    class Overriding(faust.App):  # type: ignore[misc]
-        def _new_transport(self) -> None:
-            self._stopped.set()
-
-    source.Overriding = Overriding  # type: ignore[attr-defined]
-    assert set(taken_over(source)) == {"_new_transport", "_stopped"}

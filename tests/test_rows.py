@@ -7,23 +7,17 @@ import pytest
 from tests.rows import for_each
 
 
-@for_each("first, second", [(1, 2), (2, 3)])
-@for_each("third", [3, 4])
-async def test_every_row_is_tried_with_the_fixtures(first: int, second: int, third: int, tenant: str) -> None:
-    assert first < second and third in (3, 4) and tenant
-
-
 def test_all_rows_that_fail_are_named() -> None:
     tried = []
 
     @for_each("number", range(4))
-    def test(number: int) -> None:
+    def test(number: int, fixture: str) -> None:
         tried.append(number)
         assert number % 2 == 0, "odd"
 
-    assert not inspect.signature(test).parameters
+    assert [*inspect.signature(test).parameters] == ["fixture"]
     with pytest.raises(AssertionError, match=r"2 rows failed:\n1: AssertionError: odd(.|\n)*\n3: AssertionError: odd"):
-        test()
+        test(fixture="x")
     assert tried == [0, 1, 2, 3]
 
 

@@ -94,10 +94,7 @@ def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
 def test_a_place_that_is_known_in_part_is_not_told_as_a_whole(query: str, error: str) -> None:
     members = {"course": ("miles",)} if "route" in query else MEMBERS
     assert "alone" not in advise(LoreIndex(), situation(query, error, members)).text
-
-
-def test_an_error_that_names_nothing_tells_of_no_names() -> None:
-    assert said("SELECT heights FROM flights", "misuse of aggregate") == ""
+    assert said("SELECT heights FROM flights", "misuse of aggregate") == "", "the error names nothing"
 
 
 def test_a_name_that_the_place_has_is_not_said_to_be_wrong() -> None:
@@ -240,11 +237,7 @@ def shown(tool: str, call: str, error: str) -> str:
 def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) -> None:
     text = shown(tool, call, error)
     assert f"Use `{name}`" in text and "the error itself proposes it" in text, text
-
-
-def test_the_rejected_name_is_told_with_it() -> None:
-    text = shown("bash", "git chekout dev", "git: 'chekout' is not a git command. The most similar command is checkout")
-    assert "Use `checkout` instead of `chekout`" in text
+    assert "Use `checkout` instead of `chekout`" in text or name != "checkout", "with the rejected one"
 
 
 @for_each(
