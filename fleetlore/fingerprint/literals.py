@@ -64,14 +64,15 @@ _IDENTITY = re.compile(
 )
 # Keys of a tool's own choices and resources. Other values may be free text or the name of somebody's thing.
 _CHOICE = re.compile(
-    r"(?:^|_)(?:action|agg|aggregat(?:e|ion)|algorithm|align(?:ment)?|arch|architecture|axis|backend|behaviou?r|bucket"
-    r"|cabin|charset|class|cluster|codec|collection|colou?r|column|compression|currency|database|dataset|db|delimiter"
-    r"|deployment|dialect|dimension|direction|driver|dtype|edition|encoding|engine|env|environment|field|flag|fmt|format"
-    r"|freq|frequency|function|granularity|how|image|index|indexe|indice|interpolation|interval|join|kind|lang|language"
-    r"|layout|level|locale|method|metric|mode|model|namespace|op|operation|operator|option|order|orient(?:ation)?|parser"
-    r"|period|platform|policy|position|priority|profile|protocol|quality|queue|region|release|resolution|resource|runtime"
-    r"|schema|scheme|scope|separator|service|severity|size|sort|stage|status|strategy|style|table|theme|tier|timezone"
-    r"|topic|type|tz|unit|variant|verbosity|version|view|visibility|zone|(?:group|order|sort)_?by)s?$"
+    r"(?:^|_)(?:action|agg|aggregat(?:e|ion)|algorithm|align(?:ment)?|arch|architecture|axis|backend|behaviou?r"
+    r"|bucket|cabin|charset|class|cluster|codec|collection|colou?r|column|compression|currency|database|dataset|db"
+    r"|delimiter|deployment|dialect|dimension|direction|driver|dtype|edition|encoding|engine|env|environment|field"
+    r"|flag|fmt|format|freq|frequency|function|granularity|how|image|index|indexe|indice|interpolation|interval"
+    r"|join|kind|lang|language|layout|level|locale|method|metric|mode|model|namespace|op|operation|operator|option"
+    r"|order|orient(?:ation)?|parser|period|platform|policy|position|priority|profile|protocol|quality|queue"
+    r"|region|release|resolution|resource|runtime|schema|scheme|scope|separator|service|severity|size|sort|stage"
+    r"|status|strategy|style|table|theme|tier|timezone|topic|type|tz|unit|variant|verbosity|version|view"
+    r"|visibility|zone|(?:group|order|sort)_?by)s?$"
 )
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
 # Keys of commands and programs, and what only those hold.

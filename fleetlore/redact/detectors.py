@@ -1,14 +1,13 @@
-"""Detect secrets by form: a vendor's prefix, PEM block, three-part token, or command's argument.
+"""Detect secrets by form: a vendor's prefix, PEM block or three-part token.
 
 To add a form, add its row and an example in `tests/fleetlore/redact/test_redact.py`.
 """
 
 import re
 
-__all__ = ["FORMS"]
+from fleetlore.redact.notations import ARGUMENTS, Row
 
-# Kind, needles separated by `|`, and pattern.
-Row = tuple[str, str, str]
+__all__ = ["FORMS"]
 
 
 # Forms with a common first test: a substring that most texts lack, and a shape.
@@ -25,13 +24,6 @@ _VALUES = r"(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+"
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
-# A command-line word, quoted or not.
-_WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
-# A value in quotes, and a name of one.
-_QUOTED = r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"
-_NAME = "(?i:password|passwd|secret|token|api[._-]?key)"
-# From a command's name to one of its options.
-_UP_TO = r"\b[^\n|;]{0,200}?\s"
 # Words before a key's name, which the shape test omits.
 _BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 
@@ -55,6 +47,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("langsmith_key", "lsv2_|ls__", r"\b(?:lsv2_(?:pt|sk)_[a-f0-9]{32}(?:_[a-f0-9]{10})?|ls__[a-f0-9]{32})"),
         ("pinecone_key", "pcsk_", r"\bpcsk_[\w-]{30,}"),
         ("elevenlabs_key", "sk_", r"\bsk_[a-f0-9]{48}\b"),
+        ("composio_key", "ak_", r"\bak_[A-Za-z0-9]{20}\b"),
         ("fireworks_key", "fw_", r"\bfw_[A-Za-z0-9]{22,}"),
         ("sonarqube_token", "sqp_|squ_|sqa_", r"\bsq[pua]_[a-f0-9]{40}"),
         ("notion_token", "secret_", r"\bsecret_[A-Za-z0-9]{30,}"),
@@ -148,21 +141,9 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"|Private-Lines: \d{1,3}(?:\\[rn]|\s)+(?:[A-Za-z0-9+/=]{1,64}(?:\\[rn]|\s)*){1,99})"),
         ("snowflake_token", "ver:1-hint:", r"(?<=ver:1-hint:)[\w-]{24,}"),
     ),
-    "(": (
-        ("password", "roperty(|.put(|.set(|etItem(|define(",
-         rf"\b(?:put|set|setItem|define|\w{{0,20}}Property)\(\s?\\*[\"'][\w.-]{{0,40}}{_NAME}\\*[\"'],\s?{_QUOTED}"),
-        ("password", "assword(|assphrase(",
-         r"(?i:\b(?:set|with|change|reset|update|encode|hash|use)_?(?:[a-z]{1,20}_?)?pass(?:word|phrase))\(\s?"
-         rf"{_QUOTED}\\*[\"']"),
-        ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(|NetworkCred",
-         r"\b(?:HTTP(?:Basic|Digest)Auth|NetworkCredential|auth\s?=\s?|login|basic_auth)\(\s{0,4}"
-         r"\\*[\"'][^\"'\n]{1,64}[\"']\s{0,2},\s{0,2}\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
-    ),
     "=": (
-        ("secret", "?key=|&key=|nkey=", r"[?&](?:token)?key=(?P<secret>[\w-]{16,512})"),
-        ("password", "variable",
-         rf"\bvariable\s+\\*\"\w{{0,40}}{_NAME}\w{{0,20}}\\*\"\s*\{{[^{{}}]{{0,400}}?\bdefault\s*=\s*{_QUOTED}"),
-        ("password", "psk=", rf"\b(?:wpa[_-])?psk\s?=\s?{_WORD}"),
+        ("secret", "?key=|&key=|nkey=|?code=|&code=",
+         r"[?&](?:(?:token)?key=|code=(?=[\w-]*\d))(?P<secret>[\w-]{16,512})"),
         ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
          r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
     ),
@@ -184,6 +165,8 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"(?<![A-Za-z0-9])AP[0-9A-F][A-Za-z0-9]{16,}"),
     ),
     "T3BlbkFJ": (("openai_key", "T3BlbkFJ", r"\bsk-[\w-]{20,}T3BlbkFJ[\w-]{20,}"),),
+    "cio": (("crates_token", "cio", r"\bcio(?=[a-zA-Z]*\d)[A-Za-z0-9]{32}\b"),),
+    "SSWS": (("okta_token", "SSWS", r"\bSSWS\s+(?P<secret>[\w-]{30,})"),),
     "oy2": (("nuget_key", "oy2", r"\boy2[a-z0-9]{43}\b"),),
     "AKID": (("tencent_key", "AKID", r"\bAKID[A-Za-z0-9]{32}\b"),),
     "SCW": (("scaleway_key", "SCW", r"\bSCW[A-Z0-9]{17}\b"),),
@@ -208,54 +191,6 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
     "live": (("vendor_key", "live_|live-", _any("live")),),
     "prod": (("vendor_key", "prod_|prod-", _any("prod")),),
     "token": (("vendor_key", "token_|token-", _any("token")),),
-    # Commands with a password argument.
-    " ": (
-        ("password", "sshpa", rf"\bsshpass\s+-p\s?{_WORD}"),
-        ("password", "docker|podman|helm|oras|nerdctl",
-         rf"\b(?:docker|podman|helm|oras|nerdctl)\b[^\n|;]{{0,40}}?\blogin{_UP_TO}-p[ =]?{_WORD}"),
-        ("password", "redis-cli|valkey-cli", rf"\b(?:redis|valkey)-cli{_UP_TO}-a\s?{_WORD}"),
-        ("password", "ldap", rf"\bldap[a-z]+{_UP_TO}-w\s?{_WORD}"),
-        ("password", "smbcli|rpccli|smbget",
-         rf"\b(?:smbclient|rpcclient|smbget)\b[^\n|;]{{0,200}}?\s-U\s?[\"']?[\w.\\-]{{1,64}}%{_WORD}"),
-        ("password", "htpasswd", rf"\bhtpasswd\s+-\w*b\w*\s+\S{{1,200}}\s+\S{{1,64}}\s+{_WORD}"),
-        ("password", "openssl", rf"\bopenssl{_UP_TO}(?:-k\s+|-pass(?:in|out)?\s+[\"']?pass:){_WORD}"),
-        ("password", "chpasswd",
-         rf"\b(?:echo|printf)\s+[\"']?[\w.-]{{1,64}}:{_WORD}[^\n|]{{0,20}}\|[^\n|]{{0,20}}chpasswd"),
-        ("password", "chpasswd",
-         r"\bchpasswd\b[^\n|;]{0,40}<<(?:<\s{0,2}|-?\s{0,2}[\"']?\w{1,20}[\"']?\n)[\"']?[\w.-]{1,64}:"
-         r"(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"),
-        ("password", "sudo|su -|kinit|password-stdin",
-         rf"\b(?:echo|printf)\s+(?:-n\s+)?{_WORD}[\"']?\s*\|\s*(?:sudo\s+(?:-\S+\s+){{0,3}}-\w*S|su\b|kinit\b"
-         r"|\w{1,20}\s+login\b[^\n|;]{0,80}--password-stdin)"),
-        ("password", "entified by '|entified by \"|entified by \\|NTIFIED BY '|NTIFIED BY \"|NTIFIED BY \\",
-         r"(?i:\bidentified\s+(?:with\s+\w+\s+)?(?:by|as)\s+(?:password\s+)?)\\*[\"'](?P<secret>"
-         r"(?!\[redacted:)[^\"'\n]{3,512})"),
-        ("password", "machine",
-         r"\bmachine\s+\S{1,200}\s+login\s+\S{1,64}\s+password\s+(?P<secret>(?!\[redacted:)\S{3,512})"),
-        ("aws_secret_key", "aws_secret", rf"\baws_secret_access_key\s+{_WORD}"),
-        ("cookie", "curl",
-         r"\bcurl\b(?:(?!\bcurl\b)[^\n|;]){0,300}?\s(?:-b|--cookie)[ =][\"']?[\w.-]{1,64}=(?P<secret>"
-         r"(?!\[redacted:)[^\s\"';]{8,512})"),
-        ("password", "sqlcmd|mongo|bcp -|svn ",
-         rf"\b(?:sqlcmd|mongo(?:sh|dump|restore|import|export)?|bcp|svn)\b[^\n|;]{{0,200}}?\s-[pP]\s{{0,2}}{_WORD}"),
-        ("password", "az login|-principal|twine|cqlsh|useradd|mosquitto|zip -P|evil-winrm",
-         rf"\b(?:(?:az\s+login|twine|cqlsh|useradd|evil-winrm){_UP_TO}-p\s{{1,2}}"
-         rf"|(?:(?:un)?zip|mosquitto_\w+){_UP_TO}-P\s{{0,2}}){_WORD}"),
-        ("password", "ssh-keyg", rf"\bssh-keygen{_UP_TO}-[NP]\s{{1,2}}{_WORD}"),
-        ("password", "storepas|keypas", rf"(?<![\w-])-(?:store|key|dest|src)(?:store)?pass(?:wd)?\s{{1,2}}{_WORD}"),
-        ("password", "net user|setx",
-         rf"\b(?:net\s+user\s+[^\s/]\S{{0,64}}|setx\s+\w{{0,40}}{_NAME}\w{{0,20}})\s+(?!/){_WORD}"),
-        ("password", "rabbitmqc|requirep|wpa_passphrase",
-         rf"\b(?:rabbitmqctl\s+(?:add_user|change_password)\s+\S{{1,64}}\s+"
-         rf"|requirepass\s+|wpa_passphrase\s+\S{{1,64}}\s+){_WORD}"),
-        ("password", "passwd",
-         rf"\b(?:echo|printf)\s+(?:-\w\s+)?{_WORD}[^\n|]{{0,140}}\|\s{{0,4}}(?:sudo\s+)?passwd\b"),
-        ("password", "lftp", rf"\blftp\b[^\n|;]{{0,80}}?\s-u\s{{1,2}}[\w.-]{{1,64}},{_WORD}"),
-        ("secret", "gh secret", rf"\bgh\s+secret\s+set{_UP_TO}(?:-b|--body)[ =]{_WORD}"),
-        ("password", "freerdp|rdesktop", rf"\b(?:xfreerdp|wfreerdp|rdesktop){_UP_TO}(?:/p:|-p\s){_WORD}"),
-        ("password", "To-SecureS|to-securest",
-         r"(?i:\bconvertto-securestring\s+(?:-string\s+)?)\\*[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\n]{3,512})"),
-    ),
 }  # fmt: skip
 
 FORMS: tuple[_Group, ...] = (
@@ -344,7 +279,7 @@ FORMS: tuple[_Group, ...] = (
         ("cloudflare_key", "v1.0-", r"\bv1\.0-[a-f0-9]{24}-[a-f0-9]{60,}"),
     )),
     (".", r"\.[\w=-]{16}", (
-        ("jwt", "eyJ", r"\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]{6,}"),
+        ("jwt", "eyJ", r"\beyJ[\w-]{6,}\.(?:eyJ[\w-]{6,}\.[\w-]{6,}|[\w-]*\.[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"),
         ("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),
         ("sendgrid_key", "SG.", r"\bSG\.(?=[\w=-]*\.)[\w=.-]{40,}"),
         ("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),
@@ -385,14 +320,16 @@ FORMS: tuple[_Group, ...] = (
     ("=", None, (("sas_signature", "sig=|ignature=", r"[?&;](?:sig|Signature)=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
     ("-", None, (
         ("basic_auth", "curl",
-         r"\bcurl\b(?:(?!\bcurl\b)(?:\\\n|[^\n|;])){0,500}?\s(?:-u|--user)[ =]{0,4}(?![\"']?\[redacted:)"
+         r"\bcurl\b(?:(?!\bcurl\b)(?:\\\n|[^\n|;])){0,500}?\s(?:-[a-zA-Z]{0,3}[uU]|--(?:proxy-)?user)[ =]{0,4}"
+         r"(?![\"']?\[redacted:)"
          # User and password, or a token as user name.
          r"(?:[\"']?[^\s:\"']{0,64}[\"']?:[\"']?(?=[^\s\"'])|[\"']?(?=[^\s:\"']{12,512}:(?:[\s\"']|\Z)))"
          r"(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,512})"),
         # A command has one password.
-        ("password", "mysql",
-         r"\bmysql\w*\b(?:(?!\bmysql|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
+        ("password", "mysql|mariadb|mycli",
+         r"\bm(?:ysql|ariadb|ycli)\w*\b(?:(?!\bmysql|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
          r"(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})"),
     )),
-    *((contains, _shape(row[2]), (row,)) for contains, rows in VENDOR_FORMS.items() for row in rows),
+    *((contains, _shape(row[2]), (row,)) for contains, rows in (*VENDOR_FORMS.items(), *ARGUMENTS.items())
+      for row in rows),
 )  # fmt: skip

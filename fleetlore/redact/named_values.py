@@ -63,7 +63,7 @@ FOREIGN = (
 PASSWORDS = (
     r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot[_ ]?de[_ ]?passe"
     rf"|wachtwoord|{'|'.join(FOREIGN)}"
-    rf"|(?<![a-z])(?:pass|pw)(?![a-z])){_AGAIN}"
+    rf"|(?:(?<![a-z])(?:pass|pw)|bindpw)(?![a-z])){_AGAIN}"
 )
 _AUTH = "(?<![a-z])_?auth"
 KEYS = (
@@ -203,9 +203,10 @@ def _said() -> Rule:
     )
 
 
-# `my password is …`, `das Passwort lautet …`, `Password — …`
+# `my password is …`, `das Passwort lautet …`, `Password — …`, `with password …`
 TOLD = (
-    r"\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8)(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
+    r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8)(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
+    r"|\s{1,8})"
     r"[\"'`*]{0,3}(?=[^\s\"'`]{0,64}\d)"
 )
 
@@ -223,11 +224,11 @@ def _told() -> Rule:
         return masked_group(match, "secret", mask, len(value)) if mixed and not _PLACEHOLDER.match(value) else match[0]
 
     names = (
-        r"(?:passwords?|passwd|passphrase|passwort|passe|kennwort|contrase\u00f1a|senha|wachtwoord"
+        r"(?:passwords?|passwd|passphrase|passwort|passe|bindpw|kennwort|contrase\u00f1a|senha|wachtwoord"
         rf"|{'|'.join(FOREIGN)})"
     )
     pattern = re.compile(rf"{names}{TOLD}(?P<secret>(?!\[redacted:)[^\s\"'`<>()\[\]{{}},;]{{6,128}})", re.I)
-    words = ("pass", "kennwort", "senha", "contrase", "wachtwoo", *FOREIGN)
+    words = ("pass", "pw", "kennwort", "senha", "contrase", "wachtwoo", *FOREIGN)
     return Rule("password", words, pattern, replace, re.compile(names + TOLD))
 
 

@@ -14,7 +14,6 @@ from hashlib import blake2b
 from itertools import product
 from unicodedata import normalize
 
-from fleetlore.redact.columns import COLUMN_RULES
 from fleetlore.redact.detectors import FORMS
 from fleetlore.redact.named_values import (
     AGAIN_WORDS,
@@ -29,6 +28,7 @@ from fleetlore.redact.named_values import (
     form_rule,
     mask_of,
 )
+from fleetlore.redact.notations import COLUMN_RULES
 from fleetlore.redact.prefilter import (
     BASE64,
     BASE64_NEEDLES,
@@ -98,7 +98,7 @@ def _beside(signs: str) -> str:
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
-        r"""|s){0,16}+"""
+        r"""|field|input|box|s){0,16}+"""
     )
 
 
@@ -116,7 +116,7 @@ _COLUMN = (
     r"(?:(?:[|;,)\t]|\\t) ?(?:[\w.\"'`*\]-]|\\(?=[\"'])){0,40}+ ?){0,10}?(?:, ?\\*[\"'])?"
     r"(?:[\r\n]|\\[nr]|values|rows|data|records)"
 )
-_SIGN = rf"(?:{_BESIDE}(?:[:=<>%\uff1a]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}|\sfor\s[\w.@-]{{1,40}}:)"
+_SIGN = rf"(?:{_BESIDE}(?:[:=<>%\uff1a]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}|\sfor\s[\w.@-]{{1,40}}:|\\*[\"']}})"
 _QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*[\"'])"
 # `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital dotted one.)
 _KEY = (
@@ -160,7 +160,7 @@ _MENTIONS: dict[bytes, str] = {
     **{cased.encode(): word for word in FOREIGN for cased in (word, word.title(), word.upper())},
     # Every "class " contains `pass` and a blank.
     **{b"pass" + after: "pass" for after in _AFTER_PASS},
-    **{b"pw" + after: "pw" for after in _AFTER_PASS},
+    **{after: "pw" for after in (b"bindpw", *(b"pw" + after for after in _AFTER_PASS))},
     **dict.fromkeys((b"motdepas", b"mot_de_pas", b"mot de pas"), "pass"),
     **dict.fromkeys((b"credentia", *(b"creds" + bytes([after]) for after in _AFTER_NAME)), "cred"),
 }

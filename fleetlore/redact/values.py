@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from fleetlore.redact.columns import kind_of_column
 from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, mask_of
+from fleetlore.redact.notations import kind_of_column
 from fleetlore.redact.redact import fold, redact
 
 __all__ = [
@@ -36,6 +36,8 @@ _PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
 _SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
 # Programs with `-p` for the password.
 _TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
+_NAMES_BESIDE = ("name", "key", "header", "field", "id", "label", "selector", "element", "target", "placeholder")
+_OF_AN_ELEMENT = re.compile(r"[\"'\]\s]*(?:(?:text )?(?:field|input|box))?[\s:]*\Z", re.IGNORECASE)
 _OF_A_VALUE = 8
 _CONTAINERS = frozenset({dict, list, tuple})
 _LONGEST_TOKEN = 512
@@ -130,13 +132,13 @@ class _Copy:
             yield member
 
     def _named_beside(self, copy: dict[str, Any]) -> dict[str, Any]:
-        """`{"name": "DB_PASSWORD", "value": …}`"""
-        value = copy.get("value")
-        if type(value) is str:
-            for beside in ("name", "key", "header", "field", "id", "label"):
-                name = copy.get(beside)
-                if type(name) is str and len(name) <= _LONG_KEY and (secret := _key(name)[1]) is not None:
-                    copy["value"] = _under_secret_name(name, secret, value)
+        """`{"name": "DB_PASSWORD", "value": …}`, `{"element": "Password field", "text": …}`"""
+        for held, value in [(held, copy[held]) for held in ("value", "text") if type(copy.get(held)) is str]:
+            for name in map(copy.get, _NAMES_BESIDE):
+                if type(name) is str and len(name) <= _LONG_KEY:
+                    name = _OF_AN_ELEMENT.sub("", name)
+                    if (secret := _key(name)[1]) is not None:
+                        copy[held] = _under_secret_name(name, secret, value)
         return copy
 
     def _masked(self, text: str) -> str:

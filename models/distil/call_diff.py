@@ -138,31 +138,28 @@ class Difference(NamedTuple):
 
 
 _Edit = tuple[str, str]  # what is gone, what came
+_Words = frozenset[str]
 
 
 @lru_cache(maxsize=4096)
 def masked_difference(
-    failed: str,
-    worked: str,
-    known: frozenset[str] = frozenset(),
-    named: frozenset[str] = frozenset(),
-    choices: frozenset[str] = frozenset(),
+    failed: str, worked: str, known: _Words = frozenset(), named: _Words = frozenset(), offered: _Words = frozenset()
 ) -> Difference | None:
     """Return the change between two calls.
 
     None: they are alike once masked, too much was changed, or an argument's new value is not plain. `known`: words that
-    are no literals to the reader. `named`: words that the error rejects; only their changes are shown. `choices`: words
+    are no literals to the reader. `named`: words that the error rejects; only their changes are shown. `offered`: words
     of an error that says what an argument may be.
     """
     old, new, of_error = _values(failed), _values(worked), known | named
-    choices = choices.union(filter(str.isnumeric, known))
+    offered = offered.union(filter(str.isnumeric, known))
     if old is None or new is None:
         changed_text = _difference(_text_edits(failed, worked, known, named))
         return changed_text or _difference(_renamed_within(failed, worked, of_error))
     changed = _changed(old, new)
     if is_of_one_value(failed, worked):
         key = changed[0]
-        return _value_difference(key, old, new, choices) or _difference(_renamed_within(old[key], new[key], of_error))
+        return _value_difference(key, old, new, offered) or _difference(_renamed_within(old[key], new[key], of_error))
     renamed = _renamed(old, new, changed)
     edits: list[_Edit] = [(_name(was), _name(now)) for was, now in renamed.items()]
     for key in changed:
@@ -174,9 +171,8 @@ def masked_difference(
         elif _are_code(key, old, new):
             found = _text_edits(old[key], new[key], known, named)
         else:
-            was, now = (
-                f"{name}={_text(masked_value(name, of[key], choices))}" if key in of else "" for of in (old, new)
-            )
+            both = (_text(masked_value(name, side[key], offered)) if key in side else None for side in (old, new))
+            was, now = ("" if text is None else f"{name}={text}" for text in both)
             found = [(was, now)] if was != now else []
         if not found:
             return None  # the unseen change may have helped
@@ -212,11 +208,9 @@ def _is_torn(was: str, now: str) -> bool:
     return opened[0] != opened[1] or any(_STRUCTURE.fullmatch(part) for part in (was, now))
 
 
-def _value_difference(
-    key: str, old: Mapping[str, Any], new: Mapping[str, Any], choices: frozenset[str]
-) -> Difference | None:
+def _value_difference(key: str, old: Mapping[str, Any], new: Mapping[str, Any], offered: _Words) -> Difference | None:
     name, was, now = _name(key), old[key], new[key]
-    is_offered = _text(now).casefold() in choices
+    is_offered = _text(now).casefold() in offered
     is_plain = not is_identity(name) and all(_is_plain(each, name, is_offered) for each in (was, now))
     if not is_plain and not _are_routes(was, now, old):
         return None
