@@ -121,13 +121,12 @@ _EXITED = re.compile(
 )
 # The end of a stock sentence that an ordinary text could go on with.
 _END = r"(?=[\"<.!:]|\s*\Z)"
+# Codex's text for a result that it lacks. As an error it is a tool's own word, such as gRPC's ABORTED.
+_LACKED = "aborted"
 # Texts in place of the result of a refused, cancelled or interrupted call, perhaps as the error of a JSON object.
 _NEVER_MADE = re.compile(
     # Blanks are never given back: a megabyte of them would take a second.
-    r"\s*+(?:"
-    # Codex's text for a result that it lacks.
-    r"aborted\s*+\Z"
-    r"|(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
+    r"\s*+(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
     r"(?:<tool_use_error>\s*)?(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
     r"The user doesn't want to (?:proceed with this tool use|take this action)\b|\[Request interrupted by user"
@@ -156,7 +155,7 @@ _NEVER_MADE = re.compile(
     r"|User rejected the tool call|Tool execution (?:aborted|denied|was not approved|cancell?ed)"
     r"|Tool call \S+ with id \S+ was cancelled - another message|The tool call was denied"
     r"|(?:Tool not executed|Output tool not used) - a final result was already processed"
-    r"|This tool call (?:is rejected\.|requires confirmation, please approve or reject)))",
+    r"|This tool call (?:is rejected\.|requires confirmation, please approve or reject))",
     re.DOTALL,
 )
 _MAY_SAY = re.compile(
@@ -193,7 +192,7 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     if error is None and marked:
         error = _text_of(result)
     if error is None and marked is None and isinstance(result, str):
-        if _NEVER_MADE.match(result):
+        if result.strip() == _LACKED or _NEVER_MADE.match(result):
             return Verdict(made=False)
         error = result if _FAILED.match(result, 0, _BEGINNING) or _EXITED.match(result) else None
     return Verdict(error, made=error is None or not _NEVER_MADE.match(error))

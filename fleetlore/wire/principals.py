@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
+from unicodedata import normalize
 
 from fleetlore.errors import ConfigError, InvalidEvent
 
@@ -38,7 +39,8 @@ _OF_ONE = re.compile(r"([0-9a-f]{64}):([^:\s]+)")
 
 
 def principal_of(agent: str) -> str:
-    return agent.partition(":")[0]
+    """Names that look alike, with composed or combining letters, are one."""
+    return normalize("NFC", agent.partition(":")[0])
 
 
 @lru_cache(maxsize=16_384)
@@ -74,13 +76,15 @@ class Principals:
         return cls(key)
 
     def key_of(self, principal: str) -> str:
+        principal = normalize("NFC", principal)
         made = f"{hmac.digest(self._key, principal.encode(), 'sha256').hex()}:{principal}"
         if not _OF_ONE.fullmatch(made):
             raise ConfigError(f"a principal's name has no blanks and no colon: {principal!r}")
         return made
 
     def signed_by(self, headers: Mapping[str, bytes | None], topic: str, value: bytes) -> str:
-        name, _, mark = (headers.get(SIGNED_BY) or b"").decode("utf-8", "replace").rpartition(" ")
+        header = (headers.get(SIGNED_BY) or b"").decode("utf-8", "replace")
+        name, _, mark = normalize("NFC", header).rpartition(" ")
         if headers.get("ce_specversion"):
             raise InvalidEvent("unsigned", "attributes in headers cannot be signed: send the event as JSON")
         if not name or not mark.isascii():
@@ -98,7 +102,7 @@ class Principals:
 def signs_as(key: str) -> str | None:
     """Return a key's principal, or `ANYONE` for a worker's key."""
     if _OF_ONE.fullmatch(key):
-        return key.partition(":")[2]
+        return principal_of(key.partition(":")[2])
     return None if Principals.of(key) is None else ANYONE
 
 

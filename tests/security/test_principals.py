@@ -17,7 +17,7 @@ from fleetlore.testing import FakeClock
 from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Decision
-from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, signer
+from fleetlore.wire.principals import SIGNED_BY, Principals, principal_of, session_key, signer
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.redrive import _record
@@ -57,6 +57,17 @@ def reasons(made: Record, name: str = EVENTS) -> tuple[list[str], list[str]]:
 def test_a_principal_speaks_as_its_own_agents_alone() -> None:
     value = encode_record(events("evil", "evil:1", "good", "evil2", "evil:good"))
     assert reasons(record(value, KNOWN.key_of("evil"))) == (["evil", "evil:1", "evil:good"], ["foreign_principal"] * 2)
+
+
+async def test_two_spellings_of_a_name_are_one_principal() -> None:
+    composed, combining = "caf\u00e9", "cafe\u0301"
+    assert principal_of(f"{combining}:1") == principal_of(f"{composed}:2") == composed
+    assert session_key(f"{combining}:1", "s") == session_key(composed, "s")
+    value = encode_record(events(composed, f"{combining}:1", "cafe"))
+    for key in (KNOWN.key_of(composed), KNOWN.key_of(combining), KNOWN.key_of(composed).replace(composed, combining)):
+        assert reasons(record(value, key)) == ([composed, f"{combining}:1"], ["foreign_principal"])
+    pipeline = await learned(composed, combining, f"{combining}:2")
+    assert {each.agents for each in pipeline.index.patterns.values()} == {1}
 
 
 def test_a_relay_speaks_as_any_agent() -> None:

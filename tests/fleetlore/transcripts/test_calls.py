@@ -130,6 +130,15 @@ def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: 
 
 
 @for_each(
+    "result, marked",
+    [("aborted", True), ({"error": "aborted"}, None), ('{"isError": true, "content": "aborted"}', None)],
+)
+def test_an_error_that_says_aborted_is_a_failure_of_its_tool(result: object, marked: bool | None) -> None:
+    verdict = verdict_of(result, marked)
+    assert verdict.made and verdict.error is not None and "aborted" in verdict.error
+
+
+@for_each(
     "text",
     [
         "Permission denied: /etc/shadow",
