@@ -68,6 +68,7 @@ def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
     ("field", "value"),
     [
         ("religion", "muslim"), ("ethnicity", "roma"), ("blood_type", "AB-"), ("medical_condition", "hiv_positive"),
+        ("marital_status", "divorced"), ("visaType", "asylum_seeker"), ("cancer_stage", "terminal"),
         ("nationality", "german"), ("gender", "nonbinary"), ("twitter", "@janedoe"), ("slack_id", "janedoe"),
         ("github_user", "janedoe"), ("note", "Jane Doe has HIV"), ("comment", "she is pregnant"),
         ("subject_line", "Termination of Jane Doe"), ("guest_list", "jane_doe"),
