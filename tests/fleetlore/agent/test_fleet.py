@@ -364,7 +364,7 @@ def test_names_no_stage_would_accept_are_refused_at_once(fleet: Fleet, name: str
 
 
 @pytest.mark.parametrize("fails", ["adapters", "reviews"])
-async def test_a_start_that_fails_leaves(fails: str, unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_start_is_undone(fails: str, unused_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail() -> None:
         raise ModelUnavailable("no extra")
 

@@ -16,7 +16,6 @@ from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, LOOK_UP, know_look_up, read_file
 from tests.fleetlore.join.langchain_errors import ToolErrorMiddleware
 
-HEARD: list[str] = []
 SENT: list[Any] = []
 
 
@@ -25,7 +24,6 @@ class Model(GenericFakeChatModel):
         return self
 
     def _generate(self, messages: Any, *args: Any, **options: Any) -> Any:
-        HEARD.append(messages[0].text if messages[0].type == "system" else "")
         SENT.append(messages)
         return super()._generate(messages, *args, **options)
 
@@ -36,7 +34,6 @@ def calls(*paths: str, name: str = "read_file") -> AIMessage:
 
 
 def agent(*messages: AIMessage, tools: Any = (read_file,), errors: bool = True, **options: Any) -> Any:
-    HEARD.clear()
     SENT.clear()
     middleware: list[Any] = [ToolErrorMiddleware(lambda error, request: "it failed")] if errors else []
     model = Model(messages=iter([*messages, AIMessage("done")]))
@@ -96,12 +93,12 @@ async def test_the_model_is_told_before_each_choice(fleet: Fleet) -> None:
     block = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
     async with fleet.session(GOAL, task="look") as session:
         await agent(calls("/srv/a"), system_prompt=SystemMessage([block])).ainvoke(GO)
-    assert len(HEARD) == 2 and len(set(HEARD)) == 1
+    assert len(SENT) == 2 and len({each[0].text for each in SENT}) == 1
     first, ours = SENT[0][0].content
     assert first == block and ours["text"].startswith(f"{session.introduction}\n\n<fleet-memory ")
-    assert "Look into /srv first" in HEARD[0]
+    assert "Look into /srv first" in ours["text"]
     agent(calls("/srv/a")).invoke(GO)  # without a session
-    assert HEARD == ["", ""]
+    assert [each[0].type for each in SENT] == ["human", "human"]
 
 
 async def test_tools_of_an_mcp_server_are_open_and_shown_by_their_own_names(fleet: Fleet, recorder: Recorder) -> None:
@@ -125,6 +122,6 @@ async def test_tools_of_an_mcp_server_are_open_and_shown_by_their_own_names(flee
     assert [each[events.TOOL] for each in recorder.outcomes] == ["mcp__unknown__read_file"]
     answer = next(each.text for each in SENT[1] if each.type == "tool")
     assert answer.startswith("it failed\n\n<fleet-memory ") and LOOK_UP in answer and "mcp__" not in answer
-    assert "instead of" in HEARD[0] and "mcp__" not in "".join(HEARD)
+    assert "instead of" in SENT[0][0].text and "mcp__" not in "".join(each[0].text for each in SENT)
     [message] = [each.data[events.CONTENT] for each in recorder.events if each.kind == "message"]
     assert LOOK_UP not in message, "an echo of it is not evidence"

@@ -409,7 +409,7 @@ async def test_an_id_of_any_length_is_not_kept(fleet: Fleet, name: str) -> None:
         (NESTED.replace(b"$", b"1" * 400), JSON),
     ],
 )
-async def test_what_is_not_otlp_fails(fleet: Fleet, recorder: Recorder, body: bytes, headers: dict[str, str]) -> None:
+async def test_other_bytes_are_refused(fleet: Fleet, recorder: Recorder, body: bytes, headers: dict[str, str]) -> None:
     [answer] = await post(fleet, (body, headers))
     assert answer.status_code == 400
     assert not recorder.events

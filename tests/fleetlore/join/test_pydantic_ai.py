@@ -45,7 +45,7 @@ def test_sync_runs_are_recorded(fleet: Fleet, recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("error", [each("no such table: cars") for each in REFUSALS])
 @pytest.mark.parametrize("decorated", [False, True])
-async def test_a_tool_that_refuses_failed(fleet: Fleet, recorder: Recorder, error: Exception, decorated: bool) -> None:
+async def test_a_refusal_is_a_failure(fleet: Fleet, recorder: Recorder, error: Exception, decorated: bool) -> None:
     def refuse(path: str) -> str:
         raise error
 

@@ -15,7 +15,6 @@ import pytest
 import zstandard
 
 from fleetlore.errors import ConfigError
-from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.kafka.encode import encode
 from fleetlore.transcripts import read as forms
 from fleetlore.transcripts.read import FORMS, files_of, groups_of, read_files, read_sessions
@@ -166,8 +165,6 @@ def test_calls_and_their_results_are_joined_and_nothing_is_recorded_as_its_oppos
     assert (failed[ev.ERROR_TYPE], failed[ev.ERROR_MESSAGE]) == ("_OTHER", TEXT) and ev.RESULT not in failed
     expected = {"command": "cat /etc/shadow"} if form == "swe-agent" else {"path": "/etc/shadow"}
     assert failed[ev.ARGUMENTS] == expected
-    raised = failure_of(failed[ev.TOOL], expected, "PermissionError", TEXT.partition(": ")[2])
-    assert failure_of(failed[ev.TOOL], expected, failed[ev.ERROR_TYPE], failed[ev.ERROR_MESSAGE]) == raised
     said = [data[ev.CONTENT] for kind, data in session.events if kind == "message"]
     assert said[-1] == "done"
     # One that cannot be read is said, and does not end the rest.
