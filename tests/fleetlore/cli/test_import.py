@@ -50,6 +50,7 @@ async def test_large_logs_are_imported_by_several_processes(
             orjson.dumps({"id": f"{number}", "messages": said, "reward": number}) + b"\n" + b" " * 6_000_000
         )
     options = ("messages", str(tmp_path), "--json", "--broker", broker.address, "--tenant", tenant)
+    options += ("--agent", "old", "--task", "files")
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     by_one = await asyncio.to_thread(run, *options)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -60,28 +61,12 @@ async def test_large_logs_are_imported_by_several_processes(
     assert found[0]["masked"] == {"aws_access_key": 6}
     for name in ("sessions", "events", "messages", "outcomes", "masked", "files", "bytes"):
         assert found[0][name] == found[1][name], name
-    ids = [event["id"] for event in await sent(broker.address, tenant)]
-    assert len(ids) == 2 * len(set(ids)) == 2 * found[0]["events"]
+    events = await sent(broker.address, tenant)
+    assert len(events) == 2 * len({each["id"] for each in events}) == 2 * found[0]["events"], "the same events twice"
+    assert {each["agent"] for each in events} == {"old"} and events[0]["data"][ev.TASK] == "files"
 
     missing = await asyncio.to_thread(run, *options[:2], "--broker", "127.0.0.1:1", "--timeout", "0.5")
     assert missing.exit_code == 1 and "import them again" in missing.output
-
-
-@pytest.mark.long
-async def test_importing_twice_sends_the_same_events(
-    broker: EmbeddedBroker, tenant: str, make_topics: Any, tmp_path: Path
-) -> None:
-    await make_topics(broker.address, tenant, "events", partitions=1)
-    in_messages(tmp_path)
-    for _ in range(2):
-        options = ("--broker", broker.address, "--tenant", tenant, "--agent", "old", "--task", "files")
-        done = await asyncio.to_thread(run, "messages", str(tmp_path / "a.jsonl"), *options)
-        assert done.exit_code == 0, done.output
-        assert "6 events sent" in done.output and "2 parts hold no session" in done.output
-    found = await sent(broker.address, tenant)
-    assert len(found) == 12 and len({event["id"] for event in found}) == 6
-    assert {event["agent"] for event in found} == {"old"}
-    assert found[0]["data"][ev.TASK] == "files" and found[5]["data"] == {ev.OUTCOME: "success", ev.REWARD: 1.0}
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path, unused_address: str) -> None:
