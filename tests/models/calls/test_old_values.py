@@ -89,7 +89,11 @@ def test_one_more_principal_changes_each_count_by_one_at_most(
         assert known.replaced <= after[part].replaced <= known.replaced + 1
 
 
-def test_a_version_of_the_model_holds_them() -> None:
-    model = CallModel.from_bytes(train([replaces("a"), replaces("b")]).weights)
+def test_a_version_of_the_model_holds_them_in_whatever_order_the_sessions_came() -> None:
+    taught = [replaces("a"), replaces("b", 1), works("c", 2)]
+    version = train(taught).weights
+    assert train(taught[::-1]).weights == version
+    model = CallModel.from_bytes(version)
     known = model.old_value("run", ["mode=fast"])
-    assert known is not None and known.replaced == 2
+    assert known is not None and (known.replaced, known.works) == (2, 1)
+    assert model.old_value("run", ["mode=fast", "mode=other"]) is None
