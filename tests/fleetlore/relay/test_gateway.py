@@ -260,15 +260,6 @@ def test_other_agents_and_sub_agents_are_sessions_of_their_own(told: Any, record
     assert [each.agent for each in recorder.events if each.kind == "outcome"] == ["a1", "a2", "a1"]
 
 
-def test_ids_that_begin_anew_each_turn_are_not_taken_for_one_call(told: Any, recorder: Recorder) -> None:
-    told(chat())
-    body = chat(("call_0", ERROR))
-    told(body)
-    body["messages"] += chat(("call_0", "three chairs"))["messages"][2:]
-    told(body)
-    assert results_of(recorder) == [("s0", True), ("s0", False)]
-
-
 def test_what_another_relay_has_recorded_is_not_recorded_again(told: Any, recorder: Recorder) -> None:
     """After a restart a conversation comes whole; only what its last turn brought is new."""
     body = chat(("c1", ERROR))
