@@ -94,7 +94,7 @@ _CODE = re.compile(
     r"(?!\s*[(:\u207d\u208d\ufe13\ufe35\ufe55\ufe59\uff08\uff1a])|<(?=[=>]|\d++(?![\w>])| [\w'\"(][^>\n]*+(?!>)))",
     re.ASCII,
 )
-# Marks of our fence and of chat templates, by which a person's text would end its turn or speak as another.
+# Marks of our fence and of chat templates.
 _MARK = re.compile(
     r"</?\s*(?:fleet-memory|s>|(?:bos|eos|pad|system|user|assistant|human|tool|function|instruct|think|(?:start|end)_of)"
     r"[\w-]*>)|<\|\w+|<</?sys|\[/?(?:inst|sys|gmask|available_tools|tool_)\w*\]",
@@ -271,7 +271,6 @@ def mark_in(text: str) -> str:
 
 
 def as_written(text: str) -> str:
-    """Return a person's text with its brackets, unless it holds a mark."""
     return clean(text) if mark_in(text) else _placed(_visible(text))
 
 

@@ -54,7 +54,7 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
             return result
         return joined(result, after_call(session, failed=action.error is not None))
 
-    # The SDK would cancel the recording too, and a cancelled call is not recorded.
+    # The SDK's own timeout would cancel the recording.
     return replace(made, on_invoke_tool=recorded, timeout_seconds=None)
 
 

@@ -270,10 +270,7 @@ class Sources:
         )  # fmt: skip
 
     async def sessions_named(self, id: str) -> list[tuple[Trajectory, SessionState]]:
-        """Return the session with that key, else one with that id, else its parts if it was resumed, the newest first.
-
-        An id may look like another session's key.
-        """
+        """Return the session of that key, else of that id (which may look like a key), else its parts, newest first."""
         names, here = sorted(spellings(id)), f"tenant == {quoted(self._tenant)} and agent != ''"
         parts = " or ".join(f"(session > {quoted(each + '.')} and session < {quoted(each + '/')})" for each in names)
         asked = {f"id == {quoted(row_id(self._tenant, id))}": 1}

@@ -311,7 +311,7 @@ class Stack:
         await self._until(name, answers, f"{name} does not become ready; see {self.data / 'logs'}")
 
     async def _until(self, what: str, check: Callable[[], Awaitable[object]], otherwise: str) -> None:
-        """Repeat `check` until it returns anything but False. A broker that has just started may answer too late."""
+        """Repeat `check` while it returns False or the broker answers late."""
         self._awaited, reason = what, ""
         self._progress(f"waiting for {what}", False)
         try:

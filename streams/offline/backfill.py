@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
+from msgspec.structs import replace
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
@@ -27,6 +29,7 @@ from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.encode import encode_event
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.events import Event
+from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, topic
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
@@ -35,15 +38,16 @@ from sinks.producer import BatchProducer, json_arrays
 from sinks.topics import ensure_topics
 from streams.offline.erase import forget_erased
 from streams.offline.memory_pipeline import Chain
-from streams.offline.operator_word import publish_again
+from streams.offline.operator_word import decide, publish_again, read_decisions
 from streams.offline.republish import republish
-from streams.stage.base import Record
+from streams.stage.base import Record, Store
 from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
 
 __all__ = ["run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
+_DECISIONS_SECONDS = 30.0
 _COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
@@ -205,6 +209,17 @@ class Backfill:
             await forget_erased(self._settings, self.store, tenant, erased, deliver, settle)
             for decision in distrusted.decided(tenant):
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
+            await self._keep_decisions(tenant)
+
+    async def _keep_decisions(self, tenant: str) -> None:
+        decisions = await read_decisions(self._settings, tenant, _DECISIONS_SECONDS)
+        if any(_about(each) for each in decisions):
+            async with MilvusStore.from_settings(self._settings) as live:
+                if not await live.on_client(lambda client: all(map(client.has_collection, ("items", "patterns")))):
+                    return
+                old, new = await _worded(live, tenant), await _worded(self.store, tenant)
+            if kept := list(_kept(decisions, old, new)):
+                await decide(self._settings, tenant, *kept)
 
     async def check_loss(self) -> None:
         """Raise ConfigError: a collection has fewer than half of the live rows, or the oldest events are lost."""
@@ -254,6 +269,41 @@ class Backfill:
     async def _commit(self, offsets: _Offsets) -> None:
         if offsets:
             await self._reader.commit(offsets)
+
+
+_Words = tuple[str, ...]
+
+
+def _about(decided: Decision) -> str:
+    if decided.hint is not None:
+        return decided.hint.replaces
+    return decided.id if decided.kind in ("item", "pattern") else ""
+
+
+def _kept(decisions: Sequence[Decision], old: Mapping[str, _Words], new: Mapping[str, _Words]) -> Iterator[Decision]:
+    """Yield decisions on ids that the new version lacks, for its ids of the same words."""
+    ids, newest = defaultdict[_Words, list[str]](list), {each.key: each.time for each in decisions}
+    for id, words in new.items():
+        ids[words].append(id)
+    for each in decisions:
+        same = sorted(ids[old[_about(each)]]) if _about(each) in old.keys() - new.keys() else []
+        for id in same if each.hint is None else same[:1]:
+            kept = replace(each, id=id) if each.hint is None else replace(each, hint=replace(each.hint, replaces=id))
+            if kept.time >= newest.get(kept.key, 0.0):
+                yield kept
+
+
+async def _worded(store: Store, tenant: str) -> dict[str, _Words]:
+    found: dict[str, _Words] = {}
+    async for row in store.rows("items", tenant, "body"):
+        with suppress(ValueError):  # an empty row, or another release's
+            item = MemoryItem.from_json(row["body"])
+            found[item.id] = item.kind, item.tool, item.task, item.wording
+    async for row in store.rows("patterns", tenant, "body"):
+        with suppress(ValueError):
+            pattern = Pattern.from_json(row["body"])
+            found[pattern.id] = pattern.level, pattern.tool, pattern.error_class, pattern.template, pattern.shape
+    return found
 
 
 def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:

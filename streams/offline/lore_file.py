@@ -296,7 +296,7 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
     async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
         trust = await deliver(file, known, producer.deliver, erased)
         await wait_drained(settings, tenant, timeout_seconds, BEHIND)
-        for decided in trust:  # what these agents taught here before still counts
+        for decided in trust:
             await settle(settings, store, tenant, decided, producer.deliver, timeout_seconds)
 
 

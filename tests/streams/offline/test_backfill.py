@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +22,7 @@ from fleetlore.errors import ConfigError, StoreUnavailable
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.wire.events import Event
-from fleetlore.wire.lore import DECISIONS, Decision
+from fleetlore.wire.lore import DECISIONS, Decision, DecisionKind, Hint, Pattern
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import NAMES, topic
@@ -30,11 +32,14 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.embedded.stack import Stack
+from streams.offline import backfill
 from streams.offline.backfill import losses, run_backfill, switch
+from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.operator_word import wait_drained
 from streams.offline.republish import republish
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES, Erasure
+from tests.build import memory_item
 from tests.chaos.emitting import in_order
 from tests.command import run_beside
 from tests.streams.broker_pipeline import LonePipeline, Reference
@@ -217,6 +222,56 @@ def erasure(session: str = "", agent: str = "") -> Outgoing:
 def distrust(agent: str, on: bool) -> Outgoing:
     decided = Decision(kind="agent", id=agent, on=on, by="jo", why="", time=2.0 if on else 3.0)
     return Outgoing("", DECISIONS, decided.key, decided.to_json())
+
+
+async def test_what_a_person_decided_on_a_lesson_holds_under_the_id_that_another_release_gives_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Live(MemoryStore):
+        async def on_client(self, ask: Any) -> bool:
+            return True
+
+    words = {"tool": "sql", "was": ("id",), "now": ("oid",)}
+    pattern = Pattern(id="p1", level="class", tenant="t", tool="sql", error_class="E", template="no such column")
+    known = [memory_item("i1", **words), memory_item("i2", tool="sql", was=("a",), now=("b",)), pattern]
+    again = [
+        memory_item("i3", **words, support=9),
+        memory_item("i4", tool="sh"),
+        memory_item("i6", **words),
+        replace(pattern, id="p2"),
+    ]
+    stores = []
+    for entries in (known, again):
+        stores.append(store := Live())
+        for each in entries:
+            row = {"id": f"t/{each.id}", "tenant": "t", "body": each.to_json().decode()}
+            await store.upsert("patterns" if isinstance(each, Pattern) else "items", [row])
+    decided: list[tuple[DecisionKind, str]] = [("item", "i1"), ("item", "i2"), ("pattern", "p1"), ("agent", "ann")]
+    hint = Hint(text="Use oid.", author="ann", written=1.0, start=True, replaces="i1")
+    made = [Decision(kind=kind, id=id, on=True, by="ann", why="", time=2.0) for kind, id in decided]
+    made.append(Decision(kind="hint", id="h1", on=False, by="ann", why="", time=3.0, hint=hint))
+    # A later decision under the new id stays, as after a way back to an older version.
+    made.append(Decision(kind="item", id="i6", on=False, by="bob", why="", time=9.0))
+    kept: list[Decision] = []
+
+    async def read(*_: object) -> list[Decision]:
+        return made
+
+    async def decide(settings: Settings, tenant: str, *given: Decision) -> None:
+        kept.extend(given)
+
+    monkeypatch.setattr(backfill, "read_decisions", read)
+    monkeypatch.setattr(backfill, "decide", decide)
+    filling = backfill.Backfill(Settings(milvus="nowhere"), "v2")
+    filling.store = stores[1]  # type: ignore[assignment]
+    monkeypatch.setattr(MilvusStore, "from_settings", lambda *_: nullcontext(stores[0]))
+    await filling._keep_decisions("t")
+    assert [(each.key, each.by, each.time) for each in kept] == [
+        ("item/i3", "ann", 2.0),
+        ("pattern/p2", "ann", 2.0),
+        ("hint/h1", "ann", 3.0),
+    ]
+    assert kept[2].hint is not None and kept[2].hint.replaces == "i3"
 
 
 @pytest.mark.parametrize(
