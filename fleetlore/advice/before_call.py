@@ -256,13 +256,12 @@ def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float,
     met = sum(each.failures for each in passing)
     if health is None or health.calls < met:
         return True
-    calls, failures = health.calls, health.failures
-    if health.hours:
-        _, calls, failures = health.hours[0]
-    elif _last_call(health, moment) > last:
+    if not health.hours and _last_call(health, moment) > last:
         return False
-    elif moment.known.now - health.first_seen > _TRANSIENT_SECONDS:
+    if not health.hours and moment.known.now - health.first_seen > _TRANSIENT_SECONDS:
         return True
+    # A row of an earlier release is not balanced.
+    calls, failures = health.balanced or (*health.hours, (0, health.calls, health.failures))[0][1:]
     return 2 * min(failures, met) >= calls
 
 

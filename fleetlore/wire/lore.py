@@ -55,6 +55,8 @@ class Pattern:
         again: of unchanged repeats: sessions, those in which it worked, agents for whom most ended so, median seconds
             until it worked.
         estimated: inexact figures, because only some sessions are kept.
+        balanced: calls and failures of a tool or kind of call, of no agent more than of the median one; of a tool in
+            the newest hour in which several agents called it.
         hours, days: (hour or day since the epoch, calls, failures) of a tool or a family, newest first. A session
             counts when it first saw it.
         seen_by: hashes of its agents' names, or empty with more than `NAMED_BACKERS`.
@@ -84,6 +86,7 @@ class Pattern:
     outages: tuple[tuple[Count, Count, Count], ...] = ()
     again: tuple[Count, ...] = ()
     estimated: tuple[Figures, ...] = ()
+    balanced: tuple[Count, ...] = ()
     hours: tuple[tuple[int, Count, Count], ...] = ()
     days: tuple[tuple[int, Count, Count], ...] = ()
     seen_by: tuple[int, ...] = ()

@@ -289,6 +289,16 @@ class CountSample(BottomK[SessionCounts]):
     def calls_and_failures(self) -> tuple[int, int]:
         return self._sums(self.seen)[1:]
 
+    @property
+    def balanced(self) -> tuple[int, int]:
+        """Calls and failures, of no agent more than of the median one: one alone could hide the failures of others."""
+        ends = Counter[tuple[int, int]]()
+        for seen in self.seen:
+            ends[seen.agent, BADLY] += seen.failures
+            ends[seen.agent, WELL] += seen.calls - seen.failures
+        counted = even(+ends, {})
+        return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
+
     def _sums(self, known: list[SessionCounts]) -> tuple[int, int, int]:
         if not self.is_full:
             return len(known), sum([each.calls for each in known]), sum([each.failures for each in known])

@@ -73,6 +73,12 @@ class Timeline:
         return tuple([(number, *sample.calls_and_failures) for number, sample in newest_first])
 
     @property
+    def newest(self) -> CountSample:
+        """The newest period with several agents, if there is one: one alone could begin a period early."""
+        newest_first = [sample for _, sample in sorted(self.samples.items(), reverse=True)]
+        return next((each for each in newest_first if each.totals.agents > 1), newest_first[0])
+
+    @property
     def is_estimated(self) -> bool:
         return any(sample.is_full for sample in self.samples.values())
 

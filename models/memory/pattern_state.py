@@ -268,8 +268,16 @@ class PatternState:
             hours=timelines["hours"].periods if "hours" in timelines else (),
             days=timelines["days"].periods if "days" in timelines else (),
             estimated=tuple(estimated),
+            balanced=self._balanced,
             seen_by=tuple(sorted({seen.agent for seen in sample.seen})) if figures.agents <= NAMED_BACKERS else (),
         )
+
+    @property
+    def _balanced(self) -> tuple[int, ...]:
+        if self.subject.level not in ("tool", "call"):
+            return ()
+        hours = self.timelines.get("hours")
+        return (hours.newest if hours is not None and hours.samples else self.sample).balanced
 
     def _outages(self) -> tuple[tuple[int, int, int], ...]:
         runs: list[tuple[dict[int, int], dict[int, int]]] = []  # the first and last quarter of each agent

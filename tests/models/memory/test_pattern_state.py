@@ -156,6 +156,19 @@ def test_one_agent_with_the_smallest_ids_hides_no_outage_of_others(delay: int, h
     assert found.agents_lately >= 3 and found.outages[0][2] >= 3
 
 
+@for_each("level", ["tool", "call"])
+def test_one_agent_hides_by_no_number_of_calls_that_most_calls_fail(level: Level) -> None:
+    hour = TIME - TIME % 3600
+    failing = [(n, SessionCounts(n, 3, 2), hour + n, hour + n) for n in range(8)]
+    works = [(99 + n, SessionCounts(9, 400, 0), hour + n, hour + n) for n in range(30)]
+    ahead = [(200, SessionCounts(9, 400, 0), hour + 3700, hour + 3700)]
+    for rows in (failing, [*works, *failing], [*failing, *works, *ahead]):
+        calls, failures = state(level, rows).to_pattern("t").balanced
+        assert failures == 16 and calls == 24 + 3 * (rows is not failing)
+    assert state("class", failing).to_pattern("t").balanced == ()
+    assert state(level, works[:2]).to_pattern("t").balanced == (800, 0), "one agent alone counts whole"
+
+
 def test_outages_that_several_agents_met_are_kept_first() -> None:
     shared = [(n, SessionCounts(n, 1, 1), TIME, TIME) for n in range(2)]
     alone = [(9 + n, SessionCounts(9, 1, 1), TIME + n * 300, TIME + n * 300) for n in range(1, 12)]
