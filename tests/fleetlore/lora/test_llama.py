@@ -2,15 +2,17 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from benchmarks.tiny_model import END, save_tiny_model
 from fleetlore.errors import AdapterRefused
@@ -18,6 +20,7 @@ from fleetlore.lora.adapter import Lora, base_of, read_lora
 from fleetlore.lora.follow import LoraSlot
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
 from tests.lora import manifest_of
+from tests.served import serving
 
 # PyTorch takes seconds to import.
 pytestmark = pytest.mark.long
@@ -28,65 +31,47 @@ WORDS = "SELECT label FROM "
 class Loaded:
     """llama.cpp's part of the contract: which files it has loaded, at which scale."""
 
-    def __init__(self, *paths: Path) -> None:
-        self.adapters: list[dict[str, Any]] = [
-            {"id": number, "path": str(path), "scale": 0.0} for number, path in enumerate(paths)
-        ]
+    def __init__(self) -> None:
+        self.load()
+
+    def load(self, *paths: Path) -> None:
+        self.adapters = [{"id": number, "path": str(path), "scale": 0.0} for number, path in enumerate(paths)]
+
+    async def answer(self, request: Any) -> Response:
+        if request.method == "GET":
+            return JSONResponse(self.adapters)
+        for each in await request.json():
+            self.adapters[each["id"]]["scale"] = each["scale"]
+        return JSONResponse({"success": True})
 
     @property
-    def running(self) -> list[str]:
+    def running(self) -> list[object]:
         return [each["path"] for each in self.adapters if each["scale"]]
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[str, Loaded]]:
+async def served() -> AsyncIterator[tuple[str, Loaded]]:
     loaded = Loaded()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.answer(loaded.adapters)
-
-        def do_POST(self) -> None:
-            for each in json.loads(self.rfile.read(int(self.headers["Content-Length"]))):
-                loaded.adapters[each["id"]]["scale"] = each["scale"]
-            self.answer({"success": True})
-
-        def answer(self, body: object) -> None:
-            assert self.path == "/lora-adapters"
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", loaded
-        server.shutdown()
-        thread.join()
+    async with serving(Starlette(routes=[Route("/lora-adapters", loaded.answer, methods=["GET", "POST"])])) as url:
+        yield url, loaded
 
 
-def test_one_adapter_runs_and_no_other(served: tuple[str, Loaded]) -> None:
+async def test_one_adapter_runs_and_no_other(served: tuple[str, Loaded]) -> None:
     url, loaded = served
     first, second = Path("/a/first.gguf"), Path("/a/second.gguf")
-    loaded.adapters = Loaded(first, second).adapters
-    server = LlamaServer(url)
+    loaded.load(first, second)
+    run = partial(asyncio.to_thread, LlamaServer(url).run)
     for file in (first, second, first):
-        assert server.run(file) and loaded.running == [str(file)]
-    assert server.run(None) and loaded.running == []
-    assert server.run(second) and not server.run(Path("/a/third.gguf"))
+        assert await run(file) and loaded.running == [str(file)]
+    assert await run(None) and loaded.running == []
+    assert await run(second) and not await run(Path("/a/third.gguf"))
     assert loaded.running == [], "a version that is not loaded runs on nothing, and not on an old one"
 
 
-def test_a_server_is_started_again_for_a_version_that_it_has_not_loaded(served: tuple[str, Loaded]) -> None:
+async def test_a_server_is_started_again_for_a_version_that_it_has_not_loaded(served: tuple[str, Loaded]) -> None:
     url, loaded = served
-
-    def restart(file: Path) -> None:
-        loaded.adapters = Loaded(file).adapters
-
-    assert LlamaServer(url, restart).run(Path("/a/new.gguf")) and loaded.running == ["/a/new.gguf"]
+    assert await asyncio.to_thread(LlamaServer(url, loaded.load).run, Path("/a/new.gguf"))
+    assert loaded.running == ["/a/new.gguf"]
 
 
 async def test_a_slot_switches_the_server_and_a_revocation_ends_it(served: tuple[str, Loaded], tmp_path: Path) -> None:
@@ -95,7 +80,7 @@ async def test_a_slot_switches_the_server_and_a_revocation_ends_it(served: tuple
     lora = trained(folder, 1)
     slot = LoraSlot(tmp_path / "kept", LlamaServer(url))
     version = slot.prepare(lora.weights, manifest_of(lora, base_of(folder).sha256, architecture="qwen2"))
-    loaded.adapters = Loaded(version.value / GGUF).adapters
+    loaded.load(version.value / GGUF)
     slot.apply(version)
     await until(lambda: loaded.running == [str(version.value / GGUF)])
     slot.reset()
