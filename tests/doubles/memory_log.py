@@ -57,9 +57,6 @@ class InMemoryLog:
             self._topics[topic] = [_Partition() for _ in range(partitions)]
             self._most_bytes[topic] = max_message_bytes
 
-    def topics(self) -> list[str]:
-        return sorted(self._topics)
-
     def partitions(self, topic: str) -> int:
         return len(self._partitions(topic))
 

@@ -334,10 +334,12 @@ async def test_weights_too_large_for_a_record_come_from_the_shared_folder(
 async def test_a_listing_shows_versions_in_order_and_the_newest_pointer(
     publisher: Publisher, channel: Channel, two: tuple[str, str]
 ) -> None:
-    """A writer without a key must not keep readers from the topic."""
+    """A writer without a key, or one that replays an old record, must not keep readers from the topic."""
     own = f"{channel.kind.name}/{two[1]}".encode()
     junk = (b'{"epoch": null}', b'{"epoch": "9"}', b"[1]", b"{}", b"no json", b'{"manifest": 1}', b"\n\n")
-    for key, value in [*[(each, value) for each in (own, b"x/y") for value in junk], (b"x/y", b'{"created": "today"}')]:
+    replayed = record_of(KEY, *channel.version(1), epoch=1)
+    odd = [*((each, value) for each in (own, b"x/y") for value in junk), (b"x/y", b'{"created": "today"}')]
+    for key, value in (*odd, replayed):
         channel.log.append(TOPIC, value, key=key)
     ack = b'{"manifest": {"name": "calls", "version": "forged"}, "channel": "stable", "epoch": 9}'
     channel.log.append(topic("acme", "adapters.acks"), ack, key=b"calls/forged")
