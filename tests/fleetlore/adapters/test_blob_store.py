@@ -2,10 +2,6 @@
 
 import os
 import resource
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +11,6 @@ from msgspec import structs
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from streams.embedded.broker import free_port
 from tests.random_adapters import manifest_for, random_weights
 
 WEIGHTS = random_weights(1)
@@ -26,24 +21,12 @@ VERSION = MANIFEST.version
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """A server that answers like AWS S3."""
-    pytest.importorskip("moto")
+    moto = pytest.importorskip("moto.server")
     pytest.importorskip("s3fs")
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, "the server did not start"
-                time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    running = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    running.start()
+    yield "http://{}:{}".format(*running.get_host_and_port())
+    running.stop()
 
 
 @pytest.fixture
