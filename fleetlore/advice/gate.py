@@ -96,7 +96,7 @@ _CODE = re.compile(
 )
 # Marks of our fence and of chat templates.
 _MARK = re.compile(
-    r"</?\s*(?:fleet-memory|s>|(?:bos|eos|pad|system|user|assistant|human|tool|function|instruct|think|(?:start|end)_of)"
+    r"</?\s*(?:fleet-memory|s>|(?:bos|eos|system|user|assistant|human|tool|function|instruct|think|(?:start|end)_of)"
     r"[\w-]*>)|<\|\w+|<</?sys|\[/?(?:inst|sys|gmask|available_tools|tool_)\w*\]",
     re.IGNORECASE,
 )

@@ -81,9 +81,9 @@ def listed(
         params["sort"] = choice(request, "sort", values["sorts"])
         if (key := sorts[params["sort"]][1]) is not None:
             found.sort(key=key)
-    page = request.query_params.get("page", "1")
-    number = max(min(int(page), 1_000_000) if page.isascii() and page.isdigit() and len(page) < 8 else 1, 1)
-    shown, pages = found[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE], -(-len(found) // ROWS_PER_PAGE)
+    page, pages = request.query_params.get("page", "1"), -(-len(found) // ROWS_PER_PAGE)
+    number = max(min(int(page), pages) if page.isascii() and page.isdigit() and len(page) < 8 else 1, 1)
+    shown = found[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
     values |= {"rows": shown, "total": len(found), "page": number, "pages": pages}
     return values | {"query": query, "params": params}
 
