@@ -77,6 +77,11 @@ _CHOICE = re.compile(
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
 # Keys of commands and programs, and what only those hold.
 _CODE_KEY = re.compile(r"(?:^|_)(?:command|cmd|query|sql|code|script|program|expression|statement|diff|patch|regex)s?$")
+_STATEMENT = re.compile(
+    r"\s*(?:alter|create|desc|describe|drop|explain|pragma|select|delete\s+from|insert\s+into|update\s+\S+\s+set"
+    r"|show\s+(?:columns|create|databases|full|index|tables)|with\s+\w+\s+as)\b",
+    re.IGNORECASE,
+)
 _CODE = re.compile(r"[=(){};|$`\\]|(?:^|\s)--?\w|^[A-Z]{3,}\s|\n\s")
 
 
@@ -137,8 +142,10 @@ def is_choice(key: str, value: str) -> bool:
 
 
 def is_code(key: str, value: str) -> bool:
-    if _CODE_KEY.search(_JOINT.sub("_", key).casefold()):
-        return True
+    name = _JOINT.sub("_", key).casefold()
+    if _CODE_KEY.search(name):
+        # What somebody searches for is free text.
+        return not name.endswith("query") or _CODE.search(value) is not None or _STATEMENT.match(value) is not None
     return len(value.split()) > 1 and _CODE.search(value) is not None
 
 

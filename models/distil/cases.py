@@ -149,6 +149,24 @@ _OF_OPTION = re.compile(
     r"option|orient|parser|strategy|style|unit)s?\b|must be one of|allowed values|not supported",
     re.I,
 )
+# An error that lists what an argument may be.
+_OFFERS = re.compile(
+    r"\b(?:(?:must|should|can) be|expected|not) (?:one|any) of\b|\binput should be ['\"]|\bchoose from\b|\bchoices\b"
+    r"|\b(?:accepted|allowed|available|permitted|possible|supported|valid) (?:\w+ )?"
+    r"(?:choice|format|mode|option|type|value)s\b",
+    re.I,
+)
+_OPTION = re.compile(
+    r"\b(?:alias|axis|choice|data type|dtype|encoding|engine|format|freq(?:uency)?|interpolation|level|method|mode|"
+    r"option|orient|parser|strategy|style|unit)s?\b|must be one of|allowed values|not supported",
+    re.I,
+)
+# An error that lists what an argument may be.
+_OFFERS = re.compile(
+    r"\b(?:(?:must|should|can) be|expected|not) (?:one|any) of\b|\bchoose from\b|\bchoices\b"
+    r"|\b(?:allowed|available|permitted|possible|supported|valid) (?:\w+ )?(?:choice|mode|option|type|value)s\b",
+    re.I,
+)
 _OPTION = re.compile(r"(?<![\w\\])\\?['\"]((?:[a-z]{1,12}(?:[_-][a-z]{1,12})?|[A-Z]{1,4}))\\?['\"]")
 
 
@@ -215,8 +233,8 @@ def _change(
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     known = known_of(failed) | _options(failed, by)
-    choices = known if _OF_OPTION.search(said(failed)) else frozenset[str]()
-    change = masked_difference(failed.arguments, by.arguments, known, named_by(failed), choices)
+    offered = known if _OFFERS.search(said(failed)) else frozenset[str]()
+    change = masked_difference(failed.arguments, by.arguments, known, named_by(failed), offered)
     if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
     if of_value_alone and change.value is None:

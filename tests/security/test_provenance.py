@@ -109,7 +109,7 @@ THINGS = (
     "filename", "file", "meeting", "cohort", "title", "reason", "label", "tag", "team", "project", "company",
     "plan", "party", "event", "dept", "pet", "relation", "to", "target", "value", "key", "uid", "text", "q",
     "reply", "subject", "purpose", "workspace", "board", "playlist", "album", "device", "memo", "intent", "need",
-    "hobby", "chatRoom", "userGroup", "query_text", "status_message",
+    "hobby", "chatRoom", "userGroup", "query", "query_text", "status_message",
 )  # fmt: skip
 
 
@@ -118,6 +118,7 @@ THINGS = (
     [
         ("no {} 'janes'", False),
         ("no {} 'janes', it is called 'janes_divorce'", False),
+        ("no {} 'janes', did you mean 'janes_divorce'? See option --help", False),
         ("{} 'janes' must be one of 'janes_divorce', 'other'", True),
     ],
 )
