@@ -35,7 +35,7 @@ def test_a_flood_of_names_costs_each_entry_the_same() -> None:
     assert large <= 4 * 16 * small  # 256 times as much where each entry costs what all before it do
 
 
-@given(st.lists(st.tuples(CALLERS, st.integers(0, 30), st.booleans()), max_size=200), st.integers(1, 12))
+@given(st.lists(st.tuples(CALLERS, st.integers(0, 30), st.booleans()), min_size=60, max_size=200), st.integers(1, 12))
 def test_who_holds_an_equal_share_loses_nothing(steps: list[tuple[tuple[str, str], int, bool]], limit: int) -> None:
     shares, model = Shares[tuple[object, int], int](limit, "things_of_a_test"), dict[tuple[object, int], int]()
     values = count()
