@@ -17,7 +17,9 @@ from fleetlore.wire.topics import TOPICS, topic
 from streams.offline.operator_word import wait_drained
 from tests.streams.broker_pipeline import BrokerPipeline, StartWorker, known
 from tests.streams.conftest import end, own_settings
-from tests.streams.log_pipeline import RIGHT, WRONG
+
+RIGHT = ("bash", {"command": "git commit -m x"}, "1 file changed", None)
+WRONG = ("bash", {"command": "git comit -m x"}, "", "git: 'comit' is not a git command")
 
 
 def send_with_librdkafka(pipeline: BrokerPipeline, events: list[Event], *, is_binary: bool = False) -> None:

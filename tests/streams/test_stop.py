@@ -147,16 +147,16 @@ async def test_while_it_waits_for_milvus_at_its_start(lone_pipeline: LonePipelin
     pipeline = await lone_pipeline(f"http://{proxy.address}", drain_seconds=DRAIN_SECONDS)
     await proxy.take_away()
     command = sys.executable, "-m", "fleetlore.cli.main", "worker"
-    worker = guarded(*command, environ=worker_environ(pipeline.settings))
 
     async def waiting() -> bool:
         return "milvus: Milvus at" in await readiness(pipeline.settings)
 
-    try:
-        await until(waiting)
-    finally:
-        worker.terminate()
-    assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
+    with guarded(*command, environ=worker_environ(pipeline.settings)) as worker:
+        try:
+            await until(waiting)
+        finally:
+            worker.terminate()
+        assert await code_of(worker, DRAIN_SECONDS + LEAVE_SECONDS + MARGIN_SECONDS) == 0
 
 
 @pytest.mark.long

@@ -170,7 +170,7 @@ async def test_a_collection_that_is_gone_is_made_again_from_the_log(
 async def test_a_judgment_that_cannot_be_read_keeps_the_old_rows(world: World) -> None:
     with pytest.MonkeyPatch.context() as before:
         before.setattr("sinks.collections._SCHEMA", 3)
-        await world.fill(story())
+        await world.fill(story(), schema=3)
         row = {"id": f"{TENANT}/odd", "tenant": TENANT, "label": "success", "body": "{}", "state": '{"trajectory": 7}'}
         await world.store.upsert("judgments", [row])
     assert await world.migrate()
