@@ -83,6 +83,15 @@ async def test_what_the_agent_says_outweighs_the_exception(fleet: Fleet, recorde
     assert recorder.events[-1].data == {events.OUTCOME: "failure", events.REWARD: 0.25}
 
 
+async def test_a_dropped_event_uses_up_no_number(fleet: Fleet, recorder: Recorder) -> None:
+    async with fleet.session("g") as session:
+        recorder.full = True
+        session.record(*CALL)
+        recorder.full = False
+        session.record(*CALL)
+    assert [event.sequence for event in recorder.events] == [0, 1, 2]
+
+
 def teach(fleet: Fleet) -> str:
     """The fleet knows how CALL fails and what helps. Returns the id of the item."""
     pattern = met(*CALL, "NoSuchTable", "table 'cars' doesn't exist")
