@@ -81,6 +81,8 @@ def test_a_call_that_is_sure_to_fail_is_denied_once(send: Send, fleet: Fleet, re
         )
         assert said == {"hookEventName": "PreToolUse"}
         assert send(agent, **call, tool_use_id="2", hook_event_name="PreToolUse") == {}
+    send("claude-code", **call, tool_use_id="1", hook_event_name="PostToolUseFailure", error="denied")
+    assert not recorder.outcomes, "a call that was not made says nothing of its tool"
     call |= {"conversation_id": "c2", "tool_name": "Bash"}
     said = send("cursor", **call, tool_use_id="1", hook_event_name="preToolUse")
     assert said.pop("permission") == "deny" and "Use `command=/srv/a`" in said.pop("agent_message") and not said
