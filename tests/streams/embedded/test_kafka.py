@@ -182,7 +182,7 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Settings]]:
 
 def kill_tree(stack: subprocess.Popen[str]) -> None:
     """SIGKILL for all processes of a stack, stopped first so that none sees another die."""
-    tree = [psutil.Process(stack.pid)]
+    tree = [psutil.Process(stack.pid)] if stack.poll() is None else []
     for process in tree:  # it grows as it is read
         with contextlib.suppress(psutil.NoSuchProcess):
             process.suspend()
