@@ -18,9 +18,9 @@ Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], 
 _EXTENSIONS = (
     "txt|csv|tsv|json|jsonl|ya?ml|toml|ini|cfg|conf|env|log|md|rst|html?|xml|css|js|mjs|cjs|jsx|tsx?|py|pyc|ipynb|"
     "rb|php|go|rs|java|class|jar|war|kt|c|h|cc|cpp|cxx|hpp|o|a|exe|sh|bat|ps1|mk|tf|sql|db|sqlite3?|parquet|xlsx?|"
-    "mod|sum|hcl|tfvars|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|lock|pid|sock|"
-    "tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|less|mp[34]|"
-    "mkv|hs|mli?|clj|zig|jl|kts|sol|elm|svelte|astro|"
+    "mod|sum|hcl|tfvars|docx?|pdf|png|jpe?g|gif|svg|zip|tar|gz|tgz|bz2|xz|7z|whl|deb|rpm|iso|img|qcow2|pem|crt|key|"
+    "lock|pid|sock|tmp|bak|dump|lua|scala|swift|proto|gradle|service|cs|csproj|fs|vb|sln|dart|exs?|erl|pl|r|vue|scss|"
+    "less|mp[34]|mkv|hs|mli?|clj|zig|jl|kts|sol|elm|svelte|astro|"
     "mov|avi|wav|webm|flac|npy|npz|pth?|ckpt|h5|pkl|onnx|gguf|safetensors|bin|dat|orc|avro|feather|arrow|eml|ics|"
     "pptx?|od[ts]|rtf|epub|tex|bib"
 )
