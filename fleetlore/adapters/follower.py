@@ -1,6 +1,6 @@
 """Follow a tenant's adapters once for all agents of an event loop.
 
-With a connection each, a thousand agents would spend two cores on wake-ups and copies. All share one verified record.
+With a connection each, a thousand agents would spend two cores on wake-ups and copies.
 """
 
 from __future__ import annotations

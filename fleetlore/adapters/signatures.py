@@ -1,7 +1,6 @@
 """Sign and verify adapter documents.
 
-The signature covers the parsed object, including fields unknown to this release. The trainer's key is a PEM file
-readable by its owner only.
+The signature covers the parsed object, including fields unknown to this release.
 """
 
 from __future__ import annotations

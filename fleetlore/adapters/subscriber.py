@@ -1,7 +1,7 @@
 """Keep an agent on its channel's version of an adapter.
 
-Versions are verified and loaded in the background and applied between actions. Refusals are counted by reason, and the
-version in use stays.
+Versions are verified and loaded in the background and applied between actions. After a refusal the version in use
+stays.
 """
 
 import asyncio

@@ -285,7 +285,7 @@ class Source(NamedTuple):
     repeats: bool = False
 
 
-# Before a call and after a failure only the first tip is shown, and no other until the next failure.
+# Only the first tip is shown, and no other until the next failure.
 BEFORE_CALL = (
     Source("changed", before_call.changed),
     Source("sent again", before_call.sent_again),

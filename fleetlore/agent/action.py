@@ -40,7 +40,7 @@ def current_session() -> Session | None:
 
 
 class BegunCall(NamedTuple):
-    """A call under way. `followed`: what its outcome names: advice ids and the adapter."""
+    """A call under way. `followed`: advice ids and the adapter."""
 
     made: MadeCall
     recorded: object
@@ -52,12 +52,11 @@ class Action:
     """One tool call: a context manager, `with` or `async with`. `Session.begin` returns one that lasts until `end`.
 
     Set `result`, or call `fail` for an error that the tool did not raise. An exception inside is recorded and raised.
-    The end of a cancelled call is not recorded.
+    The end of a cancelled or interrupted call is not recorded.
 
     Attributes:
         error: kind and text.
         raised: exception of the tool's own function, which its caller may have turned into a text.
-        rule: name of the rule that the call broke.
     """
 
     # An action that is refused before `__init__` sets this was not forgotten.
@@ -120,7 +119,7 @@ class Action:
         """Record how the call ended, once, from any thread.
 
         Args:
-            error: raised exception. The end of a cancelled or interrupted call is not recorded.
+            error: raised exception.
             error_text: a failure without an exception.
             duration_seconds: since the beginning by default.
         """

@@ -1,11 +1,5 @@
 """Offer the same fleet to agents without asyncio: same names, no `async`.
 
-    with BlockingFleet("billing-agent", data="./lore") as fleet:
-        with fleet.session("refund order 17") as session:
-            with session.action("sql", {"query": query}) as action:
-                action.result = run(query)
-            session.succeed()
-
 The fleet lives on an event loop in one background thread. Several threads may use it at once.
 """
 
@@ -55,7 +49,6 @@ class BlockingFleet(Fleet):
     _thread: _LoopThread
 
     def start(self) -> None:  # type: ignore[override]
-        """See `Fleet.start`."""
         thread = _LoopThread()
         try:
             thread.run(super().start())
@@ -65,7 +58,6 @@ class BlockingFleet(Fleet):
         self._thread = thread
 
     def close(self, timeout_seconds: float = 2.0) -> None:  # type: ignore[override]
-        """See `Fleet.close`."""
         if not self._lifetime.is_open:
             return
         try:
@@ -85,15 +77,12 @@ class BlockingFleet(Fleet):
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> BlockingSession:
-        """See `Fleet.session`."""
         return BlockingSession(self, SessionOptions(*args, **kwargs))
 
     def ready(self, timeout_seconds: float) -> bool:  # type: ignore[override]
-        """See `Fleet.ready`."""
         return self.wait(lambda: super(BlockingFleet, self).ready(timeout_seconds))
 
     def flush(self, timeout_seconds: float) -> bool:  # type: ignore[override]
-        """See `Fleet.flush`."""
         return self.wait(lambda: super(BlockingFleet, self).flush(timeout_seconds))
 
     def wait(self, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -112,5 +101,4 @@ class BlockingSession(Session):
     def recall(  # type: ignore[override]
         self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS
     ) -> Advice:
-        """See `Session.recall`."""
         return self._wait(lambda: super(BlockingSession, self).recall(text, most, timeout_seconds=timeout_seconds))

@@ -230,7 +230,6 @@ class SessionAdvice:
         self._recorded: re.Pattern[str] | None = None
 
     def know_as(self, names: Mapping[str, str]) -> None:
-        """See `Session.know_as`."""
         new = {recorded: name for recorded, name in names.items() if self._names.get(recorded, recorded) != name}
         if new:
             self._names |= new
@@ -272,7 +271,7 @@ class SessionAdvice:
     def advise(
         self, moment: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = ""
     ) -> Advice:
-        """See `Session.advise`. `about`: `MadeCall.key`."""
+        """`about`: `MadeCall.key`."""
         began = perf_counter()
         found = advise(
             self._fleet.replica.index, moment, cautions, holdout_share=self._share, most=most, max_chars=max_chars

@@ -1,7 +1,6 @@
 """Predict how likely a call fails, with which kind of failure, and for which names.
 
-A version is a linear model over hashed features, a table of kinds of failure, and names with their record. All agents
-of a process share it, immutable.
+A version is a linear model over hashed features, a table of kinds of failure, and names with their record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run `install`: write hooks into a coding agent's settings, through which a relay records and advises its calls."""
+"""Run `install`."""
 
 import difflib
 import json

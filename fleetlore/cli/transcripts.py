@@ -1,4 +1,4 @@
-"""Run `import` and `ingest otel`: convert logs and traces to events."""
+"""Run `import` and `ingest otel`."""
 
 from __future__ import annotations
 

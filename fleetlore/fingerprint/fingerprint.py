@@ -1,7 +1,7 @@
 """Identify failure patterns: decide whether two failed calls are the same failure.
 
 Three levels are hashed: family (tool, error class), class (tool, the error's identity), and exact (class and the
-arguments' shape). Agent and stream run the same code. Every function is pure.
+arguments' shape). Agent and stream run the same code.
 """
 
 import json

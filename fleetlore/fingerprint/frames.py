@@ -57,7 +57,7 @@ _FAILS = re.compile(
 _TYPED = re.compile(r"(?:(?:Runtime)?[Ee]rror: |Exception: |ERROR: )+").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
-# Fields of an error that a program printed as an object: its code, where it is, and its words.
+# Fields of an error that a program printed as an object.
 _CODES = frozenset({"status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error"})
 _NAMES = frozenset({"loc", "path", "field", "property", "parameter", "pointer", "argument"})
 _WORDS = frozenset(

@@ -83,7 +83,7 @@ _BARE = {("missing", "file"): "no file", ("denied", ""): "no access"}
 _NEED_NAMES = frozenset({"invalid", "unsupported"})
 # Words of a clause that only adds a name or code behind another, or a program before it.
 _MAX_BEHIND, _MAX_BEFORE = 3, 2
-# Characters of a line in which a wording is sought. Identities are made of no more.
+# Characters of a line in which a wording is sought.
 _MAX_SEARCHED = 600
 # A clause without a phrase says which failure it is with this many words.
 _MIN_WORDS = 2
@@ -182,7 +182,6 @@ class _Clause(NamedTuple):
 
 
 def sentences_of(line: str) -> list[str]:
-    """Return the sentences within a line, in order."""
     if "'" in line or '"' in line or "(" in line:
         line = _WITHIN.sub("\n\\2\\3\n", _ASIDE.sub("", line))
     return [part for part in line.split("\n") if part.strip()]

@@ -95,7 +95,7 @@ def names(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
-    """Return a text with its literals masked. `known`: words that stay (`names`)."""
+    """Return a text with its literals masked."""
     return _LITERALS.sub(lambda match: _masked(match, known), text[:_MAX_MASKED])
 
 

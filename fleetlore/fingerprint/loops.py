@@ -26,7 +26,7 @@ OFTEN, OF_LAST = 4, 6
 # A cycle: periods of two to four calls, at least twice and over at least six calls.
 MAX_PERIOD = 4
 MIN_CYCLE_CALLS = 6
-# A retry: similar calls of one tool in a row with the same failure.
+# A retry: this many such calls in a row.
 RETRIES = 4
 ALIKE = 0.5
 

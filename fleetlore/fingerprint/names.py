@@ -1,7 +1,7 @@
 """Identify the kind of failure that an error is, and the names in the call that it is about.
 
 A warning before a call identifies an error otherwise than a pattern: without its names, but with those that the call
-holds too (a table, module, command, option).
+holds too.
 """
 
 import re

@@ -4,8 +4,7 @@ The same exception arrives as a type with its text, under a framework's type wit
 `repr`, a sentence, or a traceback. Its form is the class without package, and the template of the line that says what
 went wrong. The template masks as `<*>` what differs between instances: paths, hosts, users, ids, times, sizes, values.
 It keeps names that advice would give: commands, packages, functions, options, tables, keys, codes. Texts that the same
-advice serves shall share a template. The rules are in `fleetlore.fingerprint.template_rules` and `wordings`;
-`python -m benchmarks patterns` measures them against labels.
+advice serves shall share a template. The rules are in `fleetlore.fingerprint.template_rules` and `wordings`.
 """
 
 import re
@@ -140,7 +139,7 @@ _PASSING_WORDS = (
     "time", "temporar", "limit", "too many", "try again", "unavailable", "connection", "gateway", "overloaded",
 )  # fmt: skip
 _PASSING_STATUS = frozenset({"429", "502", "503", "504"})
-# These identities are transient in each of their wordings, such as `read ECONNRESET`.
+# These identities are transient in each of their wordings.
 _PASSING_CODES = frozenset({"reset", "requests", "connect time", "no resolver"})
 
 

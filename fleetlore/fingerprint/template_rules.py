@@ -1,7 +1,6 @@
 """List what is masked in an error text, and which lines frame it.
 
-Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position. Programs
-wrap a failure in frames that say nothing about it: exit codes, stacks, progress, boxes.
+Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position.
 """
 
 import re

@@ -160,7 +160,6 @@ async def read_to_end(bootstrap: Bootstrap, topics: Iterable[str], timeout_secon
 
 
 async def record_at(consumer: Any, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-    """Return the record at that offset, if any."""
     tp = TopicPartition(topic, partition)
     if tp not in await partitions_of(consumer, topic):
         return None
@@ -186,7 +185,7 @@ Fetched = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 
 @dataclass(eq=False, repr=False)
 class Follower:
-    """Passes the records of `topics` to `take`, from the beginning. Run `run()` as a task, and cancel it to stop.
+    """Passes the records of `topics` to `take`, from the beginning.
 
     Attributes:
         take: gets each fetch at least once, and again if it raises; empty after `poll_ms` without a record.

@@ -1,4 +1,4 @@
-"""Follow the policy adapter, a LoRA of the agents' own language model: keep the version in a folder, and serve it."""
+"""Follow the policy adapter, a LoRA of the agents' own language model."""
 
 import asyncio
 import logging

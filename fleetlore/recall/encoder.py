@@ -1,7 +1,7 @@
 """Encode texts as static vectors, which workers and searching agents compare by meaning.
 
 The 128-d token table, made from all-MiniLM-L6-v2 (Apache-2.0), comes in the wheel `fleetlore-encoder` (extra
-`[meaning]`). Without it the store is searched by words alone.
+`[meaning]`).
 """
 
 import hashlib

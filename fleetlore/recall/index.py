@@ -82,7 +82,7 @@ _Derived = TypeVar("_Derived")
 # More than shown: an agent's own are omitted.
 KEPT = 8
 MAX_DERIVED = 4096
-# From this many ended sessions on, a pattern is shown only if they fail more than others.
+# Ended sessions; see `worth_showing`.
 TRIED_SESSIONS = 8
 _SURE = 1.28
 

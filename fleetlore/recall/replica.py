@@ -1,6 +1,6 @@
 """Keep a tenant's lore in the agent's memory: follow the topics `patterns`, `items` and `decisions`.
 
-Lore survives an outage. After a week, or if the log was replaced, it is read anew, because tombstones are gone.
+After a week, or if the log was replaced, it is read anew, because tombstones are gone.
 
 An agent begins with the newest records, and a second consumer reads older ones. If they are many, it is ready before
 all are read. An older record is shown once all are read, because a later one may be its tombstone.
@@ -267,7 +267,6 @@ class LoreReplica:
             self._awaited = 0
 
     def _forget(self) -> None:
-        """Forget all lore: tombstones may be gone from the topics."""
         with self._lock:
             self.index.retain()
             self.index.forget_hints()

@@ -94,7 +94,6 @@ _SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.enco
 # A word and its continuation if it names a value, in text or JSON. Words and signs start differently: nothing
 # backtracks. The second pattern is for texts with `--`, where a blank is enough.
 def _beside(signs: str) -> str:
-    """Return a pattern between word and sign."""
     return (
         rf"""(?:\\u00[0-9a-f]{{2}}|\\[bfnrt]|[{signs}`\s\])(*0-9_.?+|-]|&(?!gt;)|value|val|content|default|secret|id"""
         r"""|string|str|any|text|varchar|char|bytes|again|confirm(?:ation)?|repeat|new|old|raw|b64|base64|base"""
@@ -257,8 +256,6 @@ def stored_name(name: str) -> str:
 def spellings(name: str) -> frozenset[str]:
     """Return a name as given and in the normal forms of Unicode: a terminal may compose letters that a client did not.
     If it holds a secret, it is stored under another name.
-
-    Users' names need this no more: `user_hash` composes them.
     """
     given = {name, normalize("NFC", name), normalize("NFD", name)}
     return frozenset({*given, *map(stored_name, given)})

@@ -1,16 +1,16 @@
 """Turn the messages of a foreign log's session into events.
 
-A call and its result by maker, with `/` between them:
+A call and its result by maker, with `/` between them. A name alone is the type of a part:
 
 - OpenAI chat: `tool_calls` or `function_call` of a message / a message of role `tool` or `function`
-- OpenAI responses: an item `function_call` / an item `function_call_output`
-- Anthropic: a part `tool_use` / a part `tool_result`
-- Gemini: a part `functionCall` / a part `functionResponse`
-- Bedrock: a part `toolUse` / a part `toolResult`
+- OpenAI responses: items `function_call` / `function_call_output`
+- Anthropic: `tool_use` / `tool_result`
+- Gemini: `functionCall` / `functionResponse`
+- Bedrock: `toolUse` / `toolResult`
 - LangChain: `tool_calls` of a message of type `ai` / a message of type `tool`
-- Vercel AI SDK: a part `tool-call` / a part `tool-result`; or both in a part `tool-<name>`
-- pydantic-ai: a part of kind `tool-call` / a part of kind `tool-return` or `retry-prompt`
-- OpenTelemetry: a part `tool_call` / a part `tool_call_response`
+- Vercel AI SDK: `tool-call` / `tool-result`; or both in `tool-<name>`
+- pydantic-ai: `tool-call` / `tool-return` or `retry-prompt`
+- OpenTelemetry: `tool_call` / `tool_call_response`
 """
 
 import re

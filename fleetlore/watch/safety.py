@@ -1,8 +1,8 @@
 """Say whether a call could do harm, and warn, without blocking, of a call that would destroy or leak something.
 
-Rules look at one argument at a time, as shell, SQL or Python. They are not learned, so no agent can silence one. A word
-of a call that could do harm waits for three principals. The call is judged as it was made, since a mask may hide the
-danger, and by verb and object together: to pay another is to pay.
+Rules look at one argument at a time, as shell, SQL or Python. They are not learned, so no agent can silence one. The
+call is judged as it was made, since a mask may hide the danger, and by verb and object together: to pay another is to
+pay.
 """
 
 import re
@@ -349,7 +349,7 @@ def _of_python(text: str) -> set[str]:
 
 
 _WORD = re.compile(r"[A-Za-z][\w-]*")
-# To grant, drop a protection, delete, stop, pay, leak, fetch code, and run.
+# Verbs in the names of harmful tools.
 _IN_NAMES = frozenset(
     """
     grant revoke authorize authorise permit policy admin role owner disable bypass override delete drop destroy purge

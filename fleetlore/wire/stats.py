@@ -38,7 +38,7 @@ def drawn(key: str, share: float) -> bool:
 @lru_cache(maxsize=16_384)  # called at every step
 def withheld(session: str, id: str, share: float) -> bool:
     """Whether a tip is withheld from this session. Sessions differ in difficulty, so only a randomised holdout measures
-    its effect. A larger `share` withholds the same draws and more.
+    its effect.
     """
     return drawn(f"holdout\x1f{session}\x1f{id}", share)
 
