@@ -112,7 +112,7 @@ _read = msgspec.json.Decoder(SessionState).decode
 
 class Judge(NamedTuple):
     """`rule` returns P(success) of a closed trajectory, or None to abstain. `audited`: share of other judges' sessions
-    on which it votes too."""
+    on which it votes too, for the metric `judge_cases`."""
 
     source: Source
     version: str
@@ -156,8 +156,7 @@ _FEEDBACK_IS_RIGHT = 0.95
 class JudgeChain:
     """The violation, feedback, or else the first of `judges` that does not abstain.
 
-    The session's own agent counts only without an environment. No judge sees a part that was closed early. On a share
-    of sessions later judges vote too, for the metric `judge_cases`.
+    The session's own agent counts only without an environment. No judge sees a part that was closed early.
     """
 
     def __init__(self, judges: Sequence[Judge] = (REWARD, RULES)) -> None:

@@ -1,7 +1,6 @@
 """Define Milvus' collections and switch between their versions (blue/green).
 
-A version is one set of all collections, named `patterns_NAME` and so on. The plain names are aliases of the live one. A
-backfill fills another version and then moves the aliases.
+A version is one set of all collections, named `patterns_NAME` and so on. The plain names are aliases of the live one.
 """
 
 from collections import defaultdict

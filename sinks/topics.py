@@ -143,7 +143,7 @@ class TopicAdmin:
         return missing
 
     async def grown(self) -> dict[str, tuple[int, int]]:
-        """Return keyed topics that grew, which moves keys: partitions at the last commit and now."""
+        """Return keyed topics that grew: partitions at the last commit and now."""
         commits = await self._commits()
         now = Counter(tp.topic for tp in commits)
         before = {tp.topic: int(each.metadata) for tp, each in commits.items() if (each.metadata or "").isdigit()}

@@ -1,7 +1,6 @@
 """Learn a version of the call model from closed sessions.
 
-A version is a function of the *set* of sessions: they are sorted by time and learned in one pass. Each call is foreseen
-before it is learned, so thresholds and gate rest on unseen calls.
+A version is a function of the *set* of sessions: they are sorted by time and learned in one pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
 
 A `recovery` is a call that worked once changed (`models.distil.cases`), or a name looked up after an error rejected
-another (`_looked_up`). A `strategy` is the calls that solved a task. Calls are shown without literals. Ids are made of
-content, so many sessions' contributions meet in one item.
+another (`_looked_up`). A `strategy` is the calls that solved a task.
 """
 
 import builtins

@@ -1,7 +1,6 @@
 """Ask a model how a session ended, and which word got it past its failures.
 
-The judge is asked when all others abstain. Its rubric is ReasoningBank's stricter judge (April 2026). An unsure or
-contradictory answer is no verdict.
+The judge's rubric follows ReasoningBank's stricter judge (April 2026). An unsure or contradictory answer is no verdict.
 
 The teacher's lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code
 looks both words up in the calls and makes a candidate, so quorum, gate and holdout treat it like any recovery, and no

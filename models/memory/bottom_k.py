@@ -235,7 +235,7 @@ class Resends(NamedTuple):
 
 class SampleTotals(NamedTuple):
     """Sums over all sessions of a sample. `agents`: above `k` sessions a lower bound. `sessions_ended`: those with a
-    known end, of which no agent counts for more than the median agent; `sessions_failed`: those that ended badly."""
+    known end, counted by `even`; `sessions_failed`: those that ended badly."""
 
     sessions: int
     agents: int

@@ -3,8 +3,7 @@
 near-duplicates   Contributions with the same lesson share one id, whatever their wording.
 contradictions    They count on the item itself, and the newer and better backed side wins.
 age               A session's weight halves every half-life of event time.
-harm              A call that could do harm is shown only after several agents have made it.
-ways              A way of a goal is shown once `QUORUM_AGENTS` agents made exactly these calls.
+harm, ways        A harmful call, or the calls that reached a goal, need `QUORUM_AGENTS` agents that made them.
 """
 
 import re
@@ -46,7 +45,7 @@ _MAX_TITLE = 160
 
 
 class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag="candidate"):
-    """One session's contribution to a memory item. Those of many sessions merge into an `ItemState`.
+    """One session's contribution to a memory item.
 
     Attributes:
         item_id: derived from the lesson, so sessions agree on it independently.

@@ -1,4 +1,4 @@
-"""Remove end users' identities from what becomes lore: no item quotes one.
+"""Remove end users' identities from what becomes lore.
 
 An identity is found by form (e-mail, phone, …: `fleetlore.redact.personal`), by name (the value of a field called
 `email`, `last_name`, …), or by company (an identifier in a record that holds such a field). A name in free text alone

@@ -107,7 +107,6 @@ _Vote = tuple[str, bool]  # a principal, and whether its session succeeded
 
 _MARGIN = 0.1
 _PATIENCE_SECONDS = 7200.0
-# A principal has one vote in so many seconds of the trial.
 VOTE_SECONDS = 60.0
 
 

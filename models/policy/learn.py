@@ -1,8 +1,7 @@
 """Train a LoRA of the agents' own language model from preference pairs, with peft on a CPU.
 
 A version is a function of base model, pairs and seed. It carries plain matrices in safetensors
-(`fleetlore.lora.adapter`), which peft, vLLM and llama.cpp can serve. `python -m benchmarks.policy_calls` executes the
-calls that a model writes with it.
+(`fleetlore.lora.adapter`), which peft, vLLM and llama.cpp can serve.
 """
 
 import math
@@ -153,7 +152,6 @@ class LanguageModel:
         return self.training.updates * self.training.batch_pairs
 
     def run_alone(self) -> None:
-        """Run the model without an adapter."""
         if self._model is not self._plain:
             self._plain = self._model.unload()
             self._model = self._plain
@@ -176,7 +174,7 @@ class LanguageModel:
         return found
 
     def perplexity(self) -> float:
-        """Perplexity on a fixed unrelated text: it rises as the model forgets."""
+        """Perplexity on a fixed unrelated text."""
         ids = self._ids(UNRELATED.read_text(encoding="utf-8"))[: self.training.most_tokens]
         with torch.no_grad():
             scores = self._model(ids[None]).logits[0, :-1].log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Run `fleetlore backtest`, `uplift` and `why`: what advice agents would read, whether it helps, and its reasons."""
+"""Run `fleetlore backtest`, `uplift` and `why`."""
 
 from __future__ import annotations
 

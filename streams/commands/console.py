@@ -1,4 +1,4 @@
-"""Run `fleetlore console`: serve a web page of what the fleet has learned."""
+"""Run `fleetlore console`."""
 
 from __future__ import annotations
 

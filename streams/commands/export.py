@@ -1,4 +1,4 @@
-"""Run `fleetlore export` and `import lore`: training data, a person's sessions, and lore."""
+"""Run `fleetlore export` and `import lore`."""
 
 from __future__ import annotations
 

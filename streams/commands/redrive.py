@@ -1,4 +1,4 @@
-"""Run `fleetlore dead-letters redrive`: send dead letters back to their source topics after the cause is fixed."""
+"""Run `fleetlore dead-letters redrive`."""
 
 from collections import Counter
 from typing import Annotated

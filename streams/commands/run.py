@@ -1,7 +1,4 @@
-"""Run `up`, `worker`, `trainer` and `doctor`. Each is an entry point (see `fleetlore.cli.main`).
-
-Commands import heavy modules themselves, because every start of `fleetlore` loads this module.
-"""
+"""Run `up`, `worker`, `trainer` and `doctor`. Each is an entry point (see `fleetlore.cli.main`)."""
 
 from __future__ import annotations
 

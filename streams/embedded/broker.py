@@ -119,7 +119,7 @@ _KAFKA = "org.apache.kafka"
 RELEASE = "4.1.1"
 CLUSTER_ID = "7sNk1rVhTzqTfxAhbcLfIw"
 _TIMEOUT_SECONDS = 60.0
-# Milliseconds. Acknowledged records are in the page cache, which survives only a process crash.
+# Acknowledged records are in the page cache, which survives only a process crash.
 _FLUSH_MS = 1_000
 _CHUNK_BYTES = 256 * 1024
 

@@ -3,7 +3,7 @@
 A backfill has its own group and passes values in memory, so live offsets and topics are untouched. The switch loses no
 event and gives each row a single writer: (1) The version catches up. (2) The aliases move; live workers follow within
 `RESOLVE_SECONDS` and a batch. (3) The first stage processes the events since step 1 again, because they may be in the
-old collections only. (4) The compacted topics are updated. After an interruption, run it again.
+old collections only. (4) The compacted topics are updated.
 """
 
 from __future__ import annotations

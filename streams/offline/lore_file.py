@@ -286,7 +286,7 @@ async def rows_of(
 async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_seconds: float) -> None:
     """Merge a file into the tenant's lore, and wait until workers have stored and published it.
 
-    Raises StoreUnavailable, BrokerUnavailable, StackError (time-out): run it again, and nothing is merged twice.
+    Raises StoreUnavailable, BrokerUnavailable, StackError (time-out): run it again.
     """
     erased, known = Erased(), dict[tuple[str, str], float]()
     for kind, record in await _records(settings, tenant):

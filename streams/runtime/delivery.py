@@ -118,7 +118,7 @@ class Delivery:
         self._writes: dict[str, asyncio.Task[None]] = {}  # by stage: its next batches do not wait for this write
 
     async def run(self, stage: Stage, batch: Sequence[Record]) -> None:
-        """Process a batch, have its effects acknowledged, and then allow its commit.
+        """Process a batch and allow its commit.
 
         Rows with `Effects.acknowledged` are written in the background. An empty batch waits for all. Raises
         StoreUnavailable, BrokerUnavailable, BreakerTripped, ConfigError. Then no offset may be committed.

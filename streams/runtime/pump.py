@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # A record takes at least one of the feed's 1,024 places, so a feed holds 16 MiB or 1,024 small records.
 _PLACE_BYTES, _FEED_PLACES, _BATCH_PLACES, _RESUME_PLACES = 16 * 1024, 1024, 512, 400
 _MAX_FETCH_BYTES = 4 * 1024 * 1024
-# Milliseconds. Take all fetched records: the client discards those of a paused partition.
+# Take all fetched records: the client discards those of a paused partition.
 _POLL_MS = 1000
 # A partition that is resumed or assigned is fetched only after the fetch that waits for the others.
 _FETCH_WAIT_MS = 1_500

@@ -1,8 +1,7 @@
-"""Judge trajectories, and send each session's contributions to memory items (stage 3). Ask a model, if there is one.
+"""Judge trajectories, and send each session's contributions to memory items (stage 3).
 
-Each session has one row: longer trajectories and corrections are merged into it in any order, and contributions that no
-longer hold are withdrawn. Feedback names only an id, so it counts for all principals' sessions under it, and a separate
-row keeps it for later ones.
+Each session has one row (`models.judge`). Feedback names only an id, so it counts for all principals' sessions under
+it, and a separate row keeps it for later ones.
 
 The optional stage 5 asks a model about sessions on which all judges abstained, and about a hashed sample of the others,
 to count its errors. It also asks for lessons from sessions that got past a failure. No other stage waits for it. The

@@ -1,6 +1,6 @@
-"""Train the policy adapter: a LoRA of the agents' own language model, from preference pairs of judged sessions.
+"""Train the policy adapter from preference pairs of judged sessions.
 
-A version learns the older pairs and is asked about the newer ones, which the next version learns too.
+The gate asks a version about the newer pairs, which the next one learns too.
 """
 
 from __future__ import annotations

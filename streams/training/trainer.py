@@ -1,7 +1,6 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out.
 
-Each tenant has a call model, and with `--policy` a policy adapter. They learn from the log's newest sessions, so no
-offsets are committed. The process keeps to a share of a core.
+Each tenant has a call model, and with `--policy` a policy adapter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run `fleetlore adapters publish-llm`: publish a LoRA of the agents' own language model."""
+"""Run `fleetlore adapters publish-llm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run `fleetlore erase`: erase what a session, an agent, a user or a tenant contributed."""
+"""Run `fleetlore erase`."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run `fleetlore hints`: persons write, correct and judge what agents are shown."""
+"""Run `fleetlore hints`."""
 
 from __future__ import annotations
 

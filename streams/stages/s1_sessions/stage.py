@@ -3,10 +3,9 @@
 Observations go out with every batch, and an open session as soon as it got past a failure. No state is kept outside: no
 commit passes an open session's first event, so a restart reads it again.
 
-Three waits depend on the clock, and none changes the final result. A session whose end overtook other events waits for
-them. A tail waits for the judgment of its session. If a session holds the commit back for seconds, the store tells
-whether it was redelivered. A session closed for silence goes on with a late event, from memory or from the store.
-Events after an end are dead letters.
+Three waits depend on the clock, and none changes the final result: `GAP_SECONDS`, `TAIL_SECONDS`, and
+`FIRST_CHECK_SECONDS` until the store tells whether a session was redelivered. A session closed for silence goes on with
+a late event, from memory or from the store. Events after an end are dead letters.
 """
 
 from collections.abc import Sequence
