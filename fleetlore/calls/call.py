@@ -37,7 +37,7 @@ _PROGRAM = re.compile(
 )
 MAX_TOKENS = 260
 _LAST_TOKENS = 70
-# Matches `import numpy as np`, `def f(`, `class A`, `for x in`, `let x`, and `x = 1` at the beginning of a command.
+# Matches the definition of a name, as `def f(`, or `x = 1` at the beginning of a command.
 _BINDS = re.compile(
     r"\b(?:import|as|def|class|for|let|var|const|function)[ \t]+([A-Za-z_]\w*)|(?:^|;)[ \t]*([A-Za-z_]\w*)[ \t]*=(?!=)",
     re.M,

@@ -98,10 +98,7 @@ def show(
     id_: Annotated[str, typer.Argument(metavar="ID", help="PARTITION:OFFSET, as `list` shows it.", callback=place)],
     full: Annotated[bool, typer.Option("--full", help="Show the whole value.")] = False,
 ) -> None:
-    """Show one dead letter: source, reason and masked value.
-
-    Secrets in the value are masked.
-    """
+    """Show one dead letter: source, reason and masked value."""
     from fleetlore.redact.redact import redact
     from fleetlore.redact.values import redact_value
 

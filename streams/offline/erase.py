@@ -151,7 +151,7 @@ async def erase_persons(
     """Erase the persons that `means` names.
 
     A record of the history cannot be replaced. The command writes the whole history again without the persons, and asks
-    the broker to delete the records before. Readers prefer the copies. Raises BrokerUnavailable: run it again.
+    the broker to delete the records before. Readers prefer the copies. Raises BrokerUnavailable.
     """
     names: set[str] = set()
 

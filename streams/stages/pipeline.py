@@ -1,4 +1,4 @@
-"""List the pipeline's stages in the order of an event, with the stage of feedback, which keeps no state.
+"""List the pipeline's stages in the order of an event.
 
 The worker runs them on Faust; backfill and backtest run them in memory. Models are imported only if settings name them.
 """
