@@ -156,17 +156,6 @@ _OFFERS = re.compile(
     r"(?:choice|format|mode|option|type|value)s\b",
     re.I,
 )
-_OPTION = re.compile(
-    r"\b(?:alias|axis|choice|data type|dtype|encoding|engine|format|freq(?:uency)?|interpolation|level|method|mode|"
-    r"option|orient|parser|strategy|style|unit)s?\b|must be one of|allowed values|not supported",
-    re.I,
-)
-# An error that lists what an argument may be.
-_OFFERS = re.compile(
-    r"\b(?:(?:must|should|can) be|expected|not) (?:one|any) of\b|\bchoose from\b|\bchoices\b"
-    r"|\b(?:allowed|available|permitted|possible|supported|valid) (?:\w+ )?(?:choice|mode|option|type|value)s\b",
-    re.I,
-)
 _OPTION = re.compile(r"(?<![\w\\])\\?['\"]((?:[a-z]{1,12}(?:[_-][a-z]{1,12})?|[A-Z]{1,4}))\\?['\"]")
 
 
