@@ -43,7 +43,7 @@ _TICK_SECONDS = 0.001
 _BURST_EVENTS = 256
 _BUFFER_EVENTS = 20_000
 
-TIMES = frozenset({"first_seen", "last_seen", "last_but_one", "agents_lately", "outages", "hours", "days"})
+TIMES = frozenset({"first_seen", "last_seen", "last_but_one", "agents_lately", "outages", "hours", "days", "balanced"})
 
 
 @dataclass(slots=True)
