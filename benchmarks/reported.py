@@ -1,8 +1,7 @@
 """Count the pairs of error texts that belong together and get one pattern, and those that differ and get two.
 
-The texts of `benchmarks/data/reported_errors.txt` have the shapes that public bug reports show. Each part was
-measured once before a rule was written for it; the head of the file has these figures. The rivals in the same run are
-Sentry's grouping of messages, as documented, and the exact text.
+The texts of `benchmarks/data/reported_errors.txt` have the shapes that public bug reports show; its head says what each
+part reached before a rule was written for it. The rivals are Sentry's grouping, as documented, and the exact text.
 """
 
 from __future__ import annotations
