@@ -21,6 +21,8 @@ MAX_MESSAGE = 8000
 # Lines read from either end. Stacks and build logs repeat themselves in between.
 _MAX_LINES = 32
 _MAX_STRIPPED = 4
+# Characters of a line in which a word of failure is sought.
+_MAX_SEARCHED = 600
 # Lines below the failure's in which its name may continue.
 _MAX_BELOW = 5
 # Objects in strings of objects are not nested deeper, and the first fields of an object name its error.
@@ -29,7 +31,7 @@ _MAX_DEPTH, _MAX_FIELDS = 3, 6
 _QUOTES = {"'": "‘’‚", '"': ("« ", " »", "«\xa0", "\xa0»", "«\u202f", "\u202f»", *"“”„«»")}
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MARKED = re.compile(r"(?<![\w'\"])b(?=['\"])")  # bytes of Python
-_LAST_ESCAPES = re.compile(r"(?:\\[nrt])+(?=['\"])")
+_LAST_ESCAPES = re.compile(r"(?<!\\[nrt])(?:\\[nrt])++(?=['\"])")
 _TAG = re.compile(r"<[^<>]*>")
 _TAGGED = re.compile(r"<(\w{1,40})>([^<].*)</\1>", re.S)
 _HTML = re.compile(r"<(?:!doctype html|html)\b", re.I)
@@ -151,8 +153,8 @@ class FrameReader:
             return line
         phrased = [each for each in lines if has_phrase(each)]
         others = [each for each in phrased if not self._says_nothing(each)]
-        if not others and cause < place and not (_FAILS(line) or self._speaks(line)):
-            others = [each for each in lines if _FAILS(each) and not self._says_nothing(each)]
+        if not others and cause < place and not (_FAILS(line, 0, _MAX_SEARCHED) or self._speaks(line)):
+            others = [each for each in lines if _FAILS(each, 0, _MAX_SEARCHED) and not self._says_nothing(each)]
         if not others and _OUTER(line):
             others = [each for each in lines[place + 1 :] if not self._says_nothing(each)]
         return next(iter(others or (phrased if self._says_nothing(line) else ())), line)
