@@ -27,4 +27,5 @@ ATOMS = (
     "a -> ", "versions: ", "1970-01-01", "12:34:56 ", "00000000-0000-", "0x", "::", "1x1", "a1b2", "request_",
     "1.2.3.4", "localhost:", "a.com", "a.py", "a/b.py:1", "I give up", "sorry ", "[(", "# a\n", "```\n", "{\"a\":",
     "{\"a\":\"b\"}", "[[", "(415) ", "+49 30 901820 ", "[\"a\",", "{\"password\":\"", "a\u001f", "\u0000", "\u202e",
+    "Aa", "ncftp", "docker login ", "openssl ", "sqlplus a/", "| chpasswd", " -p", "-P", "WIFI:P:", "fill(", "<<<",
 )  # fmt: skip

@@ -59,7 +59,6 @@ SIZES = (2_048, 16_384, 131_072, 1_048_576)
 _SLOWEST = 1
 _QUICK_SECONDS = 0.002  # a shorter time says nothing of how it grows
 
-
 _PERSONAL = PersonalData(REGIONS)
 
 

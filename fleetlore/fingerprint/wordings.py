@@ -231,7 +231,7 @@ CODES_BEFORE = re.compile(
     r"|[\w./-]{1,100}:\d+(?::\d+)?(?=: )|\[[a-z]\w*\](?::? FAILED! =>)?"
     r"|[45]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
     r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
-    r"|[A-Za-z][a-z]+(?:[A-Z][A-Za-z]+){2,8}(?=: )|[A-Z]\w+(?:Error|Exception|Failed"
+    r"|[A-Za-z][a-z]+(?:[A-Z][a-z]*+){2,40}+(?=: )|[A-Z]\w+(?:Error|Exception|Failed"
     r"|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
     r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?)+"
     r"(?=(?:\S+ +){3}\S)"
