@@ -230,10 +230,10 @@ CODES_BEFORE = re.compile(
     r"(?:(?>[A-Z]{4,}(?: [A-Z]{4,}){1,2}(?=: )|[A-Z]+\d{3,5}(?=: )"
     r"|[\w./-]{1,100}:\d+(?::\d+)?(?=: )|\[[a-z]\w*\](?::? FAILED! =>)?"
     r"|[45]\d\d(?! (?:Client|Server) Error)(?:(?: [A-Z][a-z]+){1,3}(?=: ))?|E(?!RR)[A-Z]{3,}"
-    r"|[(\[]?(?:[A-Za-z]+[_.])+\w+(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
+    r"|[(\[]?[A-Za-z]++[_.](?:[A-Za-z]++[_.])*+\w*+(?<=\w)(?:[)\]]|(?=:|  | \())|\([A-Z]\w+\)"
     r"|[A-Za-z][a-z]+(?:[A-Z][a-z]*+){2,40}+(?=: )|[A-Z]\w+(?:Error|Exception|Failed"
     r"|Failure)(?: \(see above for traceback\))?|(?:[A-Z]\w*::)+[A-Z]\w*|GraphQL"
-    r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?)+"
+    r"(?: error)?|\d{1,4}(?=: )|(?i:error|fatal)(?=:)|ERR(?=[: ])|\d{1,2} (?=[A-Z_]+: ))[: ]++(?:- )?){1,8}"
     r"(?=(?:\S+ +){3}\S)"
 )
 # Words of frameworks in front of the tool's own. Quoted arguments take at most 400 characters.
@@ -332,10 +332,10 @@ NOISE: tuple[Rule, ...] = (
     (("=", "<", ">", "@"), re.compile(r"(?<=\w)@(?:[\^~<>=]{0,2}v?\d[\w.-]*?|\*|latest)(?=[.,;:]?(?:\s|$)|['`\",)])"
      r"|(?<=[\w\]])(?:===?|>=|<=|~=|!=|<|>)\s?\d[\w.*+!]*(?:,\s?(?:[<>=!~]=?)\s?\d[\w.*]*)*"), ""),
     ((".exe: ",), re.compile(r"^(\w+)\.exe(?=: )"), r"\1"),
-    (("install_",), re.compile(r".*\b(INSTALL_(?:PARSE_)?FAILED_\w+).*"), r"\1"),
+    (("install_",), re.compile(r"^.*\b(INSTALL_(?:PARSE_)?FAILED_\w+).*"), r"\1"),
     (("(code=",), re.compile(r"^<?\w+: \(code=-?\d+, message=(.*?)\)>?(?:, <.*)?$"), r"\1"),
     (("requesting ",), re.compile(r" when requesting \S+ returned "), " "),
-    (("error=\"",), re.compile(r".* error=\"([^\"]*)\".*"), r"\1"),
+    (("error=\"",), re.compile(r"^.* error=\"([^\"]*)\".*"), r"\1"),
     ((":latest",), re.compile(r"(?<=\w):latest\b"), ""),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
     (

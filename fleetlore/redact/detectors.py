@@ -31,7 +31,7 @@ _BEFORE = r"(?:[a-z][a-z0-9]{0,15}[_-]){0,3}"
 def _any(called: str) -> str:
     return (
         rf"(?<![\w-]){_BEFORE}{called}[_-](?:[a-z0-9]{{1,8}}[_-]){{0,2}}"
-        r"(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{20,}[\w-]*"
+        r"(?=[A-Za-z]{0,64}+\d)(?=\d{0,64}+[A-Za-z])[A-Za-z0-9]{20,}[\w-]*"
     )
 
 
@@ -76,7 +76,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          "cfut_|cfat_|cfkt_|tgp_v1_|sa_sk_|polar_|xau_|esecret_|rpa_|wandb_v|ucat_|alcht_|pina_|dbtc_|dbtu_|dbts_"
          "|CCDB1_|retool_|sktsec_|dsp_|AVNS_|dub_",
          r"\b(?:cf[aku]t|tgp_v1|mdb_sa_sk|polar_[a-z]{2,5}|xau|esecret|rpa|wandb_v1|ucat|alcht|pina|dbt[csu]|CCDB1"
-         r"|retool|sktsec|dsp|AVNS|dub)_(?=[\w-]*\d)[\w-]{20,}"),
+         r"|retool|sktsec|dsp|AVNS|dub)_(?=[A-Za-z_-]{0,64}+\d)[\w-]{20,}"),
     ),
     "-": (
         ("cerebras_key", "csk-", r"\bcsk-[A-Za-z0-9]{40,}"),
@@ -100,7 +100,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("square_token", "sandbox-sq0", r"\bsandbox-sq0[a-z]{3}-[\w-]{20,}"),
         # Axiom; mem0, Context7, Helicone.
         ("vendor_key", "xaat-|xapt-", rf"\bxa[ap]t-{_UUID}"),
-        ("vendor_key", "m0-|7sk-|helicone-", r"\b(?:m0|ctx7sk|sk-helicone)-(?=[\w-]*\d)[\w-]{24,}"),
+        ("vendor_key", "m0-|7sk-|helicone-", r"\b(?:m0|ctx7sk|sk-helicone)-(?=[A-Za-z_-]{0,64}+\d)[\w-]{24,}"),
         ("scalingo_token", "tk-", r"\btk-(?:us|eu)-[\w-]{40,}"),
     ),
     ".": (
@@ -143,7 +143,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
     ),
     "=": (
         ("secret", "?key=|&key=|nkey=|?code=|&code=",
-         r"[?&](?:(?:token)?key=|code=(?=[\w-]*\d))(?P<secret>[\w-]{16,512})"),
+         r"[?&](?:(?:token)?key=|code=(?=[A-Za-z_-]{0,64}+\d))(?P<secret>[\w-]{16,512})"),
         ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
          r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
     ),
@@ -155,8 +155,8 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
          r"\bSK(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),
     ),
     "AC": (("twilio_key", "|".join(f"AC{each}" for each in _LOWER), r"\bAC(?:[0-9a-z]{32}|[0-9a-fA-F]{32})\b"),),
-    "BSA": (("brave_key", "BSA", r"\bBSA(?=[\w-]*\d)[\w-]{28}(?![\w-])"),),
-    "EXO": (("exoscale_key", "EXO", r"\bEXO(?=[a-z]*\d)[0-9a-z]{26}\b"),),
+    "BSA": (("brave_key", "BSA", r"\bBSA(?=[A-Za-z_-]{0,64}+\d)[\w-]{28}(?![\w-])"),),
+    "EXO": (("exoscale_key", "EXO", r"\bEXO(?=[a-z]{0,64}+\d)[0-9a-z]{26}\b"),),
     "AQE": (("adyen_key", "AQE", r"\bAQE[a-z][\w+/-]{30,}={0,2}[\w+/=-]*"),),
     "dkea": (("databricks_token", "dkea", r"\bdkea[a-f0-9]{32}"),),
     "dose": (("databricks_token", "dose", r"\bdose[a-f0-9]{32}"),),
@@ -164,8 +164,8 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("artifactory_key", "|".join(f"AP{digit:X}" for digit in range(16)),
          r"(?<![A-Za-z0-9])AP[0-9A-F][A-Za-z0-9]{16,}"),
     ),
-    "T3BlbkFJ": (("openai_key", "T3BlbkFJ", r"\bsk-[\w-]{20,}T3BlbkFJ[\w-]{20,}"),),
-    "cio": (("crates_token", "cio", r"\bcio(?=[a-zA-Z]*\d)[A-Za-z0-9]{32}\b"),),
+    "T3BlbkFJ": (("openai_key", "T3BlbkFJ", r"\bsk-[\w-]{20,160}?T3BlbkFJ[\w-]{20,}"),),
+    "cio": (("crates_token", "cio", r"\bcio(?=[a-zA-Z]{0,64}+\d)[A-Za-z0-9]{32}\b"),),
     "SSWS": (("okta_token", "SSWS", r"\bSSWS\s+(?P<secret>[\w-]{30,})"),),
     "oy2": (("nuget_key", "oy2", r"\boy2[a-z0-9]{43}\b"),),
     "AKID": (("tencent_key", "AKID", r"\bAKID[A-Za-z0-9]{32}\b"),),
@@ -281,7 +281,7 @@ FORMS: tuple[_Group, ...] = (
     (".", r"\.[\w=-]{16}", (
         ("jwt", "eyJ", r"\beyJ[\w-]{6,}\.(?:eyJ[\w-]{6,}\.[\w-]{6,}|[\w-]*\.[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"),
         ("google_oauth_token", "ya29.", r"\bya29\.[\w-]{20,}"),
-        ("sendgrid_key", "SG.", r"\bSG\.(?=[\w=-]*\.)[\w=.-]{40,}"),
+        ("sendgrid_key", "SG.", r"\bSG\.(?=[\w=-]{0,64}+\.)[\w=.-]{40,}"),
         ("vault_token", "hvs.|hvb.", r"\bhv[sb]\.[\w-]{24,}"),
         ("doppler_token", "dp.pt.|dp.st.|dp.ct.|dp.sa.", r"\bdp\.(?:pt|ct|sa|st(?:\.[\w-]{2,35})?)\.[A-Za-z0-9]{40,}"),
         ("dynatrace_token", "dt0c01.|dt0s01.|dt0s16.", r"\bdt0[cs]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{60,}"),
@@ -314,7 +314,7 @@ FORMS: tuple[_Group, ...] = (
     )),
     ("@", r"://[^\s/]+@", (
         ("url_password", "://",
-         r"://(?:[^\s/@:\"'\\<>\[]{0,128}:|(?=[\w-]*\d)(?=[\w-]{20,}@))"
+         r"://(?:[^\s/@:\"'\\<>\[]{0,128}:|(?=[A-Za-z_-]{0,64}+\d)(?=[\w-]{20,}@))"
          r"(?P<secret>(?!\[redacted:|[$<*{])[^\s/\"'<>\\]{1,256}?)@(?=[\w.\[-])"),
     )),
     ("=", None, (("sas_signature", "sig=|ignature=", r"[?&;](?:sig|Signature)=(?P<secret>[A-Za-z0-9%+/=_-]{20,})"),)),
@@ -327,7 +327,7 @@ FORMS: tuple[_Group, ...] = (
          r"(?P<secret>(?!\[redacted:|\$|//)[^\s\"']{1,512})"),
         # A command has one password.
         ("password", "mysql|mariadb|mycli",
-         r"\bm(?:ysql|ariadb|ycli)\w*\b(?:(?!\bmysql|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
+         r"\bm(?:ysql|ariadb|ycli)\w*\b(?:(?!\bm(?:ysql|ariadb|ycli)|-p[\"']?\[redacted:)[^\n|;]){0,500}?\s-p[\"']?"
          r"(?P<secret>(?!\[redacted:|[$-]|rint\b|ath\b|erm\b|rune\b|assw)[^\s\"']{3,128})"),
     )),
     *((contains, _shape(row[2]), (row,)) for contains, rows in (*VENDOR_FORMS.items(), *ARGUMENTS.items())

@@ -88,7 +88,7 @@ _FILLERS = (
 _NOT_SECRET = frozenset(_FILLERS.split())
 _PLACEHOLDER = re.compile(
     r"\$\{|\$\(|\{\{|%[(s]|\[redacted:\w+\]\W*\Z"
-    r"|\d{1,3}(?:[_,]\d{3})+\W*\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|(?:[~.]*/[\w.-]+){2,}/?\Z"
+    r"|\d{1,3}(?:[_,]\d{3})+\W*\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|[~.]*+(?:/[\w.~-]++){2,}/?\Z"
 )
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
 FOLDER = re.compile(r"[~/]|[A-Za-z]:")
@@ -294,7 +294,12 @@ def _element() -> Rule:
 
 # Last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
-    form_rule("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[\w.~+/-]*[\d._~+/])[\w.~+/-]{12,}=*)", folded=True),
+    form_rule(
+        "bearer_token",
+        "bearer",
+        r"\bbearer\s+(?P<secret>(?=[A-Za-z-]{0,64}+[\d._~+/])[\w.~+/-]{12,}=*)",
+        folded=True,
+    ),
     _basic_credentials(form_rule("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),
     form_rule(
         "cookie",
@@ -306,7 +311,7 @@ NAMED: tuple[Rule, ...] = (
         "auth_header",
         "authoriza",
         r"\bauthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?(?:[a-z][a-z-]{2,20}\s+)?"
-        r"(?P<secret>(?=[\w.~+/=:-]*\d)(?!\[redacted:)[\w.~+/=:-]{12,})",
+        r"(?P<secret>(?=[A-Za-z_.~+/=:-]{0,64}+\d)(?!\[redacted:)[\w.~+/=:-]{12,})",
         folded=True,
     ),
     *_named("aws_secret_key", "key", r"secret[_-]?access[_-]?key"),
@@ -342,7 +347,7 @@ NAMED: tuple[Rule, ...] = (
         "password",
         "pass|pwd|secret|token|key",
         rf"(?:{_WORDS})\\*\"\s{{0,4}},\s{{0,4}}"
-        r"\\*\"(?P<secret>(?!\[redacted:)(?=[^\"\\]*\d)[^\"\\]{6,512})\\*\"\s{0,4}\]",
+        r"\\*\"(?P<secret>(?!\[redacted:)(?=[^\"\\\d]{0,64}+\d)[^\"\\]{6,512})\\*\"\s{0,4}\]",
         named=rf"(?:{_WORDS})\\*\"\s{{0,4}},",
         folded=True,
     ),

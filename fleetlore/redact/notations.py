@@ -13,15 +13,15 @@ Row = tuple[str, str, str]
 _WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
 # A word with letters and digits, where other words may stand as well.
 _MIXED = (
-    r"\\*[\"']?(?P<secret>(?!\[redacted:|[$<{%*-])(?=[^\s\"'|;/@]*\d)(?=[^\s\"'|;/@]*[A-Za-z])"
+    r"\\*[\"']?(?P<secret>(?!\[redacted:|[$<{%*-])(?=[^\s\"'|;/@\d]{0,64}+\d)(?=[^\s\"'|;/@A-Za-z]{0,64}+[A-Za-z])"
     r"[^\s\"'|;/@\\]{6,512})"
 )
 # A value in quotes, and a name of one.
 _QUOTED = r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"
 # The same with a digit, and with a capital letter or a sign.
 _STRONG = (
-    r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])(?=[^\"']*\d)(?=[^\"']*[a-z])"
-    r"(?=[^\"']*(?:[A-Z]|[^\w\"']))[^\s\"'\\]{6,512})"
+    r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])(?=[^\"'\d]{0,64}+\d)(?=[^\"'a-z]{0,64}+[a-z])"
+    r"(?=[a-z\d_]{0,64}+[^a-z\d_\"'])[^\s\"'\\]{6,512})"
 )
 _NAME = "(?i:password|passwd|secret|token|api[._-]?key)"
 # From a command's name to one of its options.
@@ -39,21 +39,21 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
         _option("docker|podman|helm|oras|nerdctl", r"(?:docker|podman|helm|oras|nerdctl)\b[^\n|;]{0,40}?\blogin",
                 r"-p[ =]?"),
         _option("redis-cli|valkey-cli", "(?:redis|valkey)-cli", r"-a\s?"),
-        _option("ldap", "ldap[a-z]+", r"-w\s?"),
-        _option("snmp", r"snmp\w+", r"-c\s?"),
+        _option("ldap", "ldap[a-z]{1,20}+", r"-w\s?"),
+        _option("snmp", r"snmp\w{1,20}+", r"-c\s?"),
         _option("openssl", "openssl", r"(?:-k\s+|-pass(?:in|out)?\s+[\"']?pass:|passwd\s+(?:-\w+\s+){0,3})"),
         _option("sqlcmd|mongo|bcp |svn |isql|tsql|p4 -P",
                 "sqlcmd|mongo(?:sh|dump|restore|import|export)?|bcp|svn|isql|tsql|p4", r"-[pP]\s{0,2}"),
         _option("az login|-principal|twine|cqlsh|useradd|usermod|evil-winrm|cypher-sh|beel|ncftp|smbmap|crackmap|nxc s"
                 "|oc login|cf login|ibmcloud|sendxmpp|veracrypt|certut|psex",
                 r"(?:az|oc|cf|ibmcloud)\s+login|twine|cqlsh|user(?:add|mod)|evil-winrm|cypher-shell"
-                r"|beeline|ncftp\w*|smbmap|crackmapexec|nxc|sendxmpp|veracrypt|certutil|psexec", r"-p\s{1,2}"),
-        _option("zip -P|mosquitto", r"(?:un)?zip|mosquitto_\w+", r"-P\s{0,2}"),
+                r"|beeline|ncftp\w{0,20}+|smbmap|crackmapexec|nxc|sendxmpp|veracrypt|certutil|psexec", r"-p\s{1,2}"),
+        _option("zip -P|mosquitto", r"(?:un)?zip|mosquitto_\w{1,20}+", r"-P\s{0,2}"),
         _option("7z x|7z a|7z e|7za |unrar| -hp", "7za?|rar|unrar", "-h?p"),
         _option("ssh-keyg", "ssh-keygen", r"-[NP]\s{1,2}"),
         _option("lftp", "lftp", r"-u\s{1,2}[\w.-]{1,64},"),
         _option("smbcli|rpccli|smbget", "smbclient|rpcclient|smbget", r"-U\s?[\"']?[\w.\\-]{1,64}%"),
-        _option("htpasswd|ito_passwd", "htpasswd|mosquitto_passwd", r"-\w*b\w*\s+\S{1,200}\s+\S{1,64}\s+"),
+        _option("htpasswd|ito_passwd", "htpasswd|mosquitto_passwd", r"-\w{0,8}b\w{0,8}\s+\S{1,200}\s+\S{1,64}\s+"),
         _option("gh secret", r"gh\s+secret\s+set", "(?:-b|--body)[ =]"),
         ("password", "http -a|https -a|jar -au",
          rf"(?:\bhttps?\s+-a|\.jar\s+-auth)\s{{1,2}}[\"']?[\w.@-]{{1,64}}:{_WORD}"),
@@ -79,7 +79,7 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          rf"\b(?:net\s+user\s+[^\s/]\S{{0,64}}|setx\s+\w{{0,40}}{_NAME}\w{{0,20}})\s+(?!/){_WORD}"),
         ("password", "/user:", rf"\bnet\s+use\s+(?:(?:\w:|\\+\S{{1,200}}|/\S{{1,64}})\s+){{1,3}}(?![/\\]){_WORD}"),
         ("password", "sqlpl|impdp|expdp|psex|miex|smbex|secretsdum|mssqlcl",
-         r"\b(?:sqlplus|impdp|expdp|\w+exec(?:\.py)?|secretsdump\S*|mssqlclient\S*)\s[^\n|;]{0,80}?"
+         r"\b(?:sqlplus|impdp|expdp|\w{1,20}exec(?:\.py)?|secretsdump\S{0,20}+|mssqlclient\S{0,20}+)\s[^\n|;]{0,80}?"
          rf"(?<=\s)[\w.$-]{{1,64}}(?:/[\w.$-]{{1,64}}:|/){_MIXED}(?=[\s@\"'\\]|\Z)"),
         ("password", "db2 ", rf"\bdb2\s(?i:[\"']?connect\s+to\s+\S+\s+user\s+\S{{1,64}}\s+using\s+){_WORD}"),
         ("password", "rabbitmqc|requirep|wpa_passphrase|rclone|input_pw|.logon",
@@ -93,7 +93,7 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
         ("password", "<<<",
          rf"(?:--password-stdin|\bsudo\s[^\n|;]{{0,40}}?-S|\bcryptsetup|\bpasswd)\b[^\n|;]{{0,120}}?<<<\s?{_WORD}"),
         ("password", "entified by '|entified by \"|entified by \\|NTIFIED BY '|NTIFIED BY \"|NTIFIED BY \\",
-         r"(?i:\bidentified\s+(?:with\s+\w+\s+)?(?:by|as)\s+(?:password\s+)?)\\*[\"'](?P<secret>"
+         r"(?i:\bidentified\s+(?:with\s+\w{1,40}\s+)?(?:by|as)\s+(?:password\s+)?)\\*[\"'](?P<secret>"
          r"(?!\[redacted:)[^\"'\n]{3,512})"),
         ("password", "SSWORD FO",
          rf"(?i:\bset\s+password\s+for\s+)\S{{1,80}}\s?=\s?(?i:password\()?{_QUOTED}"),
@@ -104,8 +104,8 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
         ("password", "PASS ", rf"\bUSER\s+\S{{1,64}}(?:[\r\n]|\\[rn])+(?:quote\s+)?PASS\s+{_WORD}"),
         ("password", " LOGIN ", rf"\b[a-zA-Z]\w{{0,5}}\s+LOGIN\s+\S{{1,64}}\s+{_MIXED}"),
         ("password", "send \"|send \\|send -|endline(",
-         r"(?i:password|assword|passphrase)[^\n]{0,40}(?:\n|\\+n)\s{0,8}(?:\w+\.)?send(?:_user|line)?[\s(](?:--\s)?"
-         r"\\*[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\\\n]{3,128})"),
+         r"(?i:password|assword|passphrase)[^\n]{0,40}(?:\n|\\+n)\s{0,8}(?:\w{1,40}\.)?send(?:_user|line)?[\s(]"
+         r"(?:--\s)?\\*[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\\\n]{3,128})"),
         ("password", "=\"passw|='passw|=passw",
          r"<input\b(?=[^<>]{0,400}\btype=\\*[\"']?password\b)[^<>]{0,400}?\bvalue=\\*[\"']"
          r"(?P<secret>(?!\[redacted:|[$<{%*])[^\"'<>\\]{3,512})"),

@@ -75,7 +75,8 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("discord_token", r"(?<![\w-])[MNO](?=[\w.-]{0,100}\d)[\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", _BEHIND_A_DOT),
     ("telegram_token", r"(?<!\d)\d{8,10}:[\w-]{35}(?![\w-])", _BEHIND_DIGITS),
     ("asana_token", r"(?<![\w/])[12]/(?:\d{13,20}/)?\d{13,20}:[0-9a-f]{32}\b", _BEHIND_DIGITS),
-    ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{27,80}(?![\w-])", _BEHIND_A_BAR),
+    ("numbered_token", r"(?<!\d)\d{1,20}\|(?=[A-Za-z_-]{0,64}+\d)(?=[\d_-]{0,64}+[A-Za-z])[\w-]{27,80}(?![\w-])",
+     _BEHIND_A_BAR),
     # A principal's own key of a fleet (`fleetlore.wire.principals`).
     ("principal_key", r"(?<![\w:])[0-9a-f]{64}(?=:[A-Za-z][\w.-]{0,63}(?![\w:/.-]))", r":(?<=[0-9a-f]{64}:)[A-Za-z]"),
     # Issuers that put a name before the random part.
@@ -84,7 +85,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
      r"|thread|conv|conversation|agent|worker|job|trace|span|req|request|msg|message|event|step|call|chat|batch"
      r"|user|customer|order|doc|item)\d{0,3}_)"
      r"[a-z][a-z0-9]{2,15}_[0-9a-f]{40,64}(?![\w-])", _BEHIND_A_WORD),
-    ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
+    ("vault_token", r"(?<![\w.])s\.(?=[A-Za-z]{0,64}+\d)[A-Za-z0-9]{24}(?![\w.])", _BEHIND_A_DOT),
 )  # fmt: skip
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in _SHAPES)
 # One search for two alternatives takes three times as long.

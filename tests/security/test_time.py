@@ -1,6 +1,7 @@
 """No text of others takes a function more than linear time, nor an event more than milliseconds."""
 
 import itertools
+import time
 from functools import partial
 
 import orjson
@@ -20,6 +21,9 @@ from benchmarks.security.times import (
 )
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.kafka.encode import encode_event
+from fleetlore.redact.detectors import FORMS
+from fleetlore.redact.named_values import NAMED
+from fleetlore.redact.redact import redact
 from fleetlore.wire.events import RESULT, TOOL, Event
 from tests.rows import for_each
 
@@ -46,6 +50,28 @@ def is_slow(reader: Reader, slowest: Timed) -> bool:
     if reader.limit is None or slowest.seconds <= reader.limit:
         return False
     return beside(reader.run, partial(text_of_atom, slowest.atom, slowest.size)) > _SLOW * reader.limit
+
+
+@pytest.mark.long
+@for_each("sign", ["", "-", ": ", ' -p"'])
+def test_what_a_secret_begins_with_is_read_in_linear_time(sign: str) -> None:
+    needles = {needle for *_, forms in FORMS for _, those, _ in forms for needle in those.split("|")}
+    needles |= {needle for rule in NAMED for needle in rule.needles}
+    begun = {each for needle in needles for each in (sign + needle, needle + sign)}
+    assert not [each for each in begun if bends(each)]
+
+
+def bends(begun: str) -> bool:
+    """Whether 16 KB take more than 16 times as long as 2 KB, in each try."""
+    return all(_masked_in(begun, 16_384) > max(0.02, 16 * _masked_in(begun, 2_048)) for _ in range(TRIES))
+
+
+def _masked_in(begun: str, size: int) -> float:
+    # The forms of commands are sought only beside such signs.
+    text = "".join(contains for contains, *_ in FORMS) + "\n" + (begun * size)[:size]
+    began = time.thread_time()
+    redact(text)
+    return time.thread_time() - began
 
 
 @for_each("count", [1, 30, 64, 128])

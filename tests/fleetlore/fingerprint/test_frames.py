@@ -289,6 +289,7 @@ def test_a_class_that_an_earlier_version_made_of_the_words_is_made_again() -> No
     [
         "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Error calling tool " + "x" * 8_000,
         "Error calling tool x with arguments " + "{" * 8_000, "\\n" * 4_000, "Xx" + "A" * 50,
+        "a_" * 300 + "!", "Z_:" * 660,
         "at " + ":" * 7_900 + "\nboom", "at main (/a.js" + ":1" * 3_900 + ":\nboom", "at " + "a(" * 3_900 + "\nboom",
     ],
 )  # fmt: skip

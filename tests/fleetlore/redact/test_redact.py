@@ -16,6 +16,7 @@ from fleetlore.redact.named_values import FOREIGN
 from fleetlore.redact.prefilter import masked_again, uncovered
 from fleetlore.redact.redact import KINDS, may_hold_secret, redact, redact_name, stored_name, suspects
 from fleetlore.redact.values import redact_value
+from tests.cpu import costs_less_than
 from tests.rows import for_each
 
 # Written in two parts, so that a scanner of the repository finds no secret in it.
@@ -468,6 +469,11 @@ def test_a_value_under_a_secret_name_is_masked_at_any_depth() -> None:
         ]
     }
     assert redact_value({"password": 123456}) == {"password": "[redacted:password]"}
+
+
+def test_a_path_under_a_secret_name_takes_no_time() -> None:
+    path = "../" * 26 + "!"
+    assert costs_less_than(0.1, lambda: redact_value({"password": path}))
 
 
 def test_the_argument_is_not_changed() -> None:
