@@ -1,4 +1,4 @@
-"""Give what was said for another task. A gain of this placebo is not a gain of the content."""
+"""Give an agent the notes of another task. A gain of this placebo is not a gain of the content."""
 
 from __future__ import annotations
 

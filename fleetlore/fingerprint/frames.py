@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import get_args
 
-from fleetlore.fingerprint.identity import has_phrase
+from fleetlore.fingerprint.identity import has_phrase, says_failure
 from fleetlore.fingerprint.template_rules import FRAMES, Frame, FrameKind
 
 __all__ = ["excerpt", "head_line"]
@@ -21,8 +21,6 @@ MAX_MESSAGE = 8000
 # Lines read from either end. Stacks and build logs repeat themselves in between.
 _MAX_LINES = 32
 _MAX_STRIPPED = 4
-# Characters of a line in which a word of failure is sought.
-_MAX_SEARCHED = 600
 # Lines below the failure's in which its name may continue.
 _MAX_BELOW = 5
 # Objects in strings of objects are not nested deeper, and the first fields of an object name its error.
@@ -51,11 +49,6 @@ _OUTER = re.compile(
     r"(?:[\w.]+: )*(?:Failed|Could not|Unable) (?!asserting)[^:]*:?$"
     r"|(?:A request|Build|Compilation|Locking)\b[^:]* failed[.!]?$"
 ).match
-_FAILS = re.compile(
-    r"\b(?:not?|never|cannot|unable|fail(?:s|ed|ure)?|error|fatal|abort(?:ed|ing)?|crash\w*|panic|denied|refused)\b"
-    r"|n['’]t\b|(?:Error|Exception)\b|(?-i:\bE[A-Z]{4,})",
-    re.I,
-).search
 _TYPED = re.compile(r"(?:(?:Runtime)?[Ee]rror: |Exception: |ERROR: )+").match
 _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 
@@ -153,8 +146,8 @@ class FrameReader:
             return line
         phrased = [each for each in lines if has_phrase(each)]
         others = [each for each in phrased if not self._says_nothing(each)]
-        if not others and cause < place and not (_FAILS(line, 0, _MAX_SEARCHED) or self._speaks(line)):
-            others = [each for each in lines if _FAILS(each, 0, _MAX_SEARCHED) and not self._says_nothing(each)]
+        if not others and cause < place and not (says_failure(line) or self._speaks(line)):
+            others = [each for each in lines if says_failure(each) and not self._says_nothing(each)]
         if not others and _OUTER(line):
             others = [each for each in lines[place + 1 :] if not self._says_nothing(each)]
         return next(iter(others or (phrased if self._says_nothing(line) else ())), line)

@@ -103,7 +103,7 @@ _END = re.compile(
     r"[;.!?, ](?:(?<=;) +|(?<=[.!?])(?: +(?=[A-Z])|$)|(?<=,) +(?!but)|(?<= )(?:because "
     r"|while (?=\w+ing (?:it|an?|the)\b)|[-—|] ))"
 )
-# What follows a colon causes or details what is before.
+# The text behind a colon is the cause, or the details, of the text before it.
 _COLON = re.compile(
     r"[:=](?:(?<=[\w'\"`)\]>]:) +(?<!\btable: )(?<!\bindex: )(?<!\bcolumn: )(?<!\bpassword: )(?<!\bcollection: )"
     r"|(?<=:) *$|(?<==)(?=[\"']))"
@@ -134,6 +134,11 @@ _TYPE = re.compile(
 )
 _ERRORS = ("Error", "Exception")
 _QUOTES = ("'", '"')
+_FAILS = re.compile(
+    r"\b(?:not?|never|cannot|unable|fail(?:s|ed|ure)?|error|fatal|abort(?:ed|ing)?|crash\w*|panic|denied|refused)\b"
+    r"|n['’]t\b|(?:Error|Exception)\b|(?-i:\bE[A-Z]{4,})",
+    re.I,
+).search
 _RELEASE = re.compile(r"(?<=\w)@.*|[~^<>=]=?\s?v?\d.*$|/v?\d[\d.]*$")  # `fmt/10.1`
 
 
@@ -190,6 +195,11 @@ def sentences_of(line: str) -> list[str]:
 def has_phrase(line: str) -> bool:
     """Whether the start of a line holds a wording of `PHRASES`, other than a number."""
     return bool(_phrases([word for word in words_of(line[:_MAX_SEARCHED]) if not word.isdigit()]))
+
+
+def says_failure(line: str) -> bool:
+    """Whether the start of a line holds a word of failure."""
+    return _FAILS(line, 0, _MAX_SEARCHED) is not None
 
 
 def words_of(line: str) -> list[str]:

@@ -39,7 +39,7 @@ _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # A word outside of the masks.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 _FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
-# What follows a name in a call.
+# The characters that may follow a name in a call.
 _BEHIND = re.compile(rf"(?:\.{FILE})?(?!\w)", re.I)
 _LETTERS = frozenset(ascii_letters + "_")
 _LETTERS_AND_DIGITS = _LETTERS | frozenset(digits)

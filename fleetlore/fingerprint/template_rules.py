@@ -263,10 +263,13 @@ FRAMES = tuple(
         ("strip", r"notarget (?=[A-Z])|e: (?=\S+:)|! (?!\[)|[\d. :kMG-]{20,}(?=curl: )",
          "! Undefined control sequence."),
         ("strip", r"\* (?!Try|Get more|Where|Exception is)|> +(?=[A-Z]|\S+:\d+:\d+: )|what\(\): +|details = \"|<b>"
-         r"|\(node:\d+\) |(?:Error: )?[A-Z]\w+:[A-Z]\w+ - |\[\w+\] (?=✘)|Esbuild Failed: "
-         r"|RPC error: \[\w+\], |\[\w+@\w+\] |\[\d+-\d+\] +|Error message: ", "what():  boom"),
-        ("drop", r"code E404|(?:[\w.$]+: )?(?:Error code: \w+|HTTP-Code: \d+)$|What went wrong:$"
-         r"|Execution failed for task |(?:[\w.]+: )?<\w+ of RPC that terminated"
+         r"|\(node:\d+\) |(?:Error: )?[A-Z]\w+:[A-Z]\w+ - ", "what():  boom"),
+        ("strip", r"\[\w+\] (?=✘)|Esbuild Failed: ", "Esbuild Failed: boom"),
+        ("strip", r"RPC error: \[\w+\], ", "RPC error: [query], boom"),
+        ("strip", r"\[\w+@\w+\] |\[\d+-\d+\] +", "[app@web] boom"),
+        ("strip", r"Error message: ", "Error message: boom"),
+        ("drop", r"(?:[\w.$]+: )?(?:Error code: \w+|HTTP-Code: \d+)$", "Error code: NoAccess\nboom"),
+        ("drop", r"code E404|What went wrong:$|Execution failed for task |(?:[\w.]+: )?<\w+ of RPC that terminated"
          r"|terminate called |For more information |status = StatusCode|(?:\S+: )?[45]\d\d (?:Client"
          r"|Server) Error: [\w ]+ for url: \S+$|--\d{4}-|HTTP request sent|Connecting to |[a-z]+://\S+$|(?:See|Try|Run"
          r"|Visit|Did you|[Hh]int:|[Nn]ote:) ", "terminate called after it\nboom"),
@@ -302,16 +305,21 @@ FRAMES = tuple(
         ("drop", r"(?:Encountered an error|Received exception from|FAIL) ?|Syntax error .*\bat \(\S+\)\.$"
          r"|(?:\w+: )?Invalid `[^`]+` invocation\b", "Encountered an error:\nboom"),
         # Failures that only say that something within them failed.
-        ("drop", r"(?i:(?:error:? )?command failed\b)|(?:[\w-]+: )?Connection closed\.?$"
-         r"|(?i:(?:error: )?build failed)\b"
-         r"(?: with \d+ errors?:?)?$|[\w.+/-]+: error: .*\bexit (?:code|status)\b",
+        ("drop", r"(?:[\w-]+: )?Connection closed\.?$", "scp: Connection closed\nboom"),
+        ("drop", r"(?i:(?:error: )?build failed)\b(?: with \d+ errors?:?)?$", "Build failed with 2 errors:\nboom"),
+        ("drop", r"(?i:(?:error:? )?command failed\b)|[\w.+/-]+: error: .*\bexit (?:code|status)\b",
          "Error: command failed: jq\nboom"),
-        ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: |(?:fatal: )?Could not read from remote repo|N: ",
+        ("drop", r"(?:[\w.]+: )?Cmd\('\w+'\) failed due to|cmdline: ",
          "git.exc.GitCommandError: Cmd('git') failed due to: exit code(128)\nstderr: 'boom'"),
-        ("drop", r"(?:.* )?finished with errors$|.* returned with value \d+$|(?:bundler: )?failed to load command: "
-         r"|Error in .*\) ?:$|(?:ERROR: *)?(?:\w+:)?Exception (?:in|on) \S+ \S+$"
-         r"|(?:subprocess\.)?CalledProcessError: Command .* returned non-zero exit status \d+\.?$"
-         r"|Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
+        ("drop", r"(?:fatal: )?Could not read from remote repo", "boom\nfatal: Could not read from remote repository."),
+        ("drop", r"N: ", "N: Repository 'a' changed\nboom"),
+        ("drop", r"(?:.* )?finished with errors$|.* returned with value \d+$", "Job finished with errors\nboom"),
+        ("drop", r"(?:bundler: )?failed to load command: ", "bundler: failed to load command: rails\nboom"),
+        ("drop", r"Error in .*\) ?:$", "Error in lm(y) :\nboom"),
+        ("drop", r"(?:ERROR: *)?(?:\w+:)?Exception (?:in|on) \S+ \S+$", "Exception on /orders [GET]\nboom"),
+        ("drop", r"(?:subprocess\.)?CalledProcessError: Command .* returned non-zero exit status \d+\.?$",
+         "CalledProcessError: Command 'jq' returned non-zero exit status 2\nboom"),
+        ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
         # Lines that name a failure.
         ("sums", r"(?:FAILED \S+::|ERROR \S+\.py - )", "E   assert 3 == 4\nFAILED a.py::test_b - assert 3 == 4"),
         ("sums", r"--- FAIL: ", "=== RUN TestA\nerror: x\n--- FAIL: TestA"),
@@ -329,14 +337,16 @@ FRAMES = tuple(
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
         # Lines that lead to others.
         ("cause", r"(?:The |Raw |HTTP )*(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said|content"
-         r"|responded with): ?|Body: ",
+         r"|responded with): ?",
          "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),
+        ("cause", r"Body: ", "Got response 403\nHeaders: none\nBody: no such pod"),
+        ("cause", r"Cause:\s*", "Could not start\nCause: no lock"),
         ("cause", r"(?:Code: \d+\. Errors|(?:\S+: )?\d+ errors? occurred):",
          "Error of an API\nCode: 403. Errors:\nboom"),
         ("drop", r"\S.* could not be resolved to an installable set|Problem \d+$|- Installation request ",
          "Your requirements could not be resolved to an installable set of packages.\nboom"),
         ("cause", r"\d+\) [\w\\]+::\w+$", "There was 1 failure:\n1) UserTest::testActive\nboom"),
-        ("cause", r"(?:\[?Caused by:?|Cause:|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
+        ("cause", r"(?:\[?Caused by:?|-+> (?=\S+(?:Exception|Error)))\s*", "one\nCaused by: two"),
         ("join", r"thread '[^']*' (?:\(\d+\) )?panicked at ", "thread 'main' panicked at a.rs:5:27:\nboom"),
         ("peel", r"(?:MCP error -\d+:\s+)*(?:(?:Error (?:executing|calling|invoking|running) [^:\n]{0,100}"
          r"|Tool (?:\w+ )?(?:error|failed)):\s+)?", "Error executing tool x:\nboom"),

@@ -294,6 +294,7 @@ def _beginning(path: Path) -> bytes:
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
     """Yield sessions of one form, and None for each unreadable part."""
     read, _ = FORMS[form]
+    path = next(iter(files), Path())
     try:
         if form == "claude-code":
             read = partial(_read_claude_code, seen=set())
