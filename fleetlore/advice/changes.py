@@ -143,7 +143,10 @@ def holds(arguments: object, was: Sequence[str]) -> bool:
 
 def is_unmended(item: MemoryItem, arguments: object) -> bool:
     """Whether a call holds the failing part alone: the name of a field may also be a word of a path."""
-    return (not item.was or holds(arguments, item.was)) and not holds(arguments, item.now)
+    if item.was and not holds(arguments, item.was):
+        return False
+    is_part = all(any(new in old for old in item.was) for new in item.now)  # `np.float` → `float`
+    return is_part or not holds(arguments, item.now)
 
 
 def _holds(arguments: object, part: str) -> bool:

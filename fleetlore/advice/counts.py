@@ -8,7 +8,16 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from fleetlore.advice.before_call import error_parts
-from fleetlore.advice.changes import SURE_ONCE, is_sure, is_unmended
+from fleetlore.advice.changes import (
+    SURE_ONCE,
+    change_tip,
+    is_of_place,
+    is_of_tool,
+    is_own,
+    is_sure,
+    is_unmended,
+    names_beside,
+)
 from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.context import normal
@@ -52,11 +61,17 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             continue
         if pattern.sessions <= 1 and is_own_failure:
             continue
-        if changes and not any(is_unmended(item, call.arguments) for item in changes):
+        ways = [item for item in changes if is_unmended(item, call.arguments)]
+        if changes and not ways:
             continue  # it is the other half of these calls that fails
         quoted = ", ".join(f"`{spelled(name, call.text)}`" for name in sorted(names)[:_MAX_NAMES])
         parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *shown, ".")
         kind = kind_with(pattern.error_class, pattern.template, named)
+        for item in ways if names else ():
+            is_known = is_of_tool(item) and is_of_place(item, moment.known_place) and names_beside(item) is None
+            if is_known and not is_own(item, met.key):
+                tip = change_tip(item, "changed", call.arguments, fails)
+                yield tip._replace(kind=kind.kind, rejected=kind.names)
         yield Tip(
             pattern.id, "counted", parts, key=pattern.id, kind=kind.kind, rejected=kind.names, chance=fails,
             sure=bool(names) and fails >= SURE_ONCE, pattern=pattern.parent, tried=False,

@@ -286,6 +286,8 @@ def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozense
         if tag == "equal":
             continue
         before, after = new.cut_words(since, until) if start == end else (0, 0)
+        if since == until:  # `docker-compose` → `docker compose`
+            before, after = old.cut_words(start, end)
         if before <= start and old.words[start - before : start] == new.words[since - before : since]:
             start, since = start - before, since - before
         if old.words[end : end + after] == new.words[until : until + after]:  # `pi` → `math.pi`
@@ -298,8 +300,7 @@ def _text_edits(failed: str, worked: str, known: frozenset[str], named: frozense
         of_error = any(word.casefold() in named for word in old.words[start:end])
         edits.setdefault((old.quote(start, end), new.quote(since, until)), of_error)
     if not edits:
-        same = "".join(failed.split()) == "".join(worked.split())
-        return _white_space(failed, worked, known) if same else []
+        return _white_space(failed, worked, known) if "".join(failed.split()) == "".join(worked.split()) else []
     # Words that the error names were wrong. Other changes may have other reasons.
     of_error_alone = [edit for edit, of_error in edits.items() if of_error]
     return of_error_alone or [edit for edit in edits if edit[0].casefold() != edit[1].casefold()] or list(edits)
@@ -369,8 +370,7 @@ def _object_distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> int | No
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    keys = sorted(old.keys() | new.keys())
-    return [key for key in keys if (key in old) != (key in new) or old[key] != new[key]]
+    return [key for key in sorted(old.keys() | new.keys()) if (key in old) != (key in new) or old[key] != new[key]]
 
 
 def _text(value: Any) -> str:

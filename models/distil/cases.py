@@ -153,7 +153,7 @@ _OF_OPTION = re.compile(
 _OFFERS = re.compile(
     r"\b(?:(?:must|should|can) be|expected|not) (?:one|any) of\b|\binput should be ['\"]|\bchoose from\b|\bchoices\b"
     r"|\b(?:accepted|allowed|available|permitted|possible|supported|valid) (?:\w+ )?"
-    r"(?:choice|format|mode|option|type|value)s\b",
+    r"(?:action|choice|format|level|mode|option|state|transition|type|value)s\b|\bavailable: ",
     re.I,
 )
 _OPTION = re.compile(r"(?<![\w\\])\\?['\"]((?:[a-z]{1,12}(?:[_-][a-z]{1,12})?|[A-Z]{1,4}))\\?['\"]")
@@ -259,9 +259,11 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
         return True
     removed, added = _words(*change.was), _words(*change.now)
     dropped = set(removed - added)
-    if not dropped or added - removed:
+    if not dropped or added - removed or _are_within(change.now, change.was):  # `np.float` → `float`
         return False
-    return not _REJECTS.search(said(failed)) or not dropped <= set(_words(*known_of(failed)))
+    # The value of an option goes with it.
+    values = {word for part in change.was if part[:1] == "-" for word in part.split()[1:2]}
+    return not _REJECTS.search(said(failed)) or not dropped - values <= set(_words(*known_of(failed)))
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
@@ -275,11 +277,13 @@ def _is_authors(failed: Step, change: Difference) -> bool:
     if not _UNDEFINED.search(said(failed)):
         return False
     if change.was:
-        return len(change.was) != len(change.now) or not all(
-            new.endswith(f".{old}") for new, old in zip(change.now, change.was, strict=True)
-        )
+        return not _are_within(change.was, change.now)
     words = {word for word in _words(*change.now) if any(map(str.isalpha, word)) and word != "number"}
     return words <= named_by(failed)
+
+
+def _are_within(names: Sequence[str], longer: Sequence[str]) -> bool:
+    return len(names) == len(longer) and all(map(str.endswith, longer, [f".{name}" for name in names]))
 
 
 def _words(*parts: str) -> Counter[str]:

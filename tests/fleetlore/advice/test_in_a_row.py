@@ -80,17 +80,34 @@ async def test_the_value_that_failed_is_warned_of_until_it_works(value: str, lon
     for agent in "abcd":
         await work(memory, agent, "read", (wrong, error), ({**wrong, "n": 1}, None))
     with memory.session("new", "another job", "shop api", "new", []) as session:
-        assert "may fail with `data" in session.advise("read", wrong).text
+        assert "Add `n=1` in read" in session.advise("read", wrong).text
         assert session.advise("read", {"name": longer}).text == ""
     with memory.session("new", "another job", "shop api", "other", []) as session:
         assert session.advise("read", {"name": longer}).text == "", "and not because it was shown once"
     with memory.session("new", "another job", "shop api", "newer", []) as session:
         session.record("read", wrong, error_text=error)
-        assert "may fail with `data" in session.advise("read", wrong).text
+        assert "Add `n=1` in read" in session.advise("read", wrong).text
     with memory.session("new", "another job", "shop api", "newest", []) as session:
         session.record("read", wrong, error_text=error)
         session.record("read", wrong, result="ok")
         assert session.advise("read", wrong).text == ""
+
+
+@for_each(
+    "wrong, error, right, told",
+    [
+        ("pip install x", "bash: pip: command not found", "python3 -m pip install x", "Add `python3 -m`"),
+        ("readlink -f x", "readlink: illegal option -- f", "realpath x", "Use `realpath` instead of `readlink -f`"),
+        ("lint . --ext ts", "Invalid option '--ext' - perhaps you meant '-c'?", "lint .", "Leave out `--ext ts`"),
+    ],
+)  # fmt: skip
+async def test_the_way_that_others_found_is_told_before_the_call(wrong: str, error: str, right: str, told: str) -> None:
+    memory = MemoryPipeline()
+    for agent in "abc":
+        await work(memory, agent, "bash", ({"command": wrong}, error), ({"command": right}, None))
+    with memory.session("new", "another job", "shop api", "new", []) as session:
+        assert f"- {told} in bash." in session.advise("bash", {"command": wrong}).text
+        assert session.advise("bash", {"command": right}).text == ""
 
 
 ENDPOINTS = "/v2/accounts", "/v2/orders", "/v2/report", "/v2/stock", "/v2/prices"

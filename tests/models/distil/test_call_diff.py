@@ -21,6 +21,8 @@ def said(failed: str, worked: str, known: str = "", named: str = "") -> str | No
         ("import os\nprint(log(3))", "import os\nfrom math import log\nprint(log(3))", "add `from math import log`"),
         ("select a from b", "select a from b limit 100", "`b` → `b limit <number>`"),
         ("a = 2 * pi", "a = 2 * math.pi", "`pi` → `math.pi`"),
+        ("docker-compose up -d", "docker compose up -d", "`docker-compose` → `docker compose`"),
+        ("a = 2 * math.pi", "a = 2 * pi", "`math.pi` → `pi`"),
         ("import os\nprint(pi)", "import os, math\nprint(pi)", "`os` → `os, math`"),
         ("SELECT a FROM b LIMIT 1 HAVING c", "SELECT a FROM b LIMIT 1", "drop `HAVING c`"),
         ("SELECT x FROM a JOIN b", "SELECT x FROM c JOIN d", "`a` → `c`, `b` → `d`"),

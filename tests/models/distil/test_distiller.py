@@ -100,6 +100,10 @@ PROGRAM = "def area(n): return 2 * n\nassert area(3) == 7"
         ("tar --fast -xf a", "tar: unrecognized option '--fast'", "tar -xf a", "drop `--fast`"),
         ('{"zone":"Europe/Berln"}', "no zone 'Europe/Berln'", '{"zone":"Europe/Berlin"}',
          "`zone=Europe/Berln` → `zone=Europe/Berlin`"),
+        ("lint . --ext ts", "Invalid option '--ext'", "lint .", "drop `--ext ts`"),
+        ("np.float(3)", "AttributeError: module 'numpy' has no attribute 'float'", "float(3)", "`np.float` → `float`"),
+        ('{"to":"Done"}', "transition 'Done' is not available; available: 'Closed'", '{"to":"Closed"}',
+         "`to=Done` → `to=Closed`"),
         # A path is somebody's, and so is a name that the program defines.
         ('{"zone":"/srv/of/ann"}', "no zone '/srv/of/ann'", '{"zone":"/srv/of/bob"}', None),
         ("print(pi + x)", PI, "print(x2 + x)", None),
