@@ -38,6 +38,8 @@ _NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
 # A word outside of the masks.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
+# `docker-compose` is one name.
+_COMPOUND = re.compile(rf"{NAME.pattern}(?:-\w+)*")
 _FILE_ENDING = re.compile(rf"\.{FILE}$", re.I)
 # The characters that may follow a name in a call.
 _BEHIND = re.compile(rf"(?:\.{FILE})?(?!\w)", re.I)
@@ -101,7 +103,9 @@ def folded(call: str) -> str:
 
 def names_in(call: str, mentioned: Iterable[str]) -> frozenset[str]:
     """Return those of the names that are words of a folded call."""
-    return frozenset([name for name in mentioned if name in call and NAME.fullmatch(name) and _is_word(name, call)])
+    return frozenset(
+        [name for name in mentioned if name in call and _COMPOUND.fullmatch(name) and _is_word(name, call)]
+    )
 
 
 def occurrences(name: str, text: str) -> Iterator[tuple[int, int]]:

@@ -96,6 +96,8 @@ async def test_the_value_that_failed_is_warned_of_until_it_works(value: str, lon
 @for_each(
     "wrong, error, right, told",
     [
+        ("docker-compose up", "bash: docker-compose: command not found", "docker compose up",
+         "Use `docker compose` instead of `docker-compose`"),
         ("pip install x", "bash: pip: command not found", "python3 -m pip install x", "Add `python3 -m`"),
         ("readlink -f x", "readlink: illegal option -- f", "realpath x", "Use `realpath` instead of `readlink -f`"),
         ("lint . --ext ts", "Invalid option '--ext' - perhaps you meant '-c'?", "lint .", "Leave out `--ext ts`"),
