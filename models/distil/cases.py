@@ -139,6 +139,7 @@ LESS = re.compile(
 _UNDEFINED = re.compile(
     r"\bnot defined|undefined (?:name|variable|identifier|symbol|local)|undeclared|unresolved", re.I
 )
+_WITH_VALUE = re.compile(r"(?:-{1,2}[\w-]+[ =]|\w+=)(\S+)")
 # An error that rejects the route itself, not the thing that it leads to.
 _GONE = re.compile(r"\b(?:410|301|308|gone|moved|retired|deprecated|sunset)\b|no such (?:route|endpoint)", re.I)
 _FAILED_CHECK = "AssertionError"
@@ -261,8 +262,8 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
     dropped = set(removed - added)
     if not dropped or added - removed or _are_within(change.now, change.was):  # `np.float` → `float`
         return False
-    # The value of an option goes with it.
-    values = {word for part in change.was if part[:1] == "-" for word in part.split()[1:2]}
+    # The value of an option or argument goes with it.
+    values = {word for part in change.was if (found := _WITH_VALUE.fullmatch(part)) for word in _words(found[1])}
     return not _REJECTS.search(said(failed)) or not dropped - values <= set(_words(*known_of(failed)))
 
 

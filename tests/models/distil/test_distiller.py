@@ -101,6 +101,7 @@ PROGRAM = "def area(n): return 2 * n\nassert area(3) == 7"
         ('{"zone":"Europe/Berln"}', "no zone 'Europe/Berln'", '{"zone":"Europe/Berlin"}',
          "`zone=Europe/Berln` → `zone=Europe/Berlin`"),
         ("lint . --ext ts", "Invalid option '--ext'", "lint .", "drop `--ext ts`"),
+        ('{"query":"x","top_k":5}', "top_k: Extra inputs are not permitted", '{"query":"x"}', "drop `top_k=5`"),
         ("np.float(3)", "AttributeError: module 'numpy' has no attribute 'float'", "float(3)", "`np.float` → `float`"),
         ('{"to":"Done"}', "transition 'Done' is not available; available: 'Closed'", '{"to":"Closed"}',
          "`to=Done` → `to=Closed`"),
