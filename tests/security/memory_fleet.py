@@ -2,13 +2,16 @@
 
 import zlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from mcp.client import Client
+from mcp.server.mcpserver import MCPServer
 
+from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
 from fleetlore.calls.model import CallModel
 from fleetlore.join.mcp.server import lore_server
@@ -108,12 +111,30 @@ class MemoryFleet:
 
     async def _over_mcp(self, session: Session, goal: str) -> str:
         found = ""
-        with lore_server(session.fleet) as server:
-            async with Client(server) as client:
-                for text in (goal, *(item.title for item in self.pipeline.index.items.values())):
-                    result = await client.call_tool("search", {"text": text, "most": 100})
-                    found += getattr(result.content[0], "text", "")
+        _ASKED.fleet = session.fleet
+        for text in (goal, *(item.title for item in self.pipeline.index.items.values())):
+            result = await _mcp_server().call_tool("search", {"text": text, "most": 100})
+            found += result.content[0].text  # type: ignore[union-attr]
         return found
+
+
+class _AskedFleet:
+    """Stands for the fleet that a search over MCP is about."""
+
+    fleet: Fleet
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.fleet, name)
+
+
+_ASKED: Any = _AskedFleet()
+_OPEN = ExitStack()
+
+
+@cache
+def _mcp_server() -> MCPServer[Any]:
+    """One server for all fleets: pydantic takes 15 ms of a core to describe its tools."""
+    return _OPEN.enter_context(lore_server(_ASKED))
 
 
 def record(session: Session, calls: Sequence[Made]) -> None:
