@@ -229,7 +229,7 @@ async def test_a_slow_reader_waits_for_no_fetch_of_the_partitions_that_it_has_re
     """Between two parts of a long partition aiokafka asks for the others alone, and Kafka holds that request."""
     name = topic(tenant, "patterns")
     async with AIOKafkaProducer(bootstrap_servers=mock_cluster) as producer:
-        await asyncio.gather(*[await producer.send(name, b"x" * 50_000, partition=0) for _ in range(60)])
+        await asyncio.gather(*[await producer.send(name, b"x" * 50_000, partition=0) for _ in range(10)])
 
     async def slow(fetched: Fetched) -> None:
         await asyncio.sleep(0.15 if any(fetched.values()) else 0.0)
