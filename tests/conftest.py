@@ -56,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     With `ARGS=--hypothesis-seed=n` they try others.
     """
+    if not config.getoption("--kafka"):
+        # The embedded broker holds a fetch for its whole time, whatever comes: five seconds by default.
+        os.environ["FLEETLORE_FETCH_WAIT_MS"] = "50"
     profile = "quick" if "not long" in config.option.markexpr else "patient"
     if config.getoption("--hypothesis-seed") is None:
         settings.register_profile("repeated", parent=settings.get_profile(profile), derandomize=True)

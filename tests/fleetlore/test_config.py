@@ -139,6 +139,7 @@ def test_an_agent_says_once_what_it_does_not_know_and_goes_on(
 
 
 def test_the_embedded_broker_has_no_passwords_and_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEETLORE_FETCH_WAIT_MS", raising=False)
     monkeypatch.setenv("FLEETLORE_KAFKA_SECURITY_PROTOCOL", "SSL")
     (tmp_path / STACK_FILE).write_bytes(orjson.dumps({"broker": "a:1", "milvus": "http://a:2", "public_key": ""}))
     assert Settings.from_env().cluster.security_protocol == "SSL"

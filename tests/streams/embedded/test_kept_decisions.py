@@ -42,7 +42,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
     path, tenants = tmp_path / "orders.json", ("one", "two")
     made = [decision("item", "i", True), decision("item", "i", False, 2.0), decision("agent", "a1", True)]
     with EmbeddedBroker() as broker:
-        settings = Settings(broker=broker.address, tenants=tenants)
+        settings = Settings(broker=broker.address, tenants=tenants, fetch_wait_ms=50)
         await ensure_topics(settings)
         orders = KeptDecisions(path, settings)
         await orders.restore()  # there is nothing yet
@@ -51,7 +51,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
                 await decide(settings, "two", each)
     assert path.stat().st_mode & 0o777 == 0o600
     with EmbeddedBroker() as broker:
-        settings = Settings(broker=broker.address, tenants=tenants)
+        settings = Settings(broker=broker.address, tenants=tenants, fetch_wait_ms=50)
         await ensure_topics(settings)
         await KeptDecisions(path, settings).restore()
         records = await read_to_end(settings.cluster, [topic(tenant, "decisions") for tenant in tenants], 120)
@@ -67,7 +67,7 @@ async def test_a_file_of_an_older_release_forgets_an_erased_person(tmp_path: Pat
     texts = [each.to_json().decode() for each in (made, other)] + ['{"kind":"from tomorrow"}', "no json"]
     path.write_bytes(orjson.dumps({name: {text: text for text in texts}}))
     with EmbeddedBroker() as broker:
-        settings = Settings(broker=broker.address, tenants=("one",))
+        settings = Settings(broker=broker.address, tenants=("one",), fetch_wait_ms=50)
         await ensure_topics(settings)
         orders = KeptDecisions(path, settings)
         await orders.restore()

@@ -92,7 +92,7 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
 ) -> None:
     deletes = bool(pytestconfig.getoption("--kafka"))
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
-    settings = Settings(broker=broker.address, tenants=(tenant,))
+    settings = Settings(broker=broker.address, tenants=(tenant,), fetch_wait_ms=50)
     kept = tmp_path / "decisions.json"
 
     async def until(done: Callable[[], bool]) -> None:
@@ -140,7 +140,7 @@ async def test_a_decision_that_is_made_meanwhile_still_counts(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS)
-    settings = Settings(broker=broker.address, tenants=(tenant,))
+    settings = Settings(broker=broker.address, tenants=(tenant,), fetch_wait_ms=50)
     theirs = hint("h1", 8.0, "bob", "bob", "Use the view."), replace(item(9.0, "bob"), on=False)
     hers = hint("h3", 2.0, "ann", "ann"), hint("h4", 2.0, "bob", "ann", "Use the view.")
     for each in (MADE[0], MADE[5], *hers):
@@ -165,7 +165,7 @@ async def test_an_older_export_brings_nobody_of_an_erased_tenant_back(
     broker: EmbeddedBroker, tenant: str, make_topics: Any
 ) -> None:
     await make_topics(broker.address, tenant, *TOPICS)
-    settings, erased = Settings(broker=broker.address, tenants=(tenant,)), Erased()
+    settings, erased = Settings(broker=broker.address, tenants=(tenant,), fetch_wait_ms=50), Erased()
     for each in MADE:
         await decide(settings, tenant, each)
     by_eve = replace(MADE[5], id="i2", by="eve")
