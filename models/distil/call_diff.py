@@ -44,7 +44,7 @@ _VERSION_KEY = re.compile(r"(?:^|_)(?:model|engine|version|image|release|deploym
 _VERSION = re.compile(r"[A-Za-z][\w.:-]*")
 _FIELD = re.compile(r"[A-Za-z_][\w-]*")
 # A field's name within a text: of JSON, a query of a URL, a form or a keyword argument.
-_FIELD_WITHIN = re.compile(r"(?<![\w./-])([A-Za-z_][\w-]*)(?=\\?[\"']?\s?[:=](?![=/]))")
+_parts_at_fields = lru_cache(512)(re.compile(r"(?<![\w./-])([A-Za-z_][\w-]*)(?=\\?[\"']?\s?[:=](?![=/]))").split)
 # A masked literal, alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
 _LITERAL = re.compile(r"<[a-z][\w -]{0,23}>")
@@ -234,7 +234,7 @@ def _renamed_within(failed: Any, worked: Any, of_error: frozenset[str] | None = 
     """Return the fields of a text or list that another name replaced, if all else is equal. `of_error`: the error's
     words. It must name the old or the new field, because such a key may also be data.
     """
-    old, new = (_FIELD_WITHIN.split(_text(value)) for value in (failed, worked))
+    old, new = (_parts_at_fields(_text(value)) for value in (failed, worked))
     if len(old) < 3 or old[::2] != new[::2]:
         return []
     edits = [pair for pair in dict.fromkeys(zip(old[1::2], new[1::2], strict=True)) if pair[0] != pair[1]]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fleetlore.fingerprint.literals import masked_text, names
@@ -41,6 +42,8 @@ MAX_STEP = 200
 _MAX_ERROR = 300
 # Cached shortened texts, some 10 MB. Goals, errors and calls repeat.
 REMEMBERED = 4096
+# Failed calls of a session, and later calls for each. All together would take a worker half a minute.
+_MAX_COMPARED = 64
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
 
@@ -58,14 +61,13 @@ def telling(calls: Sequence[Step]) -> list[int]:
                 known[call.pattern] = tells(call)
             if known[call.pattern]:
                 found.append(place)
-    return found
+    return found[-_MAX_COMPARED:]
 
 
 def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> Iterator[int]:
-    for later in range(place + 1, len(calls)):
-        call = calls[later]
-        if not call.failed and (tool is None or call.tool == tool):
-            yield later
+    later = range(place + 1, len(calls))
+    worked = (at for at in later if not calls[at].failed and (tool is None or calls[at].tool == tool))
+    return islice(worked, _MAX_COMPARED)
 
 
 def said_by(call: Step) -> str:
@@ -192,11 +194,12 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
         if place > last_worked:
             break
         failed = calls[place]
-        attempt = next((at for at in range(place + 1, len(calls)) if _tries_the_same(calls[at], failed)), None)
-        if attempt is None:
+        of_tool = (at for at in range(place + 1, len(calls)) if calls[at].tool == failed.tool)
+        later = [at for at in islice(of_tool, _MAX_COMPARED) if _tries_the_same(calls[at], failed)]
+        if not later:
             continue
-        after, later = calls[attempt], range(attempt, len(calls))
-        works = [at for at in later if is_shown_to_work(judgment, calls[at]) and _tries_the_same(calls[at], failed)]
+        attempt, after = later[0], calls[later[0]]
+        works = [at for at in later if is_shown_to_work(judgment, calls[at])]
         between = [at for at in range(place + 1, attempt) if not calls[at].failed]
         is_same = not failed.is_cut and distance(failed.arguments, after.arguments) == 0
         if not is_same and (changed := _change(calls, failed, after, works, between)) is not None:
@@ -247,11 +250,7 @@ def _options(failed: Step, by: Step) -> frozenset[str]:
 
 
 def _tries_the_same(call: Step, other: Step) -> bool:
-    return (
-        call.tool == other.tool
-        and not (call.failed and call.transient)
-        and distance(other.arguments, call.arguments) is not None
-    )
+    return not (call.failed and call.transient) and distance(other.arguments, call.arguments) is not None
 
 
 def _is_less(failed: Step, worked: Step, change: Difference) -> bool:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import CUT, Judgment, Label, Step
+from models.distil.call_diff import distance
 from models.distil.distiller import distil
 from models.memory.candidate import Candidate
 from sinks.collections import MAX_FIELD_BYTES
@@ -174,6 +175,15 @@ def test_a_session_without_a_task_or_without_calls_gives_no_strategy() -> None:
     talk = Step(sequence=0, role="assistant", result="done")
     assert not distil(judgment(GOOD, label="success"))
     assert not distil(judgment(talk, label="success", task="cars"))
+
+
+def test_a_session_of_calls_that_all_fail_otherwise_is_compared_in_part() -> None:
+    failed = [call("run", f'{{"cmd": "{each} x y"}}', error=f"cannot {'a' * each} it") for each in range(1, 250)]
+    worked = [call("run", f'{{"cmd": "x y {each} {each}"}}') for each in range(1, 250)]
+    before = distance.cache_info()
+    distil(judgment(*failed, *worked))
+    after = distance.cache_info()
+    assert 64 * 64 <= after.hits + after.misses - before.hits - before.misses < 3 * 64 * 64
 
 
 def test_texts_are_bounded_and_on_one_line() -> None:
