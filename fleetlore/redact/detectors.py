@@ -19,8 +19,8 @@ def _shape(pattern: str) -> str:
     return re.sub(r"\\b|\(\?<!\[[^\]]*\]\)", "", pattern).replace("(?P<secret>", "(?:").replace(_BEFORE, "")
 
 
-_KIND = r"\bkind: {1,4}[\\x22']?Secret\b"
-_VALUES = r"(?:\s+[\w.-]+: *[\\x22']?[A-Za-z0-9+/]{8,}={0,2}[\\x22']?)+"
+_KIND = r"\bkind: {1,4}[\x22']?Secret\b"
+_VALUES = r"(?:\s+[\w.-]+: *[\x22']?[A-Za-z0-9+/]{8,}={0,2}[\x22']?)+"
 
 _UUID = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _LOWER = "0123456789abcdefghijklmnopqrstuvwxyz"
