@@ -10,6 +10,8 @@ from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 THEIRS = ("aiokafka", "faust", "mode")
+USES = "|".join(rf"{name}\b" for name in THEIRS) + r"|fleetlore\.kafka|streams\.runtime"
+IMPORTS = re.compile(rf"^ *(?:import|from) (?:{USES})", re.MULTILINE)
 # Each with its reason.
 USED = {
     "_client": "`connections`: a stop that hangs is ended by closing them, and only they know topics of all",
@@ -27,13 +29,9 @@ def files() -> Iterator[tuple[Path, ast.Module]]:
     """The files that import Faust or aiokafka, and those that use what `fleetlore.kafka` makes of it."""
     for package in ("fleetlore", "streams"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            for node in ast.walk(tree):
-                names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                if any(theirs(name) or name.startswith(("fleetlore.kafka", "streams.runtime")) for name in names):
-                    yield path, tree
-                    break
+            text = path.read_text()
+            if IMPORTS.search(text):
+                yield path, ast.parse(text)
 
 
 def is_private(name: str) -> bool:
