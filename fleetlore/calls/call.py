@@ -123,7 +123,7 @@ def _program(line: str, names: Collection[str]) -> str:
 
 _STATEMENT = re.compile(
     r"\s*(?:SELECT\b.+\bFROM\s+\S|WITH\s.+\bAS\s*\(|INSERT\s+INTO\s|UPDATE\s.+\bSET\s|DELETE\s+FROM\s|EXPLAIN\s+\w"
-    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|FIELDS|DATABASES|SCHEMAS|CREATE|INDEX|KEYS)\b|DESC(?:RIBE)?\s+\S+\s*;?\s*\Z"
+    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|FIELDS|DATABASES|SCHEMAS|CREATE|INDEX|KEYS)\b|DESC(?:RIBE)?\s+\S++\s*+;?\s*\Z"
     r"|PRAGMA\s+\w|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+)?(?:TABLE|VIEW|INDEX)\s)",
     re.DOTALL,
 )

@@ -5,8 +5,9 @@ a person speaks, and when a call follows a result.
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -24,12 +25,12 @@ class OpenCalls(Generic[T]):
     def __init__(self, leave: Callable[[T], object], limit: int = 2**62) -> None:
         self._leave, self._limit = leave, limit
         self._numbers = count()
-        # By age: the call, its id and its tool.
-        self._open: dict[int, tuple[T, str, str, int]] = {}
+        # By age: the call, its id and its tool. A plain dict finds its first entry slowly once others are removed.
+        self._open = OrderedDict[int, tuple[T, str, str, int]]()
         self.size = 0
-        self._by: dict[_Key, dict[int, None]] = {}
+        self._by: dict[_Key, OrderedDict[int, None]] = {}
         # Calls of this turn alone can have a result without an id.
-        self._turn: dict[_Key, dict[int, None]] = {}
+        self._turn: dict[_Key, OrderedDict[int, None]] = {}
         self._turn_start = 0
         self._is_answered = False
 
@@ -46,14 +47,14 @@ class OpenCalls(Generic[T]):
         """Replaces an earlier turn's call of its id. `size`: bytes that the call keeps."""
         if self._is_answered:
             self.end_turn()
-        for number in [each for each in self._by.get((id, None), ()) if each < self._turn_start]:
+        for number in list(takewhile(self._turn_start.__gt__, self._by.get((id, None), ()))):
             self._leave(self._removed(number))
         number = next(self._numbers)
         self._open[number] = call, id, tool, size
         self.size += size
         for held, first in ((self._by, id), (self._turn, None)):
             for named in (None, tool):
-                held.setdefault((first, named), {})[number] = None
+                held.setdefault((first, named), OrderedDict())[number] = None
         if len(self._open) > self._limit:
             self._leave(self._removed(next(iter(self._open))))
 

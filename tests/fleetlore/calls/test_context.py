@@ -3,6 +3,7 @@ from hypothesis import strategies as st
 
 from fleetlore.calls.call import MadeCall, is_closed, shows_names, text_of, world_of
 from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, normal, place_in
+from tests.cpu import costs_less_than
 from tests.rows import for_each
 
 
@@ -102,3 +103,4 @@ def test_an_mcp_tool_is_of_the_open_world_until_the_operator_lists_it(name: str)
 
 def test_a_statement_of_another_tool_asks_a_database() -> None:
     assert is_closed("run_sql", STATEMENT) and world_of("run_sql") == "SQL"
+    assert costs_less_than(0.01, lambda: is_closed("run_sql", f"DESC a{' ' * 8_000}b"))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.transcripts.calls import OpenCalls, Verdict, verdict_of
+from tests.cpu import costs_less_than
 from tests.rows import for_each
 
 TOOLS = ("search", "book", "pay")
@@ -308,3 +309,14 @@ json_values = st.recursive(
 def test_every_result_has_a_verdict_and_a_mark_of_failure_counts(result: object, marked: bool | None) -> None:
     for each in (result, json.dumps(result)):
         assert (verdict_of(each, marked).error is not None) or marked is not True
+
+
+@for_each("id", ["same", ""])
+def test_calls_of_one_turn_are_paired_in_linear_time(id: str) -> None:
+    def pair() -> None:
+        calls = OpenCalls[int](lambda call: None)
+        for number in range(20_000):
+            calls.add(id, "bash", number)
+        assert [calls.pop(id, "bash") for _ in range(20_000)] == list(range(20_000))
+
+    assert costs_less_than(0.8, pair)
