@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from typing import NamedTuple
 
 from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
@@ -70,22 +71,22 @@ def failures_met(
         text = _said(calls[0])
         shown = _words(text) & _names(session.goal, CALL_CHARACTERS)
         yield _Met(calls[0].tool, "", who, calls[0].tool, text, is_look_up, place, shown)
-    seen = _names(session.goal, CALL_CHARACTERS)
-    given = seen - KEYWORDS
+    before, reached = set(_names(session.goal, CALL_CHARACTERS)), 0
+    given = before - KEYWORDS
     for number, step in enumerate(calls):
         kind = kinds[number]
         if kind is not None and not step.transient and (step.tool, kind[0]) not in told:
             found = next(worked_after(calls, number), None) if kind[1] or not _is_free_text(step) else None
             if found is not None:
                 told.add((step.tool, kind[0]))
-                before = seen.union(*(_all_names(each) for each in calls[number:found]))
+                before.update(*map(_all_names, calls[reached:found]))
+                reached = found
                 # The same tool with other values is another guess.
                 is_new = calls[found].tool != step.tool or _is_free_text(step)
                 is_look_up = is_new and _is_look_up(calls, found, before)
                 text = _said(calls[found])
-                shown = _words(text) & given.union(kind[1], *map(_shown, calls[number:found]))
+                shown = _words(text) & given.union(kind[1])
                 yield _Met(step.tool, kind[0], who, calls[found].tool, text, is_look_up, place, shown)
-        seen |= _all_names(step)
         given |= _shown(step).union(kind[1] if kind is not None else ())
 
 
@@ -103,29 +104,34 @@ def _said(step: Step) -> str:
     return "" if arguments is None else f"({', '.join(arguments)})"
 
 
-def _names(text: str, characters: int) -> set[str]:
-    return {name.lower() for name in _NAMED.findall(text[:characters])}
+def _names(text: str, characters: int) -> frozenset[str]:
+    return frozenset([name.lower() for name in _NAMED.findall(text[:characters])])
+
+
+@lru_cache(maxsize=512)  # each failure is followed by the calls of its session
+def _called(arguments: str) -> frozenset[str]:
+    return _names(text_of(arguments), CALL_CHARACTERS)
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset([token[0].lower() for token in _TOKEN.finditer(text)])
 
 
-def _shown(step: Step) -> set[str]:
-    return set() if step.failed else _names(step.result, RESULT_CHARACTERS) - KEYWORDS
+def _shown(step: Step) -> frozenset[str]:
+    return frozenset() if step.failed else _names(step.result, RESULT_CHARACTERS) - KEYWORDS
 
 
-def _all_names(step: Step) -> set[str]:
+def _all_names(step: Step) -> frozenset[str]:
     said = step.error_message or "" if step.failed else step.result
-    return _names(text_of(step.arguments), CALL_CHARACTERS) | _names(said, RESULT_CHARACTERS)
+    return _called(step.arguments) | _names(said, RESULT_CHARACTERS)
 
 
-def _is_look_up(calls: Sequence[Step], place: int, seen: set[str]) -> bool:
+def _is_look_up(calls: Sequence[Step], place: int, seen: Set[str]) -> bool:
     if shows_schema(calls[place].result):
         return True
     shown = _names(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS
     later = (each for each in calls[place + 1 :] if shown)
-    return any(not shown.isdisjoint(_names(text_of(each.arguments), CALL_CHARACTERS)) for each in later)
+    return any(not shown.isdisjoint(_called(each.arguments)) for each in later)
 
 
 class LookUps:

@@ -13,6 +13,7 @@ from models.calls import look_ups
 from models.calls.evidence import Fleet
 from models.calls.look_ups import LookUps, failures_met, form
 from tests.build import call, trajectory
+from tests.cpu import costs_less_than
 
 _TABLES = ("singer", "concert", "stadium", "airport", "pets", "courses", "flights", "makers", "stores", "dogs")
 
@@ -167,3 +168,12 @@ def test_what_one_agent_alone_looks_up_at_a_place_is_told_to_nobody() -> None:
         for number in range(40)
     ]
     assert taught(*many, *alone, place="shop").at_places() == {"shop": ("SHOW TABLES", "sql")}
+
+
+def test_a_session_of_failures_and_then_calls_that_work_is_read_in_linear_time() -> None:
+    texts = [" ".join(f"w{number}x{word}" for word in range(250)) for number in range(200)]
+    failed = [call("sql", f"SELECT {text}", error=f"no such thing: {text}") for text in texts]
+    worked = [call("ls", f"ls {text}", f"{text} shown") for text in reversed(texts)]
+    kinds = [(f"kind {number}", ("w",)) for number in range(len(failed))] + [None] * len(worked)
+    met = trajectory(*failed, *worked)
+    assert costs_less_than(1.0, lambda: list(failures_met(met, kinds)))
