@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -96,6 +97,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("tansu"):
                 item.add_marker(other)
+
+
+def pytest_collectstart() -> None:
+    """What is collected stays: to look through it for garbage takes each process seconds."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 MakeTopics = Callable[..., Awaitable[None]]
