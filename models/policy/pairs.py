@@ -125,13 +125,15 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
     for number, failed in enumerate(calls):
         if not _teaches(failed) or len(seen) >= _MOST_OF_SESSION:
             continue
-        known = common | _words(" ".join(_texts(chat(session, number + 1))))
-        fitting = [
+        others = [
             way
             for same in ways.get(_state(session, failed), {}).values()
             for way in same
-            if way.owner != owner and way.call.arguments != failed.arguments and way.words <= known
+            if way.owner != owner and way.call.arguments != failed.arguments
         ]
+        # The chat is read only if needed: to read it for each failure takes seconds.
+        known = common | _words(" ".join(_texts(chat(session, number + 1)))) if others else common
+        fitting = [way for way in others if way.words <= known]
         if not fitting:
             continue
         way = min(fitting, key=lambda way: (distance(failed.arguments, way.call.arguments) or 0, way.call.arguments))

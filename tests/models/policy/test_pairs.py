@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from fleetlore.wire.trajectory import CUT, Judgment, Step
 from models.policy.pairs import Pair, preference_pairs, session_row
 from tests.build import call, judgment
+from tests.cpu import costs_less_than
 from tests.models.policy.made import ERROR, fleet, select, session
 
 
@@ -171,3 +172,10 @@ def test_what_a_model_must_not_learn_is_left_out(spoilt: Judgment) -> None:
 def test_a_call_nested_too_deep_ends_no_export() -> None:
     deep = judgment(call("sql", '{"query":' + "[" * 300 + "]" * 300 + "}", "Beetle"), session="deep", goal="g")
     assert preference_pairs([deep, recovery(), STUCK], 1) and session_row(deep)["messages"]
+
+
+def test_a_long_session_of_failures_that_nobody_else_met_is_read_in_linear_time() -> None:
+    texts = [" ".join(f"w{number}x{word}" for word in range(250)) for number in range(200)]
+    failed = [call("sql", f"SELECT {text}", error=f"no such thing: {text}") for text in texts]
+    alone = judgment(*failed, call("sql", "SELECT 1", "1"))
+    assert costs_less_than(0.6, lambda: preference_pairs([alone], 2))
