@@ -123,8 +123,8 @@ def _program(line: str, names: Collection[str]) -> str:
 
 _STATEMENT = re.compile(
     r"\s*(?:SELECT\b.+\bFROM\s+\S|WITH\s.+\bAS\s*\(|INSERT\s+INTO\s|UPDATE\s.+\bSET\s|DELETE\s+FROM\s|EXPLAIN\s+\w"
-    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|FIELDS|DATABASES|SCHEMAS|CREATE|INDEX|KEYS)\b|DESC(?:RIBE)?\s+\S++\s*+;?\s*\Z"
-    r"|PRAGMA\s+\w|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+)?(?:TABLE|VIEW|INDEX)\s)",
+    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|FIELDS|DATABASES|SCHEMAS|CREATE|INDEX|KEYS)\b"
+    r"|DESC(?:RIBE)?\s+\S++\s*+;?\s*\Z|PRAGMA\s+\w|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+)?(?:TABLE|VIEW|INDEX)\s)",
     re.DOTALL,
 )
 # Tools and arguments of such a name take SQL. "Select a hotel from the list" is no statement.
