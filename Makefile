@@ -55,7 +55,7 @@ $(DEMO_STAMP): $(BIN)/python $(PROJECTS)
 demo: $(DEMO_STAMP)  ## Run the whole loop with a fleet of agents on this machine (WITH=torch, ARGS=--console)
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
-test: $(STAMP)  ## Run the tests, in some five minutes on two cores (ARGS="tests/sinks -x" for some of them)
+test: $(STAMP)  ## Run the tests, in some two and a half minutes on two cores (ARGS="tests/sinks -x" for some of them)
 	$(PYTEST) $(IN_PARALLEL) -m 'not slow and not chaos and not cluster and not long' $(ARGS)
 
 test-all: $(STAMP)  ## Run all tests but those of `make test-slow`, `make cluster` and `make chaos`, in some fifteen minutes
