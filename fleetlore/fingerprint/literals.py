@@ -68,12 +68,14 @@ _CHOICE = re.compile(
     r"|bucket|cabin|charset|class|cluster|codec|collection|colou?r|column|compression|currency|database|dataset|db"
     r"|delimiter|deployment|dialect|dimension|direction|driver|dtype|edition|encoding|engine|env|environment|field"
     r"|flag|fmt|format|freq|frequency|function|granularity|how|image|index|indexe|indice|interpolation|interval"
-    r"|join|kind|lang|language|layout|level|locale|method|metric|mode|model|namespace|op|operation|operator|option"
+    r"|join|kind|lang|language|layout|level|locale|locator|method|metric|mode|model|namespace|op|operation|operator|option"
     r"|order|orient(?:ation)?|parser|period|platform|policy|position|priority|profile|protocol|quality|queue"
-    r"|region|release|resolution|resource|runtime|schema|scheme|scope|separator|service|severity|size|sort|stage"
+    r"|region|release|resolution|resource|runtime|schema|scheme|scope|selector|separator|service|severity|size|sort|stage"
     r"|status|strategy|style|table|theme|tier|timezone|topic|type|tz|unit|variant|verbosity|version|view"
     r"|visibility|zone|(?:group|order|sort)_?by)s?$"
 )
+# A selector by what a page shows may name somebody.
+_VISIBLE = re.compile(r"\btext[=(]|\brole=")
 _JOINT = re.compile(r"(?<=[a-z])(?=[A-Z])|[_\W]+")
 # Keys of commands and programs, and what only those hold.
 _CODE_KEY = re.compile(r"(?:^|_)(?:command|cmd|query|sql|code|script|program|expression|statement|diff|patch|regex)s?$")
@@ -138,7 +140,8 @@ def is_identity(key: str) -> bool:
 
 @lru_cache(maxsize=_REMEMBERED)
 def is_choice(key: str, value: str) -> bool:
-    return value[:1] in ("+", "-") or _CHOICE.search(_JOINT.sub("_", key).casefold()) is not None
+    is_shown = _CHOICE.search(_JOINT.sub("_", key).casefold()) is not None and not _VISIBLE.search(value)
+    return is_shown or value[:1] in ("+", "-")
 
 
 def is_code(key: str, value: str) -> bool:

@@ -106,7 +106,10 @@ PROGRAM = "def area(n): return 2 * n\nassert area(3) == 7"
         ("np.float(3)", "AttributeError: module 'numpy' has no attribute 'float'", "float(3)", "`np.float` → `float`"),
         ('{"to":"Done"}', "transition 'Done' is not available; available: 'Closed'", '{"to":"Closed"}',
          "`to=Done` → `to=Closed`"),
-        # A path is somebody's, and so is a name that the program defines.
+        ('{"selector":"#user"}', "no node for '#user'", '{"selector":"#username"}',
+         "`selector=#user` → `selector=#username`"),
+        # A path is somebody's, and so is what a page shows or a name that the program defines.
+        ('{"selector":"text=Ann"}', "no node for 'text=Ann'", '{"selector":"text=Bob"}', None),
         ('{"zone":"/srv/of/ann"}', "no zone '/srv/of/ann'", '{"zone":"/srv/of/bob"}', None),
         ("print(pi + x)", PI, "print(x2 + x)", None),
         ("print(pi + x)", PI, "pi = 3\nprint(pi + x)", None),
