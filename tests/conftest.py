@@ -57,14 +57,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
     With `ARGS=--hypothesis-seed=n` they try others.
     """
-    if not config.getoption("--kafka"):
-        # The embedded broker holds a fetch for its whole time, whatever comes: five seconds by default.
-        os.environ["FLEETLORE_FETCH_WAIT_MS"] = "50"
     profile = "quick" if "not long" in config.option.markexpr else "patient"
     if config.getoption("--hypothesis-seed") is None:
         settings.register_profile("repeated", parent=settings.get_profile(profile), derandomize=True)
         profile = "repeated"
     settings.load_profile(profile)
+
+
+@pytest.fixture(autouse=True)
+def fetch_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded broker holds a fetch for its whole time, whatever comes: five seconds by default."""
+    of_kafka = request.config.getoption("--kafka") or request.node.get_closest_marker("cluster")
+    if not of_kafka and not request.node.get_closest_marker("chaos"):
+        monkeypatch.setenv("FLEETLORE_FETCH_WAIT_MS", "50")
 
 
 # Fixtures that take seconds: a worker waits for its partitions, Milvus has to listen, and a base model needs PyTorch.
