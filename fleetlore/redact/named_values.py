@@ -131,9 +131,9 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
     # `/etc/passwd: Permission denied` is a very common error.
     sign = (
-        r"""\\*["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}(?:value|for\s[\w.@-]{1,40}(?=:))"""
+        r"""\\*+["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}(?:value|for\s[\w.@-]{1,40}(?=:))"""
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
-        r"""|\\*["']\s{0,4},\s{0,4}\\*["'](?:value|val|content|default)\\*["']"""
+        r"""|\\*+["']\s{0,4},\s{0,4}\\*+["'](?:value|val|content|default)\\*+["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
         r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])(?:\*\*)?\s{0,4}"""
         # A YAML tag, a YAML block, or a call that converts the value to text.
@@ -141,7 +141,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(
-        rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+|\\*[\"'],\s{{0,2}}(?=\\*[\"']))(?!-){_VALUE}",
+        rf"(?<![\w-])--?(?:[a-z0-9]+-)*(?P<name>{names})(?P<sign>[ =]+|\\*+[\"'],\s{{0,2}}(?=\\*+[\"']))(?!-){_VALUE}",
         re.IGNORECASE,
     )
     # A literal first letter doubles the speed.
@@ -234,7 +234,7 @@ def _told() -> Rule:
 
 # `fastlyKey string = "…"`
 OF_A_KEY = (
-    r"\d?\\*[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*[\"'])?"
+    r"\d?\\*+[\"']?(?:\s{1,2}string)?\s{0,2}(?::=|=>?|:)\s{0,2}(?:\\*+[\"'])?"
     r"(?=[\w+.=?-]{0,60}\d)"
 )
 _FINDS = re.compile(
@@ -278,7 +278,7 @@ def _element() -> Rule:
             return match[0]
         return match[0].replace(value, mask)
 
-    attribute = r"\s[\w:-]{1,40}=\\*[\"'][^<>\"'\n]{0,80}[\"']"
+    attribute = r"\s[\w:-]{1,40}=\\*+[\"'][^<>\"'\n]{0,80}[\"']"
     opening = (
         rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
         rf"|(?P<label>:?\s{{0,4}}</(?:td|th|dt|key|label)>)\s{{0,40}}<(?:td|dd|string)(?:{attribute}){{0,4}}>)"
@@ -331,24 +331,24 @@ NAMED: tuple[Rule, ...] = (
     form_rule(  # SQL's `PASSWORD '…'`
         "password",
         "pass",
-        r"(?<![\w-])(?:password|passwd|passphrase)\s{1,4}\\*[\"']"
-        r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})\\*[\"']",
+        r"(?<![\w-])(?:password|passwd|passphrase)\s{1,4}\\*+[\"']"
+        r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})\\*+[\"']",
         named=r"pass(?:word|wd|phrase)\s",
         folded=True,
     ),
     form_rule(  # a field of `multipart/form-data`
         "password",
         "pass|pwd|secret|token|key",
-        rf"(?:{_WORDS})\w{{0,10}}\\*\"(?:\r\n|\\+r\\+n){{2}}(?P<secret>(?!\[redacted:|--)[^\r\n\\]{{3,512}})",
-        named=rf"(?:{_WORDS})\w{{0,10}}\\*\"[\r\\]",
+        rf"(?:{_WORDS})\w{{0,10}}\\*+\"(?:\r\n|\\+r\\+n){{2}}(?P<secret>(?!\[redacted:|--)[^\r\n\\]{{3,512}})",
+        named=rf"(?:{_WORDS})\w{{0,10}}\\*+\"[\r\\]",
         folded=True,
     ),
     form_rule(  # `["password", "…"]`
         "password",
         "pass|pwd|secret|token|key",
-        rf"(?:{_WORDS})\\*\"\s{{0,4}},\s{{0,4}}"
-        r"\\*\"(?P<secret>(?!\[redacted:)(?=[^\"\\\d]{0,64}+\d)[^\"\\]{6,512})\\*\"\s{0,4}\]",
-        named=rf"(?:{_WORDS})\\*\"\s{{0,4}},",
+        rf"(?:{_WORDS})\\*+\"\s{{0,4}},\s{{0,4}}"
+        r"\\*+\"(?P<secret>(?!\[redacted:)(?=[^\"\\\d]{0,64}+\d)[^\"\\]{6,512})\\*+\"\s{0,4}\]",
+        named=rf"(?:{_WORDS})\\*+\"\s{{0,4}},",
         folded=True,
     ),
     _told(),

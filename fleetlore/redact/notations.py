@@ -10,17 +10,17 @@ __all__ = ["ARGUMENTS", "COLUMN_RULES", "Row"]
 Row = tuple[str, str, str]
 
 # A command-line word, quoted or not.
-_WORD = r"\\*[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
+_WORD = r"\\*+[\"']?(?P<secret>(?!\[redacted:|[$-])[^\s\"'|;]{3,512})"
 # A word with letters and digits, where other words may stand as well.
 _MIXED = (
-    r"\\*[\"']?(?P<secret>(?!\[redacted:|[$<{%*-])(?=[^\s\"'|;/@\d]{0,64}+\d)(?=[^\s\"'|;/@A-Za-z]{0,64}+[A-Za-z])"
+    r"\\*+[\"']?(?P<secret>(?!\[redacted:|[$<{%*-])(?=[^\s\"'|;/@\d]{0,64}+\d)(?=[^\s\"'|;/@A-Za-z]{0,64}+[A-Za-z])"
     r"[^\s\"'|;/@\\]{6,512})"
 )
 # A value in quotes, and a name of one.
-_QUOTED = r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"
+_QUOTED = r"\\*+[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,512})"
 # The same with a digit, and with a capital letter or a sign.
 _STRONG = (
-    r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])(?=[^\"'\d]{0,64}+\d)(?=[^\"'a-z]{0,64}+[a-z])"
+    r"\\*+[\"'](?P<secret>(?!\[redacted:|[$<{%*])(?=[^\"'\d]{0,64}+\d)(?=[^\"'a-z]{0,64}+[a-z])"
     r"(?=[a-z\d_]{0,64}+[^a-z\d_\"'])[^\s\"'\\]{6,512})"
 )
 _NAME = "(?i:password|passwd|secret|token|api[._-]?key)"
@@ -68,7 +68,7 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          rf"\b(?:echo|printf)\s+(?:-n\s+|[\"']?%s\S{{0,4}}\s+)?{_WORD}[\"']?\s*\|\s*(?:sudo\s+(?:-\S+\s+){{0,3}}-\w*S"
          r"|su\b|kinit\b|cryptsetup\b|gpg\b[^\n|;]{0,80}-fd\s|\w{1,20}\s+login\b[^\n|;]{0,80}--password-stdin)"),
         ("password", "passwd",
-         rf"\b(?:echo|printf)\s+(?:-\w\s+)?{_WORD}[^\n|]{{0,140}}\|\s{{0,4}}(?:sudo\s+)?(?:smb)?passwd\b"),
+         rf"\b(?:echo|printf)\s+(?:-\w\s+)?{_WORD[:-1]}+)[^\n|]{{0,140}}\|\s{{0,4}}(?:sudo\s+)?(?:smb)?passwd\b"),
     ),
     " ": (
         ("password", "storepas|keypas", rf"(?<![\w-])-(?:store|key|dest|src)(?:store)?pass(?:wd)?\s{{1,2}}{_WORD}"),
@@ -93,7 +93,7 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
         ("password", "<<<",
          rf"(?:--password-stdin|\bsudo\s[^\n|;]{{0,40}}?-S|\bcryptsetup|\bpasswd)\b[^\n|;]{{0,120}}?<<<\s?{_WORD}"),
         ("password", "entified by '|entified by \"|entified by \\|NTIFIED BY '|NTIFIED BY \"|NTIFIED BY \\",
-         r"(?i:\bidentified\s+(?:with\s+\w{1,40}\s+)?(?:by|as)\s+(?:password\s+)?)\\*[\"'](?P<secret>"
+         r"(?i:\bidentified\s+(?:with\s+\w{1,40}\s+)?(?:by|as)\s+(?:password\s+)?)\\*+[\"'](?P<secret>"
          r"(?!\[redacted:)[^\"'\n]{3,512})"),
         ("password", "SSWORD FO",
          rf"(?i:\bset\s+password\s+for\s+)\S{{1,80}}\s?=\s?(?i:password\()?{_QUOTED}"),
@@ -105,9 +105,9 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
         ("password", " LOGIN ", rf"\b[a-zA-Z]\w{{0,5}}\s+LOGIN\s+\S{{1,64}}\s+{_MIXED}"),
         ("password", "send \"|send \\|send -|endline(",
          r"(?i:password|assword|passphrase)[^\n]{0,40}(?:\n|\\+n)\s{0,8}(?:\w{1,40}\.)?send(?:_user|line)?[\s(]"
-         r"(?:--\s)?\\*[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\\\n]{3,128})"),
+         r"(?:--\s)?\\*+[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\\\n]{3,128})"),
         ("password", "=\"passw|='passw|=passw",
-         r"<input\b(?=[^<>]{0,400}\btype=\\*[\"']?password\b)[^<>]{0,400}?\bvalue=\\*[\"']"
+         r"<input\b(?=[^<>]{0,400}\btype=\\*+[\"']?password\b)[^<>]{0,400}?\bvalue=\\*+[\"']"
          r"(?P<secret>(?!\[redacted:|[$<{%*])[^\"'<>\\]{3,512})"),
         ("password", "OTP:|OTP=|PIN:|PIN=", r"\b(?:OTP|PIN)\s?[:=]\s{0,4}(?P<secret>\d{4,8})\b"),
         ("password", "seed phra",
@@ -115,27 +115,27 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          r"(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})"),
         ("aws_secret_key", "aws_secret", rf"\baws_secret_access_key\s+{_WORD}"),
         ("password", "To-SecureS|to-securest",
-         r"(?i:\bconvertto-securestring\s+(?:-string\s+)?)\\*[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\n]{3,512})"),
+         r"(?i:\bconvertto-securestring\s+(?:-string\s+)?)\\*+[\"'](?P<secret>(?!\[redacted:|\$)[^\"'\n]{3,512})"),
     ),
     "(": (
         ("password", "roperty(|.put(|.set(|etItem(|define(|tVariable(",
-         rf"\b(?:put|set|setItem|define|\w{{0,20}}(?:Property|Variable))\(\s?\\*[\"'][\w.-]{{0,40}}{_NAME}\\*[\"'],\s?"
+         rf"\b(?:put|set|setItem|define|\w{{0,20}}(?:Property|Variable))\(\s?\\*+[\"'][\w.-]{{0,40}}{_NAME}\\*+[\"'],\s?"
          + _QUOTED),
         ("password", "assword(|assphrase(",
          r"(?i:\b(?:set|with|change|reset|update|encode|hash|use)_?(?:[a-z]{1,20}_?)?pass(?:word|phrase))\(\s?"
-         rf"{_QUOTED}\\*[\"']"),
+         rf"{_QUOTED}\\*+[\"']"),
         ("password", "BasicAut|DigestAu|auth=(|login(|asic_auth(|NetworkCred|PasswordAuth|tials.basic(",
          r"\b(?:(?:HTTP|Set|aiohttp\.)?(?:Basic|Digest)Auth|NetworkCredential|PasswordAuthentication|Credentials\.basic"
-         r"|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*[\"'][^\"'\n]{1,64}[\"']\s{0,2},\s{0,2}(?:Some\()?"
-         r"\\*[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
+         r"|auth\s?=\s?|login|basic_auth)\(\s{0,4}\\*+[\"'][^\"'\n]{1,64}[\"']\s{0,2},\s{0,2}(?:Some\()?"
+         r"\\*+[\"'](?P<secret>(?!\[redacted:|[$<{%*])[^\s\"']{3,512})[\"']"),
         ("password", "onnect(|PDO(|etConn",
-         r"(?:onnect|\bPDO|onnection)\(\s?(?:[^\s,()]{1,128},\s?){1,2}\\*[\"'][^\"'\n]{1,64}[\"'],\s?" + _STRONG),
+         r"(?:onnect|\bPDO|onnection)\(\s?(?:[^\s,()]{1,128},\s?){1,2}\\*+[\"'][^\"'\n]{1,64}[\"'],\s?" + _STRONG),
         ("password", "fill(|type(|send_keys(|sendKeys(",
-         rf"(?i:password)\\*[\"'\])]{{1,4}}(?:\.(?:fill|type|send_?[kK]eys)\(|,)\s{{0,2}}{_STRONG}"),
+         rf"(?i:password)\\*+[\"'\])]{{1,4}}(?:\.(?:fill|type|send_?[kK]eys)\(|,)\s{{0,2}}{_STRONG}"),
     ),
     "=": (
         ("password", "variable",
-         rf"\bvariable\s+\\*\"\w{{0,40}}{_NAME}\w{{0,20}}\\*\"\s*\{{[^{{}}]{{0,400}}?\bdefault\s*=\s*{_QUOTED}"),
+         rf"\bvariable\s+\\*+\"\w{{0,40}}{_NAME}\w{{0,20}}\\*+\"\s*\{{[^{{}}]{{0,400}}?\bdefault\s*=\s*{_QUOTED}"),
         ("password", "psk=|PW=", rf"\b(?:(?:wpa[_-])?psk|[A-Z_]{{2,20}}PW)\s?=\s?{_WORD}"),
     ),
     ":": (("password", "WIFI:", r"(?<=WIFI:)[^\n]{0,120}?\bP:(?P<secret>(?!\[redacted:)[^;\n]{3,64})"),),

@@ -109,15 +109,15 @@ _SAID = (
     r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16})"
 )
 # In a list a name precedes its value: `["--password", "x"]`.
-_LISTED = rf"{_beside('')}\\*[\"'],\s?\\*[\"']"
+_LISTED = rf"{_beside('')}\\*+[\"'],\s?\\*+[\"']"
 _COLUMN = (
     rf"(?:[_-]?(?:[0-9]{{1,2}}|{'|'.join(AGAIN_WORDS)}))?s?"
     r"(?:[`\"'\]* ]|\\(?=[\"'])){0,8}"
-    r"(?:(?:[|;,)\t]|\\t) ?(?:[\w.\"'`*\]-]|\\(?=[\"'])){0,40}+ ?){0,10}?(?:, ?\\*[\"'])?"
+    r"(?:(?:[|;,)\t]|\\t) ?(?:[\w.\"'`*\]-]|\\(?=[\"'])){0,40}+ ?){0,10}?(?:, ?\\*+[\"'])?"
     r"(?:[\r\n]|\\[nr]|values|rows|data|records)"
 )
-_SIGN = rf"(?:{_BESIDE}(?:[:=<>%\uff1a]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}|\sfor\s[\w.@-]{{1,40}}:|\\*[\"']}})"
-_QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*[\"'])"
+_SIGN = rf"(?:{_BESIDE}(?:[:=<>%\uff1a]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}|\sfor\s[\w.@-]{{1,40}}:|\\*+[\"']}})"
+_QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*+[\"'])"
 # `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital dotted one.)
 _KEY = (
     "(?:api[_ -]?|x-[a-z-]{1,40}|(?:access|secret|private|encryption|signing|auth|license|account|master|app|service|"

@@ -476,6 +476,11 @@ def test_a_short_text_under_a_secret_name_takes_no_time(text: str) -> None:
     assert costs_less_than(0.1, lambda: redact_value({"password": text, "note": text}))
 
 
+@for_each("begun", ["passwd | x\nprintf -a ", "password=x1y2z3 -p |\npassword"])
+def test_backslashes_take_no_time(begun: str) -> None:
+    assert costs_less_than(0.1, lambda: redact(begun + "\\" * 8_000))
+
+
 def test_the_argument_is_not_changed() -> None:
     value = {"password": "hunter22", "list": ["ghp_" + A[:36]]}
     redact_value(value)
