@@ -145,7 +145,7 @@ def is_unmended(item: MemoryItem, arguments: object) -> bool:
     """Whether a call holds the failing part alone: the name of a field may also be a word of a path."""
     if item.was and not holds(arguments, item.was):
         return False
-    is_part = all(any(new in old for old in item.was) for new in item.now)  # `np.float` → `float`
+    is_part = all(any(map(_whole(new).search, item.was)) for new in item.now)  # `np.float` → `float`
     return is_part or not holds(arguments, item.now)
 
 

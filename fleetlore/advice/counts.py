@@ -35,7 +35,7 @@ _MAX_NAMES = 3
 _BLAMES_NONE = re.compile(
     r"\bmissing\b.{0,40}\b(?:argument|field|header|key|option|parameter|property)|\brequire[sd]\b|\w <\*>", re.I
 )
-# What stands before a part of a longer name, and behind a whole one.
+# The characters before a part of a longer name, and those behind a whole name.
 _BEFORE, _BEHIND = re.compile(r"\w-?\Z"), re.compile(rf"(?:\.{FILE})?(?!\w|-\w|\.[\w.-]{{1,99}}$)", re.MULTILINE)
 
 

@@ -73,7 +73,7 @@ _OBJECT = re.compile(
 )
 _ESCAPED, _ESCAPES = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.S), {"n": "\n", "r": "\r", "t": "\t"}
 _ITEM = re.compile(r"[^\s,'\"][^,'\"]*")
-# Where an object begins in a line, and the status before it, which its fields repeat.
+# The beginning of an object in a line, and the status before it, which its fields repeat.
 _EMBEDDED = re.compile(
     r"(?<!args )(?<!arguments )(?<!input )(?<!params )(?<!parameters )"
     r"(?:(?<=\s)|(?<=\s['\"])|(?<=\sb['\"]))(?=\{ ?['\"]|\[ ?\{ ?['\"])"

@@ -68,10 +68,10 @@ _CHOICE = re.compile(
     r"|bucket|cabin|charset|class|cluster|codec|collection|colou?r|column|compression|currency|database|dataset|db"
     r"|delimiter|deployment|dialect|dimension|direction|driver|dtype|edition|encoding|engine|env|environment|field"
     r"|flag|fmt|format|freq|frequency|function|granularity|how|image|index|indexe|indice|interpolation|interval"
-    r"|join|kind|lang|language|layout|level|locale|locator|method|metric|mode|model|namespace|op|operation|operator|option"
-    r"|order|orient(?:ation)?|parser|period|platform|policy|position|priority|profile|protocol|quality|queue"
-    r"|region|release|resolution|resource|runtime|schema|scheme|scope|selector|separator|service|severity|size|sort|stage"
-    r"|status|strategy|style|table|theme|tier|timezone|topic|type|tz|unit|variant|verbosity|version|view"
+    r"|join|kind|lang|language|layout|level|locale|locator|method|metric|mode|model|namespace|op|operation|operator"
+    r"|option|order|orient(?:ation)?|parser|period|platform|policy|position|priority|profile|protocol|quality|queue"
+    r"|region|release|resolution|resource|runtime|schema|scheme|scope|selector|separator|service|severity|size|sort"
+    r"|stage|status|strategy|style|table|theme|tier|timezone|topic|type|tz|unit|variant|verbosity|version|view"
     r"|visibility|zone|(?:group|order|sort)_?by)s?$"
 )
 # A selector by what a page shows may name somebody.
@@ -147,7 +147,7 @@ def is_choice(key: str, value: str) -> bool:
 def is_code(key: str, value: str) -> bool:
     name = _JOINT.sub("_", key).casefold()
     if _CODE_KEY.search(name):
-        # What somebody searches for is free text.
+        # The text of a search is free.
         return not name.endswith("query") or _CODE.search(value) is not None or _STATEMENT.match(value) is not None
     return len(value.split()) > 1 and _CODE.search(value) is not None
 

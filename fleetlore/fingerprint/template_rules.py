@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 MASK = "<*>"
 
-# Each rule: texts (lower case), one of which any match contains; the pattern; the replacement.
+# Each rule holds lower-case texts, a pattern and its replacement. Any match contains one of the texts.
 # If a pattern begins with `^`, so do all of its alternatives.
 # Testing for a word costs a hundredth of a vain search.
 Rule = tuple[tuple[str, ...], re.Pattern[str], "str | Callable[[re.Match[str]], str]"]

@@ -119,8 +119,8 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
     ),
     "(": (
         ("password", "roperty(|.put(|.set(|etItem(|define(|tVariable(",
-         rf"\b(?:put|set|setItem|define|\w{{0,20}}(?:Property|Variable))\(\s?\\*+[\"'][\w.-]{{0,40}}{_NAME}\\*+[\"'],\s?"
-         + _QUOTED),
+         rf"\b(?:put|set|setItem|define|\w{{0,20}}(?:Property|Variable))\(\s?\\*+[\"'][\w.-]{{0,40}}{_NAME}\\*+[\"'],"
+         rf"\s?{_QUOTED}"),
         ("password", "assword(|assphrase(",
          r"(?i:\b(?:set|with|change|reset|update|encode|hash|use)_?(?:[a-z]{1,20}_?)?pass(?:word|phrase))\(\s?"
          rf"{_QUOTED}\\*+[\"']"),

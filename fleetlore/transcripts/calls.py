@@ -122,7 +122,7 @@ _EXITED = re.compile(
 )
 # The end of a stock sentence that an ordinary text could go on with.
 _END = r"(?=[\"<.!:]|\s*\Z)"
-# Codex's text for a result that it lacks. As an error it is a tool's own word, such as gRPC's ABORTED.
+# Codex's text for a result that it lacks. A tool may use it as the name of an error, such as gRPC's ABORTED.
 _LACKED = "aborted"
 # Texts in place of the result of a refused, cancelled or interrupted call, perhaps as the error of a JSON object.
 _NEVER_MADE = re.compile(
