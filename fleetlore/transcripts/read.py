@@ -18,7 +18,15 @@ import msgspec
 from fleetlore.errors import ConfigError
 from fleetlore.files import lines_of
 from fleetlore.transcripts.calls import text_of_content
-from fleetlore.transcripts.session import MALFORMED, Conversation, LoggedSession, seconds_of, take_message
+from fleetlore.transcripts.session import (
+    MALFORMED,
+    MAX_GOAL,
+    SEEN,
+    Conversation,
+    LoggedSession,
+    seconds_of,
+    take_message,
+)
 from fleetlore.wire import events as ev
 from fleetlore.wire.decode import read_json, unpacked_zstd
 
@@ -36,6 +44,8 @@ _ZSTANDARD = 93  # some versions of zipfile lack it
 _HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
+# Claude Code's own words in the role of a person.
+_NO_PROMPT = re.compile(r"\[Request interrupted by user|<(?:local-command-std|bash-std)")
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
@@ -103,29 +113,60 @@ def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
 
 
 def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """Read a transcript of Claude Code. `seen`: others' entries, with which a resumed session begins."""
-    talk: Conversation | None = None
+    """Read a transcript of Claude Code: a session for each prompt.
+
+    A resumed, branched or copied transcript keeps the ids and times of its history, so it holds the same sessions and
+    new ones. `seen`: entries of earlier transcripts, which are not read again.
+    """
+    seen = set() if seen is None else seen
+    talks: list[Conversation] = []
+    # By entry: sub-agents write between others' entries.
+    talk_of: dict[object, Conversation | None] = {}
+    last: Conversation | None = None
+    goal, again = "", 0
     for line in lines_of(path):
         try:
             entry = read_json(line)
-        except msgspec.DecodeError:
-            if line.strip():
-                yield None
-            continue
-        message = entry.get("message") if isinstance(entry, dict) else None
-        if not isinstance(message, dict) or entry.get("isMeta"):
-            continue  # such as summaries
-        if talk is None:
-            # A sub-agent's file has the session's id and another name.
-            talk = Conversation("claude-code", str(entry.get("sessionId", "")), path.stem, seen=seen)
-        try:
+            message, id, written = (entry.get(name) for name in ("message", "uuid", "timestamp"))
+            talk = talk_of.get(parent, last) if (parent := entry.get("parentUuid")) else last
+            if not isinstance(message, dict) or entry.get("isMeta") or entry.get("isCompactSummary"):
+                talk_of[id] = talk  # such as summaries
+                continue
+            is_prompt = _is_prompt(message)
+            goal = goal or (text_of_content(message.get("content")) if is_prompt else "")
+            key = hash((id, written)) if id and written else object()
+            if key in seen:
+                again += 1
+                last = talk_of.setdefault(id, None)
+                continue
+            seen.add(key)
+            if talk is None or is_prompt:
+                session = str(entry.get("sessionId", ""))
+                # A sub-agent's file has the session's id and another name.
+                parts = (str(id), str(written)) if id and written else (session, path.stem, str(len(talks)))
+                about = "" if entry.get("isSidechain") else goal[:MAX_GOAL]
+                talks.append(talk := Conversation("claude-code", *parts, goal=about, conversation=session))
+            last = talk_of[id] = talk
+            talk.entry = key
             if isinstance(ran := entry.get("toolUseResult"), dict) and ran.get("interrupted") is True:
                 message = {**message, "content": [{**part, "outcome": "interrupted"} for part in message["content"]]}
-            take_message(talk, message, seconds_of(entry.get("timestamp")))
+            take_message(talk, message, seconds_of(written))
         except MALFORMED:
-            yield None
-    if talk is not None:
+            if line.strip():
+                yield None
+    if again:
+        talks += [] if talks else [Conversation("claude-code", path.stem)]
+        talks[0].session.left_out[SEEN] += again
+    for talk in talks:
         yield talk.done()
+        # The result of such a call may be in a copy.
+        seen -= talk.unanswered
+
+
+def _is_prompt(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    holds_result = isinstance(content, list) and any("tool_use_id" in part for part in content)
+    return message.get("role") == "user" and not holds_result and not _NO_PROMPT.match(text_of_content(content))
 
 
 def _atif(path: Path) -> LoggedSession:
@@ -261,7 +302,7 @@ FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
     "swe-agent": (_one(_swe_agent), (".traj",)),
 }
 _HEAD = 65_536
-_CALL_ID = re.compile(rb'"(toolu_\w+)"')
+_ENTRY_ID = re.compile(rb'"uuid"\s*:\s*"([^"]+)"')
 
 
 def files_of(paths: Sequence[Path], endings: tuple[str, ...]) -> list[Path]:
@@ -278,10 +319,10 @@ def files_of(paths: Sequence[Path], endings: tuple[str, ...]) -> list[Path]:
 
 
 def groups_of(files: Sequence[Path]) -> list[list[Path]]:
-    """Group files by their first call: copies of a transcript share it."""
+    """Group files by their first entry: copies of a transcript share it."""
     groups: dict[object, list[Path]] = {}
     for path in files:
-        first = _CALL_ID.search(_beginning(path))
+        first = _ENTRY_ID.search(_beginning(path))
         groups.setdefault(first[1] if first else path, []).append(path)
     return list(groups.values())
 
@@ -298,7 +339,7 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
     try:
         if form == "claude-code":
             read = partial(_read_claude_code, seen=set())
-            # A copy comes after what it copies, so that a later import with both sends the first one's events again.
+            # A copy comes after what it copies, which may end amid a prompt: both are then sent as in an import before.
             files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
         for path in files:
             written = min(path.stat().st_mtime, time.time())

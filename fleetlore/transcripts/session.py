@@ -30,15 +30,13 @@ _TICK_SECONDS = 0.001
 #: Errors that a log of another form raises.
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
-_MAX_GOAL = 2_000
+MAX_GOAL = 2_000
 # Until the year 5138 a time fits one unit.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 LATEST = 1e11
 _MAY_BE_JSON = re.compile(r"\s*(?:[\[{\"\d-]|(?:true|false|null)\s*$)")
 _NEVER_MADE, _NO_CALL, _OTHER_REASON = "call that was never made", "result without a call", "other parts"
-SEEN = "call or message that another transcript holds"
-# Anthropic's ids and long ones are unique in the world.
-_UNIQUE, _UNIQUE_ID = "toolu_", 20
+SEEN = "entry that another transcript holds"
 _MAX_REASONS = 32
 
 
@@ -88,14 +86,14 @@ class LoggedSession:
 class _Call(NamedTuple):
     tool: str
     arguments: object
-    key: object = None
+    entry: object
 
 
 class Conversation:
     """Collects one session.
 
-    `parts`: texts that tell it from others of its `form`. `goal`: default: the first message of a person. `seen`: calls
-    and messages of earlier sessions, which do not count again.
+    `parts`: texts that tell it from others of its `form`. `goal`: default: the first message of a person. `entry`: what
+    is read. `unanswered`: the entries of calls without a result.
     """
 
     def __init__(
@@ -106,58 +104,36 @@ class Conversation:
         task: str = "",
         goal: str = "",
         conversation: str = "",
-        seen: set[object] | None = None,
     ) -> None:
         id, most = _repeatable_id(form, *parts), ev.MAX_ID_LENGTH
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])
         self._open = OpenCalls[_Call](self._leave)
-        self._seen = seen
-        self._made, self._history = set[object](), set[str]()
-        self._ended: list[object] = []
+        self.entry: object = None
+        self.unanswered = set[object]()
 
     def say(self, role: str, text: str, time: float = 0.0) -> None:
         if text.strip():
             if role == "user":
-                self.session.goal = self.session.goal or text[:_MAX_GOAL]
+                self.session.goal = self.session.goal or text[:MAX_GOAL]
                 self._open.end_turn()
-            if self._seen is not None and time:
-                if (role, time, text) in self._seen:
-                    self.pass_over(SEEN)
-                    return
-                self._seen.add((role, time, text))
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
     def call(self, id: str, tool: str, arguments: object, time: float = 0.0) -> None:
         # Exceptions for each code or command take a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)
-        key = None
-        is_unique = id.startswith(_UNIQUE) or len(id) >= _UNIQUE_ID
-        if self._seen is not None and (is_unique or time):
-            from fleetlore.fingerprint.fingerprint import arguments_text  # imports numpy
-
-            key = id, 0.0 if is_unique else time, tool, arguments_text(arguments)
-            if key in self._seen or (is_unique and key in self._made):
-                self._history.add(id)
-                self.pass_over(SEEN)
-                return
-            self._made.add(key)
-        self._open.add(id, tool, _Call(tool, arguments, key))
+        self._open.add(id, tool, _Call(tool, arguments, self.entry))
 
     def result(self, id: str, result: object, marked: bool | None = None, time: float = 0.0, tool: str = "") -> None:
         """Add a call's result, or count it as left out if the log lacks the call.
 
         `marked`: whether the log marks it as failed, or None. `tool`: named by the result.
         """
-        if id in self._history and id not in self._open:
-            return
         called = self._open.pop(id, tool)
         verdict = verdict_of(result, marked)
         if called is None or not verdict.made:
             self.pass_over(_NO_CALL if called is None else _NEVER_MADE)
             return
-        if called.key is not None:
-            self._ended.append(called.key)
         data: dict[str, Any] = {ev.TOOL: ev.fitting_name(called.tool), ev.ARGUMENTS: called.arguments}
         if verdict.error is not None:
             data |= {ev.ERROR_TYPE: ev.OTHER_ERROR, ev.ERROR_MESSAGE: verdict.error}
@@ -171,14 +147,13 @@ class Conversation:
 
     def done(self) -> LoggedSession:
         self._open.close()
-        if self._seen is not None:
-            self._seen.update(self._ended)
         if not any(self.session.times):
             self.session.times = []
         return self.session
 
-    def _leave(self, call: object) -> None:
+    def _leave(self, call: _Call) -> None:
         self.session.unanswered += 1
+        self.unanswered.add(call.entry)
 
     def _add(self, kind: Kind, data: dict[str, Any], time: float) -> None:
         self.session.events.append((kind, data))

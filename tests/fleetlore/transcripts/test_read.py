@@ -4,7 +4,7 @@ import os
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import tzset
@@ -315,9 +315,9 @@ def test_what_claude_code_says_itself_is_no_message_and_calls_without_an_end_are
     open_call = {"type": "assistant", "sessionId": "s1", "message": {"role": "assistant", "content": [use]}}
     interrupted = transcript(tmp_path / "other", "s1", ["a", "b"], toolUseResult={"interrupted": True}).read_bytes()
     path.write_bytes(b"\n".join([orjson.dumps(meta), path.read_bytes(), orjson.dumps(open_call), interrupted]))
-    [session] = read_sessions(tmp_path)
-    assert session.goal == "look" and session.unanswered == 1
-    assert session.left_out["call that was never made"] == 3
+    sessions = read_sessions(tmp_path)
+    assert [each.goal for each in sessions] == ["look"] * 3 and [each.unanswered for each in sessions] == [1, 0, 0]
+    assert [each.left_out["call that was never made"] for each in sessions] == [1, 1, 1]
 
 
 @for_each("reward, outcome", [(0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown")])
@@ -396,19 +396,24 @@ def test_a_part_that_unpacks_too_far_is_left_out(tmp_path: Path, monkeypatch: py
 
 
 def transcript(path: Path, session: str, calls: Sequence[str], **more: Any) -> Path:
-    """A transcript of Claude Code in which these calls were made; a result is missing where its name says so."""
+    """A transcript of Claude Code in which these calls were made, one by prompt; a result is missing where its name
+    says so.
+    """
     lines = []
     for number, call in enumerate(calls):
-        about = {"sessionId": session, "timestamp": f"2026-01-01T00:00:{number:02}Z", "uuid": call, **more}
-        id = f"toolu_{call}" if len(calls) > 1 else f"call_{call}"
-        use = {"type": "tool_use", "id": id, "name": "Bash", "input": {"command": call}}
+        use = {"type": "tool_use", "id": f"toolu_{call}", "name": "Bash", "input": {"command": call}}
         done = {"type": "tool_result", "tool_use_id": use["id"], "content": f"done {call}"}
         said = ("user", [{"type": "text", "text": f"do {call}"}]), ("assistant", [use]), ("user", [done])
-        lines += [{**about, "type": role, "message": {"role": role, "content": content}} for role, content in said]
-        if "open" in call:
-            lines.pop()
+        for place, (role, content) in enumerate(said[:2] if "open" in call else said):
+            about = {"sessionId": session, "timestamp": f"2026-01-01T00:00:{number:02}Z", "uuid": f"{call}-{place}"}
+            lines.append({**about, **more, "type": role, "message": {"role": role, "content": content}})
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
     return path
+
+
+def made_in(sessions: Iterable[LoggedSession | None]) -> list[list[Any]]:
+    """The results of each session."""
+    return [[data[ev.RESULT] for kind, data in each.events if kind == "outcome"] for each in sessions if each]
 
 
 def test_history_that_a_resumed_branched_or_copied_transcript_holds_counts_once(tmp_path: Path) -> None:
@@ -416,40 +421,66 @@ def test_history_that_a_resumed_branched_or_copied_transcript_holds_counts_once(
         transcript(tmp_path / "a.jsonl", "a", ["1", "2"]),
         transcript(tmp_path / "b.jsonl", "b", ["1", "2", "3"]),  # resumed
         transcript(tmp_path / "d.jsonl", "a", ["1", "2"]),  # copied
-        transcript(tmp_path / "c.jsonl", "c", ["1", "4", "4"], forkedFrom={"sessionId": "a"}),  # branched, and replayed
+        transcript(tmp_path / "c.jsonl", "c", ["1", "4"], forkedFrom={"sessionId": "a"}),  # branched, and written twice
     ]
+    files[3].write_bytes(b"\n".join([files[3].read_bytes()] * 2))
     sessions = [each for each in read_files("claude-code", files) if each is not None]
-    made = [[data[ev.RESULT] for kind, data in each.events if kind == "outcome"] for each in sessions]
-    assert made == [["done 1", "done 2"], ["done 3"], [], ["done 4"]]
-    assert [each.left_out.total() for each in sessions] == [0, 4, 4, 3] and not sessions[2].events
-    assert [each.goal for each in sessions] == ["do 1"] * 4 and not any(each.unanswered for each in sessions)
+    assert made_in(sessions) == [["done 1"], ["done 2"], ["done 3"], [], ["done 4"]]
+    assert [each.left_out.total() for each in sessions] == [0, 0, 6, 6, 9] and not sessions[3].events
+    assert {each.goal for each in sessions if each.events} == {"do 1"} and not any(each.unanswered for each in sessions)
     assert [set(group) for group in groups_of(files)] == [set(files)]
 
 
 @for_each("about", [{}, {"forkedFrom": {"sessionId": "z"}}])
-def test_a_later_import_with_a_copy_changes_nothing_that_an_earlier_one_sent(about: dict[str, Any]) -> None:
+def test_a_later_import_of_a_copy_alone_or_beside_its_origin_repeats_what_was_sent(about: dict[str, Any]) -> None:
+    """Claude Code deletes old transcripts, but not their copies; and one that goes on has more prompts."""
     with TemporaryDirectory() as folder:
         first = transcript(Path(folder) / "z.jsonl", "z", ["1", "2"])
         os.utime(first, (5, 5))
-        [alone] = [each for each in read_files("claude-code", [first]) if each is not None]
+        before = {each.session: each.events for each in read_files("claude-code", [first]) if each}
         copy = transcript(Path(folder) / "a.jsonl", "a", ["1", "2", "3"], **about)
         os.utime(copy, (4, 4) if about else (6, 6))  # a session may go on after it was branched
-        later = [each for each in read_files("claude-code", [copy, first]) if each is not None]
-    assert [each.events for each in later if each.session == alone.session] == [alone.events]
-    assert sum(kind == "outcome" for each in later for kind, _ in each.events) == 3
+        for files in ([copy], [copy, first]):
+            later = {each.session: each.events for each in read_files("claude-code", files) if each}
+            assert len(later) == 3 and before.items() <= later.items()
+        transcript(first, "z", ["1", "2", "9"])
+        grown = {each.session: each.events for each in read_files("claude-code", [first]) if each}
+        assert len(grown) == 3 and before.items() <= grown.items()
 
 
-def test_calls_whose_ids_are_not_unique_are_known_again_by_their_times(tmp_path: Path) -> None:
-    """Behind a gateway to another model the ids of Claude Code begin anew in each session."""
-    first, copy = (transcript(tmp_path / f"{name}.jsonl", name, ["1"]) for name in "ab")
-    other = tmp_path / "c.jsonl"
-    other.write_bytes(first.read_bytes().replace(b"2026-01-01", b"2026-01-02").replace(b'"a"', b'"c"'))
-    untimed = [tmp_path / f"{name}.jsonl" for name in "de"]
-    for path in untimed:
-        text = first.read_bytes().replace(b'"timestamp"', b'"at"')
-        path.write_bytes(text.replace(b'"a"', path.stem.join('""').encode()))
-    found = [each for each in read_files("claude-code", [first, copy, other, *untimed]) if each is not None]
-    assert [sum(kind == "outcome" for kind, _ in each.events) for each in found] == [1, 0, 1, 1, 1]
+def test_entries_without_ids_or_times_belong_to_their_own_transcript(tmp_path: Path) -> None:
+    first, other = (transcript(tmp_path / f"{name}.jsonl", name, ["1"]) for name in "ab")
+    for path, name in ((first, b'"timestamp"'), (other, b'"uuid"')):
+        path.write_bytes(path.read_bytes().replace(name, b'"at"'))
+        (tmp_path / f"more-{path.name}").write_bytes(path.read_bytes().replace(b'"do 1"', b'"do it"'))
+    files = files_of([tmp_path], (".jsonl",))
+    assert made_in(read_files("claude-code", files)) == [["done 1"]] * 4
+    assert len({each.session for each in read_files("claude-code", files) if each}) == 4
+
+
+def test_each_entry_belongs_to_its_parents_prompt(tmp_path: Path) -> None:
+    """Sub-agents side by side write into one transcript; it is compacted while they run, and a person interrupts it."""
+    path = transcript(tmp_path / "a.jsonl", "a", ["task", "x", "y"])
+    lines = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    for place, line in enumerate(lines):
+        before = lines[place - 1]["uuid"] if place % 3 else None
+        line |= {"parentUuid": before, "isSidechain": place >= 3}
+    ask, use, done, *others = lines
+    mark = {"type": "system", "uuid": "m", "parentUuid": use["uuid"], "subtype": "compact_boundary"}
+    done["parentUuid"] = "m"
+    digest = {**ask, "uuid": "s", "parentUuid": done["uuid"], "isCompactSummary": True}
+    stop = {
+        **ask,
+        "uuid": "i",
+        "parentUuid": "s",
+        "message": {"role": "user", "content": "[Request interrupted by user]"},
+    }
+    written = [ask, use, mark, *others[::3], *others[1::3], *others[2::3], done, digest, stop]
+    path.write_bytes(b"\n".join(map(orjson.dumps, written)))
+    sessions = [each for each in read_files("claude-code", [path]) if each is not None]
+    assert made_in(sessions) == [["done task"], ["done x"], ["done y"]]
+    assert [each.goal for each in sessions] == ["do task", "do x", "do y"]
+    assert [sum(kind == "message" for kind, _ in each.events) for each in sessions] == [2, 1, 1]
 
 
 def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) -> None:
@@ -457,11 +488,12 @@ def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) ->
     first = transcript(tmp_path / "a.jsonl", "a", ["1", "open"])
     lines = first.read_bytes().splitlines()
     done = {"type": "tool_result", "tool_use_id": "toolu_open", "content": "done"}
-    lines.append(orjson.dumps({"type": "user", "sessionId": "b", "message": {"role": "user", "content": [done]}}))
+    about = {"type": "user", "sessionId": "b", "uuid": "r", "timestamp": "2026-01-01T00:00:09Z"}
+    lines.append(orjson.dumps({**about, "message": {"role": "user", "content": [done]}}))
     (tmp_path / "b.jsonl").write_bytes(b"\n".join(lines))
-    kept, copy = [each for each in read_files("claude-code", [first, tmp_path / "b.jsonl"]) if each is not None]
-    assert kept.unanswered == 1 and copy.unanswered == 0
-    assert [data[ev.RESULT] for kind, data in copy.events if kind == "outcome"] == ["done"]
+    _, kept, copy = [each for each in read_files("claude-code", [first, tmp_path / "b.jsonl"]) if each is not None]
+    assert kept.unanswered == 1 and copy.unanswered == 0 and copy.goal == "do 1"
+    assert made_in([copy]) == [["done"]]
 
 
 @pytest.mark.parametrize("form", [form for form in WRITERS if form != "inspect"])
