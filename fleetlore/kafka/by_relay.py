@@ -6,6 +6,7 @@ Offsets are the log's, so an agent may continue at another relay.
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 import time
 from collections import deque
@@ -29,8 +30,8 @@ __all__ = ["LENGTH_BYTES", "LORE", "MSGPACK", "STREAM", "Followed", "Following",
 
 # Topics that an agent follows. Those of adapters have a consumer of their own.
 LORE = ("patterns", "items", "decisions")
-# Below common proxy time-outs.
-_WAIT_SECONDS = 25.0
+# Below common proxy time-outs. Drawn, so that agents that came together do not ask again together.
+_WAIT_SECONDS = 15.0, 25.0
 # Seconds until a relay reports that the broker has not stored the events.
 _STORE_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
@@ -248,7 +249,8 @@ class RelayConsumer(_RelayClient):
     async def _read_all(self, answers: asyncio.Queue[list[RelayedRecord] | Exception]) -> None:
         try:
             while True:
-                async for body in self.stream(_FOLLOW, self._asked(_WAIT_SECONDS), _WAIT_SECONDS):
+                wait = random.uniform(*_WAIT_SECONDS)
+                async for body in self.stream(_FOLLOW, self._asked(wait), wait):
                     records = self._read(body)
                     if any(self._positions.get(part, 0) > end for part, end in self._ends.items()):
                         raise BrokerUnavailable("its log is shorter than before")

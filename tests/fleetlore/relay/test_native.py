@@ -192,6 +192,22 @@ async def test_a_page_of_a_proxy_is_no_stream_of_lore() -> None:
         await consumer.stop()
 
 
+async def test_agents_that_came_together_do_not_ask_again_together() -> None:
+    waits = list[float]()
+
+    async def follow(request: Request) -> Response:
+        waits.append(msgspec.msgpack.decode(await request.body(), type=Following).wait)
+        return Response(msgspec.msgpack.encode(Followed({}, [])), media_type=MSGPACK)
+
+    async with served.serving(Starlette(routes=[Route("/v1/native/follow", follow, methods=["POST"])])) as address:
+        consumer = RelayConsumer(Relay(address=address, tenant="default", agent="a1"), [topic("default", "items")])
+        await consumer.start()
+        assert not await consumer.getmany(timeout_ms=1)
+        await until(lambda: len(waits) > 20, "it asks again and again")
+        await consumer.stop()
+    assert len(set(waits[1:])) == len(waits[1:]) and all(15 <= each <= 25 for each in waits[1:])
+
+
 @pytest.mark.long
 async def test_it_hears_at_once_what_changes_and_what_is_revoked(place: str, tenant: str, path: str) -> None:
     async with joined(place, path, tenant, SECONDS) as (_, fleet):
