@@ -99,7 +99,7 @@ class Api:
         ]
         items = [
             each
-            for each in index.items.values()
+            for each in _approved(index)
             if query.kind in (None, each.kind) and wanted("items", each.tool, each.text)
         ]
         patterns.sort(key=lambda each: (-each.failures, each.id))
@@ -107,7 +107,7 @@ class Api:
         return schemas.LoreAnswer(tuple(patterns[: query.limit]), tuple(items[: query.limit]))
 
     async def hints(self, caller: Caller) -> schemas.HintsAnswer:
-        index = self.fleet(caller).replica.index
+        index = self._operated(caller)[0].replica.index
         standing, reviews = index.hints.standing.values(), Reviews(index)
         asks = {each.decided.id: reason for each in standing if (reason := reviews.reason(each))}
         waiting = proposed(index)
@@ -128,7 +128,7 @@ class Api:
     def _operated(self, caller: Caller) -> tuple[Fleet, str]:
         """Raises HTTPException (403) for others than operators."""
         if not caller.operator:
-            raise HTTPException(403, "only a token with `operator` in the relay's --tokens writes and judges hints")
+            raise HTTPException(403, "only a token with `operator` in the relay's --tokens reads and writes hints")
         return self.fleet(caller), caller.agent
 
     async def stream(self, caller: Caller) -> Response:
@@ -241,7 +241,7 @@ class _Changes:
                 self._task = None
 
     def _entries(self) -> dict[str, Pattern | MemoryItem]:
-        return {**self._index.patterns, **self._index.items}
+        return {**self._index.patterns, **{each.id: each for each in _approved(self._index)}}
 
     async def _look(self, before: dict[str, Pattern | MemoryItem]) -> None:
         while True:
@@ -253,6 +253,11 @@ class _Changes:
             for waiting in self._listeners:
                 for each in told[: _MOST_WAITING - waiting.qsize()]:
                     waiting.put_nowait(each)
+
+
+def _approved(index: LoreIndex) -> list[MemoryItem]:
+    """Return the items without those that wait for a person: agents have tokens, too."""
+    return [each for each in index.items.values() if index.vouched(each) is not False]
 
 
 def _told(entry: Pattern | MemoryItem) -> bytes:

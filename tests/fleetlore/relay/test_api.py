@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,13 @@ async def test_a_session_is_ended_by_its_address(http: httpx2.AsyncClient, recor
 
 async def test_lore_is_listed_and_filtered(http: httpx2.AsyncClient, fleet: Fleet) -> None:
     know(fleet)
+    waits = replace(lore()[1], id="waits", proposed=True)
+    fleet.replica.index.put_item(waits)
     whole = (await http.get("/v1/lore", params={"level": "exact"})).json()
-    assert [each["tool"] for each in whole["patterns"]] == ["search"] and whole["items"][0]["id"] == "better"
+    assert [each["tool"] for each in whole["patterns"]] == ["search"]
+    assert [each["id"] for each in whole["items"]] == ["better"], "a lesson waits for a person"
+    fleet.replica.index.undo_revoke("waits", waits.wording)  # its approval
+    assert len((await http.get("/v1/lore")).json()["items"]) == 2
     some = (await http.get("/v1/lore", params={"level": "exact", "show": "patterns", "text": "SPLIT INTO"})).json()
     assert len(some["patterns"]) == 1 and some["items"] == []
     assert (await http.get("/v1/lore", params={"tool": "other", "level": "exact"})).json()["patterns"] == []
@@ -196,6 +202,7 @@ async def test_changes_are_streamed(http: httpx2.AsyncClient, fleet: Fleet) -> N
             return kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
         assert await next_event() == ("ready", {})
+        fleet.replica.index.put_item(replace(lore()[1], id="waits", proposed=True))
         know(fleet)
         assert {(await next_event())[0] for _ in range(2)} == {"pattern", "item"}
         fleet.replica.index.forget("better")
@@ -296,7 +303,7 @@ async def test_the_document_describes_what_is_answered(http: httpx2.AsyncClient,
     assert len(paths) == 10 and "post /v1/sessions/{id}/end" in paths
 
 
-async def test_only_operators_write_and_judge_hints(broker: EmbeddedBroker, make_topics: Any, tmp_path: Path) -> None:
+async def test_only_operators_use_hints(broker: EmbeddedBroker, make_topics: Any, tmp_path: Path) -> None:
     await make_topics(broker.address, "hints", "patterns", "items", "decisions", "decisions.history", partitions=1)
     file = tmp_path / "tokens"
     file.write_text(f"{'a' * 16} agent hints\n{'o' * 16} ann hints operator\n")
@@ -320,7 +327,9 @@ async def test_only_operators_write_and_judge_hints(broker: EmbeddedBroker, make
         assert await fleet.replica.caught_up(120)
         asked = {"session": "s", "tool": "search", "arguments": WRONG}
         assert "Use products-eu. (written by ann)" in (await post("/v1/advise", "a", **asked))[1]["text"]
-        listed = (await client.get("/v1/hints", headers={"fleetlore-token": "a" * 16})).json()
+        agent, person = ({"fleetlore-token": each * 16} for each in "ao")
+        assert (await client.get("/v1/hints", headers=agent)).status_code == 403, "it lists lessons that wait"
+        listed = (await client.get("/v1/hints", headers=person)).json()
         wording = listed["wording"][made["id"]]
         assert listed == {"hints": [made], "proposed": [], "review": {}, "wording": {made["id"]: wording}}
         path = f"/v1/hints/{made['id']}/judge"
@@ -336,6 +345,7 @@ async def test_only_operators_write_and_judge_hints(broker: EmbeddedBroker, make
         assert not fleet.replica.index.hints.standing
 
 
-async def test_without_tokens_nobody_writes_hints(http: httpx2.AsyncClient) -> None:
+async def test_without_tokens_nobody_reads_or_writes_hints(http: httpx2.AsyncClient) -> None:
+    assert (await http.get("/v1/hints")).status_code == 403
     answer = await http.post("/v1/hints", json={"text": "x", "why": "y", "start": True})
     assert answer.status_code == 403
