@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -29,8 +29,10 @@ from fleetlore.kafka.client import connected, make_admin
 from fleetlore.kafka.encode import encode_event
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.events import Event
-from fleetlore.wire.lore import Decision, MemoryItem, Pattern
+from fleetlore.wire.lore import Decision, Pattern
 from fleetlore.wire.topics import PREFIX, topic
+from models.judge import SessionState
+from models.memory.item_state import ItemState
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
@@ -48,6 +50,7 @@ __all__ = ["run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
 _DECISIONS_SECONDS = 30.0
+_LIVE = "items", "patterns", "judgments"
 _COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
@@ -96,6 +99,7 @@ async def switch(settings: Settings, name: str, *, allow_loss: bool = False) -> 
                 await backfill.check_loss()
             # A later erasure waits 2 s, then finds this version's rows.
             await backfill.heed()
+            await backfill.keep_decisions()  # not earlier: agents still read the live version
         await backfill.store.on_client(lambda client: make_live(client, name))
         await asyncio.sleep(RESOLVE_SECONDS)
         # Include tenants without a worker, whose events may have expired.
@@ -209,17 +213,16 @@ class Backfill:
             await forget_erased(self._settings, self.store, tenant, erased, deliver, settle)
             for decision in distrusted.decided(tenant):
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
-            await self._keep_decisions(tenant)
 
-    async def _keep_decisions(self, tenant: str) -> None:
-        decisions = await read_decisions(self._settings, tenant, _DECISIONS_SECONDS)
-        if any(_about(each) for each in decisions):
-            async with MilvusStore.from_settings(self._settings) as live:
-                if not await live.on_client(lambda client: all(map(client.has_collection, ("items", "patterns")))):
-                    return
-                old, new = await _worded(live, tenant), await _worded(self.store, tenant)
-            if kept := list(_kept(decisions, old, new)):
-                await decide(self._settings, tenant, *kept)
+    async def keep_decisions(self) -> None:
+        """Publish the decisions on ids that this version lacks, for those of its ids that mean the same."""
+        async with MilvusStore.from_settings(self._settings) as live:
+            if not await live.on_client(lambda client: all(map(client.has_collection, _LIVE))):
+                return
+            for tenant in self.tenants:
+                decisions = await read_decisions(self._settings, tenant, _DECISIONS_SECONDS)
+                if any(map(_about, decisions)) and (kept := await _kept(decisions, live, self.store, tenant)):
+                    await decide(self._settings, tenant, *kept)
 
     async def check_loss(self) -> None:
         """Raise ConfigError: a collection has fewer than half of the live rows, or the oldest events are lost."""
@@ -271,39 +274,82 @@ class Backfill:
             await self._reader.commit(offsets)
 
 
-_Words = tuple[str, ...]
+class _Named(NamedTuple):
+    """What identifies an item, a tool or a loop in each version. `pattern`: id of an item's failures, or ""."""
+
+    words: tuple[object, ...]
+    pattern: str = ""
+    title: str = ""
 
 
-def _about(decided: Decision) -> str:
-    if decided.hint is not None:
-        return decided.hint.replaces
-    return decided.id if decided.kind in ("item", "pattern") else ""
+async def _kept(decisions: Sequence[Decision], old: Store, new: Store, tenant: str) -> list[Decision]:
+    """Return the decisions on ids that the new version lacks, for its ids of the same calls and changes."""
+    known, again = await _named(old, tenant), await _named(new, tenant)
+    about = {id for each in decisions for id in _about(each)}
+    calls = await _renamed(old, new, tenant, {known[id].pattern if id in known else id for id in about})
 
+    def renamed(id: str) -> list[str]:
+        if id not in known or id in again:
+            return calls[id]
+        words, pattern, title = known[id]
+        patterns = calls[pattern] if pattern else [""]
+        ids = [each for each, it in again.items() if it.words == words and it.pattern in patterns]
+        return sorted(ids, key=lambda each: (again[each].title != title, each))
 
-def _kept(decisions: Sequence[Decision], old: Mapping[str, _Words], new: Mapping[str, _Words]) -> Iterator[Decision]:
-    """Yield decisions on ids that the new version lacks, for its ids of the same words."""
-    ids, newest = defaultdict[_Words, list[str]](list), {each.key: each.time for each in decisions}
-    for id, words in new.items():
-        ids[words].append(id)
+    found, newest = list[Decision](), {each.key: each.time for each in decisions}
     for each in decisions:
-        same = sorted(ids[old[_about(each)]]) if _about(each) in old.keys() - new.keys() else []
-        for id in same if each.hint is None else same[:1]:
-            kept = replace(each, id=id) if each.hint is None else replace(each, hint=replace(each.hint, replaces=id))
-            if kept.time >= newest.get(kept.key, 0.0):
-                yield kept
+        ids = [renamed(id) for id in _about(each)]
+        if each.hint is not None:
+            replaces, after = [(*of, id)[0] for of, id in zip(ids, _about(each), strict=True)]
+            made = [replace(each, hint=replace(each.hint, replaces=replaces, after=after))]
+        else:
+            made = [replace(each, id=id) for of in ids for id in of]
+        found += [kept for kept in made if kept != each and kept.time >= newest.get(kept.key, 0.0)]
+    return found
 
 
-async def _worded(store: Store, tenant: str) -> dict[str, _Words]:
-    found: dict[str, _Words] = {}
-    async for row in store.rows("items", tenant, "body"):
+def _about(decided: Decision) -> tuple[str, ...]:
+    if decided.hint is not None:
+        return decided.hint.replaces, decided.hint.after
+    return (decided.id,) if decided.kind in ("item", "pattern") else ()
+
+
+async def _named(store: Store, tenant: str) -> dict[str, _Named]:
+    found: dict[str, _Named] = {}
+    async for row in store.rows("items", tenant, "state"):
         with suppress(ValueError):  # an empty row, or another release's
-            item = MemoryItem.from_json(row["body"])
-            found[item.id] = item.kind, item.tool, item.task, item.wording
+            for each in ItemState.from_json(row["state"].encode()).candidates:
+                words = each.kind, each.tool, each.task, each.was, each.now, "" if each.pattern else each.title
+                if each.title:  # a contradiction has none
+                    found[each.item_id] = _Named(words, each.pattern or "", each.title)
     async for row in store.rows("patterns", tenant, "body"):
         with suppress(ValueError):
             pattern = Pattern.from_json(row["body"])
-            found[pattern.id] = pattern.level, pattern.tool, pattern.error_class, pattern.template, pattern.shape
+            if pattern.level == "tool" or pattern.is_loop:  # no call has their ids
+                found[pattern.id] = _Named((pattern.level, pattern.tool, pattern.template, pattern.shape))
     return found
+
+
+async def _renamed(old: Store, new: Store, tenant: str, wanted: Collection[str]) -> defaultdict[str, list[str]]:
+    """Return the new ids, the most frequent first, of the calls that had each wanted id."""
+    places = {place: ids async for place, ids in _ids_of_calls(old, tenant) if any(map(wanted.__contains__, ids))}
+    votes = Counter[tuple[str, str]]()
+    async for place, ids in _ids_of_calls(new, tenant):
+        votes.update(zip(places.get(place, ()), ids, strict=False))
+    found = defaultdict[str, list[str]](list)
+    for (was, now), _ in votes.most_common():
+        if was in wanted and was != now != "":
+            found[was].append(now)
+    return found
+
+
+async def _ids_of_calls(store: Store, tenant: str) -> AsyncIterator[tuple[tuple[str, int], tuple[str, ...]]]:
+    async for row in store.rows("judgments", tenant, "state"):
+        with suppress(ValueError):  # another release's
+            made = SessionState.from_json(row["state"]).trajectory
+            for step in made.steps if made is not None else ():
+                ids = step.family, step.pattern, step.exact, step.call
+                yield (made.id, step.sequence), tuple([id or "" for id in ids])
 
 
 def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:

@@ -53,6 +53,7 @@ async def migrate(settings: Settings, say: Say) -> bool:
         async with Backfill(settings, found.target, tenants) as backfill:
             lost = await _bring_back(live, backfill, say)
             await backfill.heed()
+            await backfill.keep_decisions()
             await republish(settings.with_(tenants=backfill.tenants), backfill.store)
             await backfill.store.on_client(lambda client: make_live(client, found.target))
         old = found.versions - {found.target}

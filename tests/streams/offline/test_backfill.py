@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,10 +18,12 @@ from benchmarks.replay import Knowledge, interleave, read_knowledge
 from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, StoreUnavailable
+from fleetlore.fingerprint import fingerprint
+from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.recall.encoder import shared_encoder
 from fleetlore.wire.events import Event
-from fleetlore.wire.lore import DECISIONS, Decision, DecisionKind, Hint, Pattern
+from fleetlore.wire.lore import DECISIONS, Decision, DecisionKind, Hint, MemoryItem, Pattern
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import NAMES, topic
@@ -39,11 +40,11 @@ from streams.offline.operator_word import wait_drained
 from streams.offline.republish import republish
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES, Erasure
-from tests.build import memory_item
+from streams.stages.s1_sessions import steps
 from tests.chaos.emitting import in_order
 from tests.command import run_beside
 from tests.streams.broker_pipeline import LonePipeline, Reference
-from tests.streams.log_pipeline import flat
+from tests.streams.log_pipeline import OTHER, Call, LogPipeline, flat
 
 TENANT = "default"
 DRAIN_SECONDS = 120.0
@@ -224,34 +225,76 @@ def distrust(agent: str, on: bool) -> Outgoing:
     return Outgoing("", DECISIONS, decided.key, decided.to_json())
 
 
-async def test_what_a_person_decided_on_a_lesson_holds_under_the_id_that_another_release_gives_it(
+class _Live(MemoryStore):
+    async def on_client(self, ask: Any) -> bool:
+        return True
+
+
+CACHES = (
+    fingerprint.shaped_failure, fingerprint.shaped_call_id, fingerprint.tool_id, steps.recognise_call,
+    steps.recognise_failure,
+)  # fmt: skip
+FIXED: Call = ("sql", {"query": "SELECT name FROM users"}, "7 rows", None)
+MAIL: Call = ("sql", {"query": "SELECT mail FROM users"}, "", "no such column: 'mail'")
+DENIED: Call = ("shop", {"query": "SELECT nam FROM users"}, "", "permission denied for column 'nam'")
+ABSENT: Call = ("shop", {"query": "SELECT nam FROM users"}, "", "no such column: 'nam'")
+ALLOWED: Call = ("shop", {"query": "SELECT name FROM users"}, "7 rows", None)
+
+
+async def learned(version: str | None, monkeypatch: pytest.MonkeyPatch) -> tuple[_Live, dict[str, str]]:
+    """Return what a version of the fingerprint makes of the same sessions, and its ids by words."""
+
+    def otherwise(error_type: str, message: str) -> tuple[str, str, bool, str]:
+        """Earlier versions told errors apart by fewer words, and quoted others."""
+        error_class, _, transient, identity = normal_form(error_type, message)
+        return error_class, f"of {message[:7]}", transient, identity[:2]
+
+    pipeline = LogPipeline("t")
+    with monkeypatch.context() as before:
+        if version is not None:
+            before.setattr(fingerprint, "VERSION", version)
+            before.setattr(fingerprint, "normal_form", otherwise)
+        for each in CACHES:
+            each.cache_clear()
+        for agent in "abc":
+            for number, calls in enumerate([(OTHER, FIXED), (MAIL, MAIL), (DENIED, ALLOWED), (ABSENT, ALLOWED)]):
+                way = pipeline.story.session(f"{agent}{number}", *calls, agent=agent, task=f"task-{agent}{number}")
+                await pipeline.take(way)
+    for each in CACHES:
+        each.cache_clear()
+    store = _Live()
+    store.collections = pipeline.store.collections
+    patterns = [Pattern.from_json(each) for each in store.bodies("patterns")]
+    ids = {f"{each.level} {each.tool} {each.template}".strip(): each.id for each in patterns}
+    return store, ids | {each.when: each.id for each in map(MemoryItem.from_json, store.bodies("items"))}
+
+
+async def test_what_a_person_decided_holds_under_the_ids_that_another_version_gives_the_same_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Live(MemoryStore):
-        async def on_client(self, ask: Any) -> bool:
-            return True
+    (live, old), (store, new) = await learned("0", monkeypatch), await learned(None, monkeypatch)
+    assert old.keys() & new.keys() and not {*old.values()} & {*new.values()}, "no template and no id is the same"
+    absent, denied = (f"shop fails with: {call[3]}" for call in (ABSENT, DENIED))
+    on_sql = f"sql fails with: {OTHER[3]}"
 
-    words = {"tool": "sql", "was": ("id",), "now": ("oid",)}
-    pattern = Pattern(id="p1", level="class", tenant="t", tool="sql", error_class="E", template="no such column")
-    known = [memory_item("i1", **words), memory_item("i2", tool="sql", was=("a",), now=("b",)), pattern]
-    again = [
-        memory_item("i3", **words, support=9),
-        memory_item("i4", tool="sh"),
-        memory_item("i6", **words),
-        replace(pattern, id="p2"),
+    def decided(kind: DecisionKind, id: str, *, on: bool = True, **fields: Any) -> Decision:
+        return Decision(kind=kind, id=id, on=on, by="ann", why="", time=2.0, **fields)
+
+    text = {"text": "Use name.", "author": "ann", "written": 1.0}
+    correction = Hint(**text, replaces=old[absent], after=old["class shop of no such"], before=("nam",))
+    made = [
+        decided("pattern", old["class sql of no such"]),
+        decided("pattern", old["call shop"]),
+        decided("pattern", old["tool shop"]),
+        decided("item", old[denied], on=False, wording="w"),
+        decided("item", "gone"),
+        decided("agent", "ann"),
+        decided("hint", "h1", on=False, hint=correction),
+        decided("hint", "h2", on=False, hint=Hint(**text, after="no such column")),
+        # A later decision under the new id stays, as after a way back to an older version.
+        decided("item", old[on_sql]),
+        structs.replace(decided("item", new[on_sql]), time=9.0),
     ]
-    stores = []
-    for entries in (known, again):
-        stores.append(store := Live())
-        for each in entries:
-            row = {"id": f"t/{each.id}", "tenant": "t", "body": each.to_json().decode()}
-            await store.upsert("patterns" if isinstance(each, Pattern) else "items", [row])
-    decided: list[tuple[DecisionKind, str]] = [("item", "i1"), ("item", "i2"), ("pattern", "p1"), ("agent", "ann")]
-    hint = Hint(text="Use oid.", author="ann", written=1.0, start=True, replaces="i1")
-    made = [Decision(kind=kind, id=id, on=True, by="ann", why="", time=2.0) for kind, id in decided]
-    made.append(Decision(kind="hint", id="h1", on=False, by="ann", why="", time=3.0, hint=hint))
-    # A later decision under the new id stays, as after a way back to an older version.
-    made.append(Decision(kind="item", id="i6", on=False, by="bob", why="", time=9.0))
     kept: list[Decision] = []
 
     async def read(*_: object) -> list[Decision]:
@@ -262,16 +305,22 @@ async def test_what_a_person_decided_on_a_lesson_holds_under_the_id_that_another
 
     monkeypatch.setattr(backfill, "read_decisions", read)
     monkeypatch.setattr(backfill, "decide", decide)
-    filling = backfill.Backfill(Settings(milvus="nowhere"), "v2")
-    filling.store = stores[1]  # type: ignore[assignment]
-    monkeypatch.setattr(MilvusStore, "from_settings", lambda *_: nullcontext(stores[0]))
-    await filling._keep_decisions("t")
-    assert [(each.key, each.by, each.time) for each in kept] == [
-        ("item/i3", "ann", 2.0),
-        ("pattern/p2", "ann", 2.0),
-        ("hint/h1", "ann", 3.0),
-    ]
-    assert kept[2].hint is not None and kept[2].hint.replaces == "i3"
+    filling = backfill.Backfill(Settings(milvus="nowhere"), "v2", ["t"])
+    filling.store = store  # type: ignore[assignment]
+    monkeypatch.setattr(MilvusStore, "from_settings", lambda *_: nullcontext(live))
+    await filling.keep_decisions()
+    columns = [new[f"class sql no such column: '{name}'"] for name in ("nam", "mail")]
+    assert sorted(each.key for each in kept) == sorted(
+        [f"pattern/{id}" for id in (*columns, new["call shop"], new["tool shop"])] + [f"item/{new[denied]}", "hint/h1"]
+    )
+    hint = next(each.hint for each in kept if each.kind == "hint")
+    assert hint is not None and hint.before == ("nam",)
+    assert (hint.replaces, hint.after) == (new[absent], new["class shop no such column: 'nam'"])
+    assert {(each.by, each.time) for each in kept} == {("ann", 2.0)}
+    assert [each.wording for each in kept if each.kind == "item"] == ["w"], "what was approved, and nothing else"
+    live.collections, kept[:] = store.collections, []
+    await filling.keep_decisions()
+    assert not kept, "the same version has the same ids"
 
 
 @pytest.mark.parametrize(
