@@ -107,6 +107,7 @@ _ERROR = (
 _FAILED = re.compile(
     rf"\s*+(?:Traceback \(most recent call last\)|<tool_use_error>|An error occurred(?=:| while| \()|{_ERROR}"
     r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b(?:[:(]|\s*\Z|\n\s+at )|Exception in thread \""
+    r"|fatal: |Tool (?:execution )?(?:error|failed): |Command failed(?: with exit code \d+)?: "
     # MCP's kits and pydantic
     r"|MCP error -\d+: |(?:In|Out)put validation error: |Unknown tool: |\d+ validation errors? for \S+\n"
     # Shells
@@ -115,10 +116,19 @@ _FAILED = re.compile(
     r"|zsh:(?:\d+:)? (?:command not found|no such file or directory|permission denied|no matches found|parse error)\b"
     r"|'[^'\n]{1,200}' is not recognized as an internal or external command)"
 )
-# Codex's frame of a command that failed. The output below may quote another one.
+# Frames of a command that failed: of Codex, mini-SWE-agent and Roo. The output below may quote another one.
 _EXITED = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n+)*"
-    r"(?:Process exited with code|Exit code:?) -?0*[1-9]\d*[^\S\n]*(?:\n|\Z)"
+    r"(?:(?:Process exited with code|Exit code:?) -?0*[1-9]\d*[^\S\n]*(?:\n|\Z)"
+    r"|(?:<exception>[^<]*</exception>\s*)?<returncode>-?0*[1-9]\d*</returncode>"
+    r"|Command executed in terminal\b[^\n]* Exit code: -?0*[1-9]\d*\n)"
+)
+# The end of such a frame: of OpenHands, Copilot and Gemini CLI.
+_FRAME_END = 400
+_EXITED_AT_END = re.compile(
+    r"\[(?:The command completed|Command finished) with exit code -?0*[1-9]\d*\.?\]"
+    r"(?:\n\[(?!.{0,30} exit code)[^\n]*\])*\s*\Z"
+    r"|<exited with exit code -?0*[1-9]\d*>\s*\Z|\nExit Code: -?0*[1-9]\d*\nSignal: [^\n]*(?:\n[^\n:]+: [^\n]*)*\s*\Z"
 )
 # The end of a stock sentence that an ordinary text could go on with.
 _END = r"(?=[\"<.!:]|\s*\Z)"
@@ -134,7 +144,7 @@ _NEVER_MADE = re.compile(
     rf"|Interrupted by user{_END}|Sibling tool call errored"
     r"|Cancelled: parallel tool call |Claude requested permissions? to "
     r"|Permission to (?:use (?:[A-Z]|mcp__)|(?:read|edit) (?:/|\w:\\)).{0,2000} has been (?:auto-)?denied"
-    rf"(?:{_END}| because | in )"
+    rf"(?:{_END}| because | in | \()"
     r"|Permission for this action (?:was|has been) denied"
     r"|This command (?:requires|uses shell operators that require) approval"
     r"|This Bash command contains multiple operations\. The following parts require approval"
@@ -145,6 +155,11 @@ _NEVER_MADE = re.compile(
     # Codex
     rf"|(?:(?:exec command |patch )?rejected by user|(?:command )?aborted by user(?: after [\d.]+s)?){_END}"
     r"|user (?:rejected|cancelled) MCP tool call"
+    # Copilot, Zed and Strands, LiteLLM, Letta, Mastra, Microsoft's Agent Framework
+    rf"|Permission denied and could not request permission from user|The user rejected this tool call{_END}"
+    rf"|Permission to run tool denied by user|(?:MCP )?[Tt]ool cancell?ed by user{_END}"
+    r"|\[System: Tool execution skipped/interrupted by user|request to call tool denied\. User reason: "
+    r"|Tool call (?:invocation was rejected by user|was not approved by the user)"
     # Gemini CLI, Cline, Roo, opencode, goose, OpenHands, VS Code, Kimi
     r"|\[Operation Cancelled\]|User did not allow tool call|Tool call cancelled by user|The user denied this operation"
     r"|(?:Skipping (?:MCP )?tool .{1,2000}|(?:MCP )?[Tt]ool .{1,2000} was interrupted and not executed)"
@@ -160,9 +175,16 @@ _NEVER_MADE = re.compile(
     re.DOTALL,
 )
 _MAY_SAY = re.compile(
-    r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"error"|"error"\s*:\s*(?!null|false|"")'
-    r'|"exit(?:Code|_code)"\s*:\s*-?[1-9]|"success"\s*:\s*false|"errors"\s*:\s*\[\s*\{'
+    r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"(?i:error|fail)|"error"\s*:\s*(?!null|false|"")'
+    r'|"(?:exit_?(?i:code|status)|return_?code|code)"\s*:\s*-?[1-9]|"success"\s*:\s*false|"errors"\s*:\s*\[\s*\{'
+    r'|"status(?:_?[Cc]ode)?"\s*:\s*[45]|"error_code"|"timeout"'
 )
+# Names of an exit code. `code` is one beside `stderr` alone.
+_EXIT_CODES = ("exitCode", "exit_code", "returncode", "return_code", "exitStatus", "exit_status")
+_HTTP_STATUS = ("status", "statusCode", "status_code")
+# Fields of an answer that only says why.
+_WHY = ("message", "reason", "detail", "details", "title", "msg")
+_ENVELOPE = {*_WHY, *_HTTP_STATUS, "success", "code", "type", "instance", "timestamp", "path", "body", "headers"}
 # MCP's content.
 _TEXT_PARTS = re.compile(r'\s*+\[\s*+\{\s*"type"\s*:\s*"text"')
 # Python's notation of a message of LangChain or a result of MCP.
@@ -195,7 +217,8 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     if error is None and marked is None and isinstance(result, str):
         if result.strip() == _LACKED or _NEVER_MADE.match(result):
             return Verdict(made=False)
-        error = result if _FAILED.match(result, 0, _BEGINNING) or _EXITED.match(result) else None
+        has_failed = _FAILED.match(result, 0, _BEGINNING) or _EXITED.match(result)
+        error = result if has_failed or _EXITED_AT_END.search(result, max(0, len(result) - _FRAME_END)) else None
     return Verdict(error, made=error is None or not _NEVER_MADE.match(error))
 
 
@@ -215,7 +238,7 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
     if not isinstance(result, dict) or depth > _MAX_WITHIN:
         return None
     is_marked = result.get("isError") is True or result.get("is_error") is True
-    is_error = result.get("status") == "error"
+    is_error = str(result.get("status")).lower() == "error"
     if is_marked or (is_error and (weak or "tool_call_id" in result)) or (weak and _has_error(result)):
         return _text_of(result)
     # A command may print JSON with an exit code.
@@ -226,8 +249,17 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 
 
 def _has_error(result: dict[str, Any]) -> bool:
-    if result.get("error") or (result.get("success") is False and isinstance(result.get("message"), str)):
+    if result.get("error") or (str(result.get("type")).endswith("_error") and "error_code" in result):
         return True
+    says_why = any(isinstance(result.get(name), str) for name in (*_WHY, "body"))
+    if says_why and result.get("success") is False:
+        return True
+    if says_why and result.keys() <= _ENVELOPE:
+        codes = [result.get(name) for name in _HTTP_STATUS]
+        if str(codes[0]).lower() in ("failed", "failure") or any(
+            isinstance(each, int) and each >= 400 for each in codes
+        ):
+            return True
     errors = result.get("errors")  # an answer of GraphQL that holds nothing else
     if not isinstance(errors, list) or result.get("data") or not result.keys() <= {"data", "errors", "extensions"}:
         return False
@@ -236,8 +268,10 @@ def _has_error(result: dict[str, Any]) -> bool:
 
 def _failed_command(result: dict[str, Any]) -> str | None:
     about = [each for each in (result, result.get("metadata"), result.get("outcome")) if isinstance(each, dict)]
-    codes = (each[name] for each in about for name in ("exitCode", "exit_code") if each.get(name) is not None)
-    if not str(next(codes, None)).strip("-0").isdecimal():
+    codes = [each[name] for each in about for name in _EXIT_CODES if each.get(name) is not None]
+    codes += [result.get("code")] if "stderr" in result else []
+    has_failed = codes and str(codes[0]).strip("-0").isdecimal()
+    if not has_failed and not any(each.get("type") == "timeout" for each in about[1:]):
         return None
     printed = [str(each) for each in map(result.get, ("stdout", "stderr", "output")) if each]
     return text_of_content(result.get("content")) or "\n".join(printed) or _text_of(result)

@@ -76,7 +76,8 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
 
 
 def _is_message(found: dict[str, Any]) -> bool:
-    return not found.keys().isdisjoint(("role", "type", "parts", "kind")) and found.keys().isdisjoint(_CHATS)
+    named = not found.keys().isdisjoint(("type", "parts", "kind")) and found.keys().isdisjoint(_CHATS)
+    return named or "role" in found
 
 
 def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
@@ -89,7 +90,7 @@ def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
 def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
     about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
     messages = next((about[name] for name in _CHATS if about.get(name)), None)
-    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+    if not isinstance(messages, list) or (messages and not any(isinstance(each, dict) for each in messages)):
         return None
     agent, task = about.get("agent") or about.get("model"), about.get("task", about.get("task_id", ""))
     talk = Conversation(

@@ -15,7 +15,7 @@ A call and its result by maker, with `/` between them. A name alone is the type 
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -199,10 +199,10 @@ _ROLES = {
     "system-prompt": "system",
 }  # fmt: skip
 _ANSWERS = ("tool", "function")
-_CALLS = ("tool_use", "tool-call", "tool_call", "function_call", "functionCall", "toolUse")
+_CALLS = ("tool_use", "tool-call", "tool_call", "function_call", "functionCall", "toolUse", "executableCode")
 _RESULTS = (
     "tool_result", "tool-result", "tool_call_response", "tool-return", "retry-prompt", "functionResponse",
-    "function_response", "toolResult",
+    "function_response", "function_result", "tool_call_result", "toolResult", "codeExecutionResult",
 )  # fmt: skip
 # Of calls that the maker runs itself, such as `web_search_call`.
 _CALL_ENDS, _RESULT_ENDS = ("_call", "_tool_use"), ("_call_output", "_tool_result")
@@ -212,16 +212,26 @@ _LIKE_CALLS = re.compile(r"tool|call|function|action|observation", re.IGNORECASE
 _SILENT = (
     "thinking", "redacted_thinking", "reasoning", "refusal", "image", "image_url", "input_image", "audio", "file",
     "input_audio", "document", "inlineData", "inline_data", "fileData", "thought", "step-start", "source-url",
-    "executableCode", "codeExecutionResult", "reasoningContent", "cachePoint",
+    "reasoningContent", "cachePoint",
 )  # fmt: skip
 _ID = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
 _NAME = ("name", "tool_name", "toolName")
-_ARGUMENTS = ("arguments", "args", "input", "parameters", "action")
+_ARGUMENTS = (
+    "arguments", "args", "input", "parameters", "action", "operation", "tool_kwargs", "code", "queries",
+)  # fmt: skip
 _RESULT = ("output", "content", "response", "result", "errorText")
+# Results of calls that the maker runs.
+_OUTPUT = ("output", "outputs", "results")
+# Fields that hold the parts of a message, and the type of a part: beside OpenAI's, of Gemini, Microsoft, LlamaIndex.
+_PARTS = ("parts", "contents", "items", "blocks")
+_KIND = ("type", "part_kind", "content_type", "block_type")
+_ADDITIONAL = ("tool_calls", "function_call", "tool_call_id")
 # The Vercel AI SDK's types of results.
 _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": None, "content": None}
 # Statuses of a result, and pydantic-ai's outcomes of a call.
-_FAILED, _NOT_MADE = ("error", "failed", "retried"), ("denied", "interrupted")
+_FAILED = ("error", "failed", "retried", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
+_NOT_MADE = ("denied", "interrupted")
+_ENDED, _DENIED = ("completed", "failed"), "Tool execution denied"
 # AutoGen's events, whose parts have no type.
 _EVENTS = {"ToolCallRequestEvent": "tool_call", "ToolCallExecutionEvent": "tool_result"}
 _MAX_KEYS = 8
@@ -239,34 +249,40 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     if "role" not in message and (_is_call(kind) or _is_result(kind)):  # an item of OpenAI's responses
         _take_part(talk, message, role, time)
         return
-    content = message.get("content", message.get("parts"))
-    content = [content] if isinstance(content, dict) else content
+    content = next((message[name] for name in _PARTS if isinstance(message.get(name), list)), message.get("content"))
+    content = [content] if isinstance(content, dict) and role not in _ANSWERS else content
+    for name, value in (message.get("additional_kwargs") or {}).items():  # of OpenAI's models, in LangChain
+        if name in _ADDITIONAL and not message.get(name):
+            message = {**message, name: value}
     if kind in _EVENTS and isinstance(content, list):
         content = [{**part, "type": _EVENTS[kind]} for part in content]
     elif role not in _ANSWERS and _LIKE_CALLS.search(role):  # such as smolagents' `tool-call`, in Python's notation
         _pass_over(talk, "message", message)
         return
-    if role in _ANSWERS and not _holds_results(content):
+    if role in _ANSWERS and not _holds(content, _is_result):
         _take_result(talk, {**message, "output": content}, time)
         return
-    made = list(message.get("tool_calls") or ())
+    made = list(json_or_text(message.get("tool_calls")) or ())
     made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
-    invoked = message.get("toolInvocations") or ()  # the Vercel AI SDK
+    # The Vercel AI SDK repeats them among the parts.
+    invoked = () if "parts" in message else message.get("toolInvocations") or ()
     unread = [
         name
         for name, value in message.items()
         if name not in _READ and value and isinstance(value, list | dict) and _LIKE_CALLS.search(name)
     ]
-    if unread or (content is None and not made and not invoked and kind not in _SILENT):
+    if unread or (not isinstance(content, str | list) and not made and not invoked and kind not in _SILENT):
         _pass_over(talk, "message", message)
     if isinstance(content, str):
         _say(talk, role, content, time)
     for part in content if isinstance(content, list) else ():
         _take_part(talk, part if isinstance(part, dict) else {"text": part}, role, time)
     # LangChain repeats the calls of Anthropic's models in the content.
-    if not _holds_calls(content):
-        for call in made:
+    for call in () if _holds(content, _is_call) else made:
+        if isinstance(call, dict):
             _take_call(talk, call, time)
+        else:
+            talk.pass_over("call that is no object")
     for call in message.get("invalid_tool_calls") or ():  # LangChain could not read the arguments
         _take_call(talk, call, time)
         talk.result(_text(call, _ID), call.get("error") or "the arguments are no JSON", True, time)
@@ -275,27 +291,35 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
 
 
 def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float) -> None:
-    kind = str(part.get("type") or part.get("part_kind") or "")
-    wrapped = next((name for name in (*_CALLS, *_RESULTS) if isinstance(part.get(name), dict)), "")
-    if wrapped:
-        kind, part = wrapped, part[wrapped]
+    kind = _kind_of(part)
+    part = part[kind] if isinstance(part.get(kind), dict) else part
     if _is_call(kind):
         _take_call(talk, part, time, kind)
-        error, output = part.get("error"), part.get("output")
-        if error is not None or output is not None:  # the maker ran the tool
+        error, output = part.get("error"), _first(part, _OUTPUT)
+        # The maker ran the tool, perhaps without an output.
+        ended = kind not in _CALLS and "call_id" not in part and part.get("status") in _ENDED
+        if error is not None or output is not None or ended:
+            error = part["status"] if ended and error is None and part["status"] in _FAILED else error
             failed = error is not None
             talk.result(_text(part, _ID), error if failed else output, failed or None, time)
     elif _is_result(kind):
         _take_result(talk, part, time)
-    elif kind.startswith("tool-") or kind == "dynamic-tool":  # the Vercel AI SDK
+    elif kind.startswith("tool-") or kind in ("dynamic-tool", "toolInvocation"):  # the Vercel AI SDK
         id, tool = str(part.get("toolCallId") or ""), str(part.get("toolName") or kind.removeprefix("tool-"))
         talk.call(id, tool, _first(part, _ARGUMENTS), time)
-        if str(part.get("state", "")).startswith(("output-", "result")):
-            talk.result(id, _first(part, _RESULT), "errorText" in part or None, time, tool)
+        if str(state := part.get("state", "")).startswith(("output-", "result")):
+            result = _DENIED if state == "output-denied" else _first(part, _RESULT)
+            talk.result(id, result, "errorText" in part or None, time, tool)
     elif isinstance(said := part.get("text", part.get("content")), str) and kind not in _SILENT:
         _say(talk, _ROLES.get(kind, role), said, time)
     elif kind not in _SILENT and not any(name in part for name in _SILENT):
         _pass_over(talk, "part", part)
+
+
+def _kind_of(part: dict[str, Any]) -> str:
+    """Return the type of a part, or the name of the object that it is in."""
+    wrapped = (name for name in (*_CALLS, *_RESULTS, "toolInvocation") if isinstance(part.get(name), dict))
+    return next(wrapped, "") or str(_first(part, _KIND) or "")
 
 
 def _is_call(kind: str) -> bool:
@@ -312,14 +336,16 @@ def _take_call(talk: Conversation, call: dict[str, Any], time: float, kind: str 
 
 
 def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
+    if isinstance(origin := part.get("origin"), dict):  # the call, in Haystack
+        part = {**origin, **part}
     found, marked = _first(part, _RESULT), part.get("is_error", part.get("isError"))
     if isinstance(found, dict) and found.get("type") in _ERROR_OUTPUTS:
         marked, found = _ERROR_OUTPUTS[found["type"]], found.get("value")
     elif part.get("outcome") in _NOT_MADE or (isinstance(found, dict) and found.get("type") == "execution-denied"):
-        found = "Tool execution denied"
+        found = _DENIED
     if isinstance(found, list):
         found = text_of_content(found) or found
-    if error := part.get("error"):
+    if error := part.get("error") or part.get("exception"):
         marked, found = True, found or error
     # LangChain marks every result without a known failure as a success.
     if part.get("status") in _FAILED or part.get("outcome") in _FAILED or part.get("part_kind") == "retry-prompt":
@@ -332,17 +358,8 @@ def _say(talk: Conversation, role: str, text: str, time: float) -> None:
         talk.say(role, text, time)
 
 
-def _holds_calls(content: object) -> bool:
-    return isinstance(content, list) and any(
-        isinstance(part, dict) and _is_call(str(part.get("type"))) for part in content
-    )
-
-
-def _holds_results(content: object) -> bool:
-    return isinstance(content, list) and any(
-        isinstance(part, dict) and (_is_result(str(part.get("type"))) or any(name in part for name in _RESULTS))
-        for part in content
-    )
+def _holds(content: object, these: Callable[[str], bool]) -> bool:
+    return isinstance(content, list) and any(isinstance(part, dict) and these(_kind_of(part)) for part in content)
 
 
 def _pass_over(talk: Conversation, what: str, found: dict[str, Any]) -> None:

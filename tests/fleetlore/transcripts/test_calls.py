@@ -115,6 +115,14 @@ NEVER_MADE = [
     "The tool call is rejected by the user. User feedback: not today",
     "Tool call send with id call_1 was cancelled - another message came in before it could be completed.",
     "Tool not executed - a final result was already processed.",
+    "Permission denied and could not request permission from user",
+    "The user rejected this tool call. User feedback: not today",
+    "Permission to run tool denied by user",
+    "MCP tool cancelled by user",
+    "[System: Tool execution skipped/interrupted by user. No result provided for tool 'book'.]",
+    "Error: request to call tool denied. User reason: not today",
+    "Tool call was not approved by the user",
+    "Error: Tool call invocation was rejected by user.",
 ]
 
 
@@ -153,6 +161,7 @@ def test_an_error_that_says_aborted_is_a_failure_of_its_tool(result: object, mar
         "Error: aborted",
         "Permission to read the bucket has been denied.",
         "Operation cancelled by user",
+        "tool cancelled by user 4711",
         "Action rejected: insufficient funds",
         "Transaction rejected by user",
         "Tool execution failed: cancelled by the server",
@@ -176,6 +185,10 @@ FAILED = [
     ({"output": "no rule", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}, "no rule"),
     ({"stdout": "", "stderr": "no rule", "exitCode": -1}, "no rule"),
     ([{"type": "text", "text": "Error: no rule"}], "Error: no rule"),
+    ({"type": "bash_code_execution_result", "stdout": "", "stderr": "no rule", "return_code": 1}, "no rule"),
+    ({"stdout": "", "stderr": "no rule", "exit_status": 2}, "no rule"),
+    ({"stdout": "", "stderr": "no rule", "code": 2}, "no rule"),
+    ({"stdout": "no rule", "stderr": "", "outcome": {"type": "timeout"}}, "no rule"),
 ]
 
 
@@ -243,12 +256,28 @@ ERRORS = (
     "'foo' is not recognized as an internal or external command",
     '{"success": false, "message": "no rule"}',
     ' \n{"data": null, "errors": [{"message": "no rule"}]}',
+    '{"success": false, "reason": "no rule"}',
+    '{"status": "ERROR", "message": "no rule"}',
+    '{"status": "failed", "message": "no rule"}',
+    '{"status": 404, "message": "Not Found"}',
+    '{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "no rule"}',
+    '{"statusCode": 404, "body": "no rule"}',
+    '{"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}',
+    "fatal: not a git repository (or any of the parent directories): .git",
+    "Tool execution failed: no rule",
+    "Command failed with exit code 1: git push",
 )
 
 
 FRAMES = (
     "Exit code: 2\nOutput:\nno rule",
     "Chunk ID: 3f9c\r\nWall time: 0.1 seconds\r\nProcess exited with code 2\r\nOutput:\r\nno rule",
+    "<returncode>2</returncode>\n<output>\nno rule\n</output>",
+    "Command executed in terminal  within working directory '/srv'. Exit code: 2\nOutput:\nno rule",
+    "no rule\n[The command completed with exit code 2.]\n[Current working directory: /srv]\n"
+    "[Python interpreter: /usr/bin/python]\n[Command finished with exit code 2]",
+    "no rule\n<exited with exit code 2>",
+    "Command: x\nDirectory: (root)\nOutput: no rule\nError: (none)\nExit Code: 2\nSignal: (none)\nPGID: 7",
 )
 
 
@@ -288,6 +317,12 @@ WORKED += [
     "Chunk ID: 3f9c\nProcess exited with code 0\nOutput:\nci.log: Process exited with code 1",
     '{"output": "Error: x", "metadata": {"exit_code": 0}}',
     {"exit_code": 0, "stdout": "x"},
+    {"status": "failed", "order": 7, "message": "x"},
+    {"status": 404, "message": "Not Found", "rows": []},
+    {"code": 1, "name": "x"},
+    "<returncode>0</returncode>\n<output>\n<exited with exit code 2>\n</output>",
+    "ci.log: <exited with exit code 2>\n<exited with exit code 0>",
+    "[The command completed with exit code 2.]\n[Command finished with exit code 0]",
     {"jobs": [{"exit_code": 1}]},
     [{"exit_code": 1}, {"outcome": "lost", "error": ""}],
     [{"type": "text", "text": "3 lines"}],

@@ -89,6 +89,51 @@ CHATS: dict[str, list[dict[str, Any]]] = {
         {"source": "a", "type": "ToolCallExecutionEvent",
          "content": [{"call_id": "c1", "name": "search", "content": ERROR, "is_error": True}]},
     ],
+    "Vercel AI SDK, parts beside the content": [
+        {"role": "user", "content": "go", "parts": [{"type": "text", "text": "go"}]},
+        {"role": "assistant", "content": "", "parts": [{"type": "tool-invocation", "toolInvocation": {
+            "state": "result", "toolCallId": "c1", "toolName": "search", "args": Q, "result": {"error": ERROR}}}]},
+    ],
+    "Microsoft Agent Framework": [
+        {"role": "user", "contents": [{"type": "text", "text": "go"}]},
+        {"role": "assistant", "contents": [
+            {"type": "function_call", "call_id": "c1", "name": "search", "arguments": Q}]},
+        {"role": "tool", "contents": [{"type": "function_result", "call_id": "c1", "exception": ERROR}]},
+    ],
+    "Semantic Kernel": [
+        {"role": "user", "items": [{"content_type": "text", "text": "go"}]},
+        {"role": "assistant", "items": [
+            {"content_type": "function_call", "id": "c1", "name": "search", "arguments": Q}]},
+        {"role": "tool", "items": [{"content_type": "function_result", "id": "c1", "result": f"Error: {ERROR}"}]},
+    ],
+    "Gemini, code that it ran": [
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": [
+            {"executableCode": {"name": "search", "code": Q}},
+            {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": ERROR}}]},
+    ],
+    "Haystack": [
+        {"role": "user", "content": [{"text": "go"}]},
+        {"role": "assistant", "content": [{"tool_call": {"id": "c1", "tool_name": "search", "arguments": Q}}]},
+        {"role": "tool", "content": [{"tool_call_result": {"result": ERROR, "error": True, "origin": {"id": "c1"}}}]},
+    ],
+    "LlamaIndex": [
+        {"role": "user", "blocks": [{"block_type": "text", "text": "go"}]},
+        {"role": "assistant", "additional_kwargs": {"tool_calls": [OPENAI]}, "blocks": [
+            {"block_type": "tool_call", "tool_call_id": "c1", "tool_name": "search", "tool_kwargs": Q}]},
+        {"role": "tool", "additional_kwargs": {"tool_call_id": "c1"},
+         "blocks": [{"block_type": "text", "text": f"Error: {ERROR}"}]},
+    ],
+    "LangChain, calls of OpenAI alone": [
+        {"type": "human", "content": "go"},
+        {"type": "ai", "content": "", "tool_calls": [], "additional_kwargs": {"tool_calls": [OPENAI]}},
+        {"type": "tool", "tool_call_id": "c1", "status": "error", "content": ERROR},
+    ],
+    "OpenAI chat, as a database wrote it": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": msgspec.json.encode([OPENAI]).decode()},
+        {"role": "tool", "tool_call_id": "c1", "content": {"error": ERROR}},
+    ],
     "OpenTelemetry": [
         {"role": "user", "parts": [{"type": "text", "content": "go"}]},
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "search", "arguments": Q}]},
@@ -113,6 +158,29 @@ def test_every_maker_s_chat_says_the_same(form: str, bare: bool, tmp_path: Path)
 
 
 @for_each(
+    "item, arguments, error",
+    [
+        ({"type": "web_search_call", "status": "failed", "action": Q}, Q, "failed"),
+        ({"type": "file_search_call", "status": "completed", "queries": ["x"], "results": [Q]}, ["x"], None),
+        ({"type": "code_interpreter_call", "status": "completed", "code": "1", "outputs": None}, 1, None),
+    ],
+)
+def test_a_call_that_the_maker_ran_ends_by_its_status(
+    item: dict[str, Any], arguments: object, error: str | None, tmp_path: Path
+) -> None:
+    [session] = read(tmp_path, [{"role": "user", "content": "go"}, {"id": "w1", **item}])
+    assert session is not None and not session.unanswered
+    data = session.events[-1][1]
+    assert (data[ev.TOOL], data[ev.ARGUMENTS], data.get(ev.ERROR_MESSAGE)) == (item["type"], arguments, error)
+
+
+def test_a_call_that_a_person_denied_in_the_vercel_ai_sdk_was_never_made(tmp_path: Path) -> None:
+    part = {"type": "tool-search", "toolCallId": "c1", "state": "output-denied", "input": Q}
+    [session] = read(tmp_path, [{"role": "assistant", "parts": [part]}])
+    assert session is not None and not session.events and session.left_out == {"call that was never made": 1}
+
+
+@for_each(
     "odd, left_out",
     [
         ({"speaker": "a", "line": "go"}, "message with the keys line, speaker"),
@@ -130,11 +198,22 @@ def test_what_is_in_no_known_form_is_counted_with_its_keys(odd: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    "odd", [{"role": "assistant", "tool_calls": [3]}, {"role": "assistant", "tool_calls": 3}, {"role": 3, "content": 3}]
+    "odd",
+    [
+        {"role": "assistant", "tool_calls": [3]},
+        {"role": "assistant", "tool_calls": 3},
+        {"role": 3, "content": 3},
+        {"role": "assistant", "tool_calls": [None, {**OPENAI, "id": "c2"}]},
+        "go",
+        None,
+    ],
 )
-def test_a_malformed_message_costs_only_itself(odd: dict[str, Any], tmp_path: Path) -> None:
-    [session] = read(tmp_path, {"messages": [*CHATS["OpenAI chat"], odd]})
-    assert session is not None and len(session.events) == 2 and session.left_out.total() <= 1
+def test_a_malformed_part_costs_only_itself(odd: Any, tmp_path: Path) -> None:
+    answer = {**CHATS["OpenAI chat"][2], "tool_call_id": "c2"}
+    [session] = read(tmp_path, {"messages": [*CHATS["OpenAI chat"], odd, answer]})
+    is_answered = "c2" in str(odd)
+    assert session is not None and session.left_out.total() == (1 if is_answered else 2)
+    assert len(session.events) == (3 if is_answered else 2)
 
 
 @given(st.lists(st.sampled_from([part for chat in CHATS.values() for part in chat]), max_size=12))
