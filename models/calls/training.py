@@ -44,6 +44,8 @@ _LEAST_SHARE = 1 / 8
 # UTF-8 bytes of the names of tools: 1,000 names of 24 characters. Each is in the thresholds too.
 _TOOL_BYTES = 24_000
 _KEPT_NAMED, _KEPT_KINDS = 50_000, 4_096
+# Failures kept whose first name is the same: each call with the name is compared with all of them.
+_KEPT_OF_NAME = 32
 _SAID_RATE = 0.4
 _FREE_CALLS = 4
 Key = tuple[str, str, tuple[str, ...], str]  # tool, kind, names, program
@@ -82,10 +84,19 @@ class _NamedFailures:
                     self._of_name[key[0], key[2][0]].append(key)
         for each in worked | (passed - failed.keys()):
             self._passed[each].add(who)
-        forgotten = {old for each in failed for old in self._failed.count(each, who)}
-        for old in forgotten - self._failed.keys():
-            del self._passed[old]
-            self._of_name[old[0], old[2][0]].remove(old)
+        for old in {old for each in failed for old in self._failed.count(each, who)} - self._failed.keys():
+            self._forget(old)
+        for first in {(key[0], key[2][0]) for key in failed}:
+            if len(known := self._of_name[first]) > _KEPT_OF_NAME:
+                # Several at once: all are sorted.
+                turns = in_turns(reversed(known), lambda each: self._failed[each].alone)
+                for old in turns[_KEPT_OF_NAME - _KEPT_OF_NAME // 8 :]:
+                    del self._failed[old]
+                    self._forget(old)
+
+    def _forget(self, key: Key) -> None:
+        del self._passed[key]
+        self._of_name[key[0], key[2][0]].remove(key)
 
     def said(self, most: int) -> tuple[Named, ...]:
         found = []

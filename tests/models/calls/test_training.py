@@ -16,8 +16,9 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.gate import judge_candidate
-from models.calls.training import MOST_NAMES, train
+from models.calls.training import MOST_NAMES, CallTraining, train
 from tests.build import call, trajectory
+from tests.cpu import costs_less_than
 from tests.rows import for_each
 
 TABLES = ("cars", "makers", "models", "countries")
@@ -319,6 +320,20 @@ def test_invented_kinds_of_failure_leave_room_for_those_of_others() -> None:
     kinds = Document.from_bytes(learned.weights).kind_texts
     assert [each.agents for each in kinds if each.tool == "sql"] == [7]
     assert len([each for each in kinds if each.tool == "x"]) == 32
+
+
+def test_failures_that_one_agent_invents_of_a_name_slow_no_later_session_and_push_no_other_out() -> None:
+    def flood(number: int) -> Trajectory:
+        words = ["".join(chr(97 + int(digit)) for digit in str(number * 60 + each)) for each in range(60)]
+        calls = [call("sql", f"SELECT {each} FROM car", "", f"{each} cannot be read: 'car'") for each in words]
+        return trajectory(*calls, session=f"e{number}", agent="eve", ended=9_999.0 + number)
+
+    training = CallTraining()
+    for each in (*sessions(60), *map(flood, range(120))):
+        training.learn(each)
+    assert costs_less_than(0.1, lambda: training.learn(flood(120)))
+    named = Document.from_bytes(training.version().weights).named
+    assert {each.names for each in named if each.agents > 1} == {(name,) for name in WRONG}
 
 
 def test_one_agent_pushes_no_look_up_out() -> None:
