@@ -36,6 +36,8 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
 # Limit of an unpacked part or line: a few kB may expand to gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
+# Most values of a file that holds several sessions: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
+_MAX_VALUES = 8_000_000
 # Fields that hold a session's messages: of most makers, of tau-bench, and of Gemini.
 _CHATS = ("messages", "traj", "contents")
 _ATIF_ROLES = {"user": "user", "agent": "assistant"}
@@ -58,14 +60,14 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     lines = lines_of(path)
     for line in lines:
         try:
-            found = read_json(line)
+            found = read_json(line, _MAX_VALUES)
         except msgspec.DecodeError:
             if line.strip() not in (b"[", b"{", b"[{"):  # the beginning of a document
                 if line.strip():
                     yield None
                 continue
             try:
-                found = read_json(line + b"".join(lines))
+                found = read_json(line + b"".join(lines), _MAX_VALUES)
             except msgspec.DecodeError:  # it was cut
                 yield None
                 continue
@@ -173,7 +175,7 @@ def _is_prompt(message: dict[str, Any]) -> bool:
 def _atif(path: Path) -> LoggedSession:
     """Agent Trajectory Interchange Format, 1.4 to 1.7"""
     raw = path.read_bytes()
-    found = read_json(raw)
+    found = read_json(raw, _MAX_VALUES)
     id = found.get("session_id") or found.get("trajectory_id")
     talk = Conversation("atif", raw if id is None else str(id), agent=str(found["agent"]["name"]))
     for step in found["steps"]:
@@ -199,7 +201,7 @@ def _counted(talk: Conversation, part: str) -> Iterator[None]:
 
 def _swe_agent(path: Path) -> LoggedSession:
     raw = path.read_bytes()
-    found = read_json(raw)
+    found = read_json(raw, _MAX_VALUES)
     talk = Conversation("swe-agent", raw, task=path.stem)
     for message in found.get("history") or ():
         with _counted(talk, "message"):

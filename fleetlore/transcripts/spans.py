@@ -3,7 +3,9 @@
 Emitters name `gen_ai.*` differently, so each fact has names in order of preference.
 """
 
-from base64 import b64decode
+import math
+import struct
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +13,7 @@ import msgspec
 
 from fleetlore.transcripts.calls import json_or_text
 from fleetlore.transcripts.session import LATEST, MALFORMED, Conversation, LoggedSession
-from fleetlore.wire.decode import read_json
+from fleetlore.wire.decode import MAX_VALUES, read_json
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
 
@@ -157,11 +159,9 @@ def _said(value: Any) -> str:
 def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | ValueError]:
     """Yield the spans of an export (`form`: its content type), and an error for each malformed one.
 
-    `logs`: a log record that evaluates a span is read as a span below that. Raises ValueError, DecodeError: the body is
-    no export.
+    `logs`: a log record that evaluates a span is read as a span below that. Raises ValueError: the body is no export.
     """
-    in_hex = form == "application/json"
-    for resource, records in (_of_json if in_hex else _of_protobuf)(body, logs):
+    for resource, records in (_of_json if form == "application/json" else _of_protobuf)(body, logs):
         try:
             about = _attributes(resource)
             shared = {name: about[name] for name in (*_CONVERSATION, *_AGENT) if name in about}
@@ -172,9 +172,9 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
                 if isinstance(record, ValueError):
                     yield record
                 elif not logs:
-                    yield _span(record, shared, in_hex=in_hex)
+                    yield _span(record, shared)
                 elif record.get("eventName") == _EVALUATION and record.get("spanId"):
-                    yield _evaluation(record, in_hex=in_hex)
+                    yield _evaluation(record)
             except MALFORMED as error:
                 yield ValueError(f"{str(record)[:_SHOWN]}: {error!r}")
 
@@ -191,30 +191,19 @@ def _of_json(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
 
 def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
     """A text that is not UTF-8 makes its whole message unreadable, so each record is read by itself."""
-    # extra [otel]
-    from google.protobuf.empty_pb2 import Empty
-    from google.protobuf.json_format import MessageToDict
-    from google.protobuf.message import DecodeError
-    from google.protobuf.unknown_fields import UnknownFieldSet
-    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-    from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+    export = _Protobuf()
 
-    def parts(message: bytes, number: int) -> list[bytes]:
-        found = UnknownFieldSet(Empty.FromString(message))
-        return [each.data for each in found if (each.field_number, each.wire_type) == (number, 2)]
-
-    def read(kind: Any, message: bytes) -> Any:
+    def read(message: bytes | memoryview, fields: _Fields) -> Any:
         try:
-            return MessageToDict(kind.FromString(message))
-        except DecodeError as error:
-            return ValueError(str(error))
+            return export.read(message, fields)
+        except MALFORMED as error:
+            return ValueError(f"no protobuf: {error}")
 
-    record = LogRecord if logs else SpanMessage
+    record = _LOG if logs else _SPAN
     # The messages of traces and of logs have the same numbers: resource 1, scopes 2, records 2.
-    for each in parts(body, 1):
-        found = (read(record, part) for scope in parts(each, 2) for part in parts(scope, 2))
-        yield read(Resource, b"".join(parts(each, 1))), found
+    for each in export.parts(body, 1):
+        found = (read(part, record) for scope in export.parts(each, 2) for part in export.parts(scope, 2))
+        yield read(b"".join(export.parts(each, 1)), _RESOURCE), found
 
 
 def _listed(holder: Any, name: str) -> list[Any]:
@@ -222,9 +211,9 @@ def _listed(holder: Any, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span:
+def _span(span: dict[str, Any], shared: dict[str, Any]) -> Span:
     status = span.get("status") or {}
-    trace, id, parent = (_id(span, name, in_hex) for name in ("traceId", "spanId", "parentSpanId"))
+    trace, id, parent = (_id(span, name) for name in ("traceId", "spanId", "parentSpanId"))
     if not trace or not id:
         raise ValueError("a span without its ids")
     return Span(
@@ -242,8 +231,8 @@ def _span(span: dict[str, Any], shared: dict[str, Any], *, in_hex: bool) -> Span
     )
 
 
-def _evaluation(record: dict[str, Any], *, in_hex: bool) -> Span:
-    trace, evaluated = _id(record, "traceId", in_hex), _id(record, "spanId", in_hex)
+def _evaluation(record: dict[str, Any]) -> Span:
+    trace, evaluated = _id(record, "traceId"), _id(record, "spanId")
     time = _moment(record.get("timeUnixNano") or record.get("observedTimeUnixNano"))
     return Span(_EVALUATION, trace, f"evaluation of {evaluated}", evaluated, time, time, _attributes(record))
 
@@ -253,11 +242,11 @@ def _moment(nanoseconds: Any) -> float:
     return seconds if 0 <= seconds < LATEST else 0.0
 
 
-def _id(holder: dict[str, Any], name: str, in_hex: bool) -> str:
-    given = holder.get(name) or ""
+def _id(holder: dict[str, Any], name: str) -> str:
+    given = str(holder.get(name) or "")
     if len(given) > _MAX_ID:
         raise ValueError(f"{name} has {len(given)} characters")
-    return given.lower() if in_hex else b64decode(given).hex()
+    return given.lower()
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
@@ -274,3 +263,100 @@ def _value(value: dict[str, Any]) -> Any:
             return {each["key"]: _value(each.get("value") or {}) for each in given.get("values") or ()}
         return given
     return None
+
+
+# A message's fields by number: the name in JSON, and how it is read. A list holds the fields of a repeated message.
+_Fields = dict[int, tuple[str, Any]]
+
+
+def _text(value: memoryview) -> str:
+    return str(value, "utf-8")
+
+
+def _whole(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _double(value: memoryview) -> float | str:
+    number = struct.unpack("<d", value)[0]
+    return number if math.isfinite(number) else str(number)
+
+
+def _fixed(value: memoryview) -> int:
+    return int.from_bytes(value, "little")
+
+
+def _base64(value: memoryview) -> str:
+    return b64encode(value).decode()
+
+
+_ANY: _Fields = {
+    1: ("stringValue", _text), 2: ("boolValue", bool), 3: ("intValue", _whole), 4: ("doubleValue", _double),
+    7: ("bytesValue", _base64),
+}  # fmt: skip
+_PAIRS = [{1: ("key", _text), 2: ("value", _ANY)}]
+_ANY |= {5: ("arrayValue", {1: ("values", [_ANY])}), 6: ("kvlistValue", {1: ("values", _PAIRS)})}
+_RESOURCE: _Fields = {1: ("attributes", _PAIRS)}
+_SPAN: _Fields = {
+    1: ("traceId", memoryview.hex), 2: ("spanId", memoryview.hex), 4: ("parentSpanId", memoryview.hex),
+    5: ("name", _text), 7: ("startTimeUnixNano", _fixed), 8: ("endTimeUnixNano", _fixed), 9: ("attributes", _PAIRS),
+    11: ("events", [{2: ("name", _text), 3: ("attributes", _PAIRS)}]),
+    15: ("status", {2: ("message", _text), 3: ("code", _whole)}),
+}  # fmt: skip
+_LOG: _Fields = {
+    1: ("timeUnixNano", _fixed), 6: ("attributes", _PAIRS), 9: ("traceId", memoryview.hex),
+    10: ("spanId", memoryview.hex), 11: ("observedTimeUnixNano", _fixed), 12: ("eventName", _text),
+}  # fmt: skip
+# Wire types of protobuf; groups are obsolete.
+_VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
+_MAX_VARINT_BYTES = 10
+
+
+class _Protobuf:
+    """Reads the messages of one export, and counts their fields: an empty one of two bytes takes 300 of memory."""
+
+    def __init__(self) -> None:
+        self._left = MAX_VALUES
+
+    def parts(self, message: bytes | memoryview, number: int) -> Iterator[memoryview]:
+        return (value for found, value in self._fields(message) if found == number and isinstance(value, memoryview))
+
+    def read(self, message: bytes | memoryview, fields: _Fields) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, value in self._fields(message):
+            name, kind = fields.get(number, ("", None))
+            if isinstance(kind, list):
+                found.setdefault(name, []).append(self.read(value, kind[0]))
+            elif kind is not None:
+                found[name] = self.read(value, kind) if isinstance(kind, dict) else kind(value)
+        return found
+
+    def _fields(self, message: bytes | memoryview) -> Iterator[tuple[int, Any]]:
+        view, place = memoryview(message), 0
+        while place < len(view):
+            self._left -= 1
+            if self._left < 0:
+                raise ValueError(f"an export of more than {MAX_VALUES} values")
+            tag, place = _varint(view, place)
+            size = _FIXED.get(tag & 7, 0)
+            if tag & 7 == _VARINT:
+                value, place = _varint(view, place)
+                yield tag >> 3, value
+                continue
+            if tag & 7 == _SIZED:
+                size, place = _varint(view, place)
+            elif not size:
+                raise ValueError(f"no wire type: {tag & 7}")
+            if place + size > len(view):
+                raise ValueError("a message is cut off")
+            yield tag >> 3, view[place : place + size]
+            place += size
+
+
+def _varint(view: memoryview, place: int) -> tuple[int, int]:
+    value = 0
+    for number, byte in enumerate(view[place : place + _MAX_VARINT_BYTES]):
+        value |= (byte & 127) << 7 * number
+        if byte < 128:
+            return value & (2**64 - 1), place + number + 1
+    raise ValueError("a number is cut off")

@@ -23,8 +23,8 @@ from fleetlore.errors import InvalidEvent, ModelUnavailable
 from fleetlore.wire import events as ev
 
 __all__ = [
-    "ENDED", "FEEDBACK", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming", "incoming", "inflated", "invalid",
-    "json_reader", "latest_from", "mended_json", "msgpack_reader", "of_headers", "read_json", "refusal",
+    "ENDED", "FEEDBACK", "MAX_VALUES", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming", "incoming", "inflated",
+    "invalid", "json_reader", "latest_from", "mended_json", "msgpack_reader", "of_headers", "read_json", "refusal",
     "rewritten", "unpacked_zstd", "well_formed",
 ]  # fmt: skip
 
@@ -32,14 +32,20 @@ T = TypeVar("T")
 # Python refuses to read an integer of more digits.
 _MAX_DIGITS = 4300
 _SYNTAX = (msgspec.DecodeError, UnicodeError, RecursionError)
+#: The 20 million values of 64 MB of `[],` take 3 GB of memory, and 20 s of CPU.
+MAX_VALUES = 1_000_000
 
 
-def read_json(value: bytes | str) -> Any:
-    """Decode JSON of any maker, strict or not. Raises msgspec.DecodeError.
+def read_json(value: bytes | str, most: int = MAX_VALUES) -> Any:
+    """Decode JSON of any maker, strict or not. Raises msgspec.DecodeError, also for more than `most` values.
 
     Integers keep their digits. Half a surrogate pair and bytes that are no UTF-8 become U+FFFD. NaN, Infinity and
     numbers beyond a double become texts. A byte order mark and raw control characters are allowed.
     """
+    if len(value) > most:
+        before = [value.count(each) for each in (",[{" if isinstance(value, str) else b",[{")]  # type: ignore[arg-type]
+        if sum(before) > most:
+            raise msgspec.DecodeError(f"JSON of more than {most} values is not read")
     try:
         return msgspec.json.decode(value)
     except _SYNTAX:

@@ -45,7 +45,7 @@ _LEAST_SHARE = 1 / 8
 _TOOL_BYTES = 24_000
 _KEPT_NAMED, _KEPT_KINDS = 50_000, 4_096
 # Failures kept whose first name is the same: each call with the name is compared with all of them.
-_KEPT_OF_NAME = 32
+_KEPT_OF_NAME = 64
 _SAID_RATE = 0.4
 _FREE_CALLS = 4
 Key = tuple[str, str, tuple[str, ...], str]  # tool, kind, names, program

@@ -169,19 +169,23 @@ async def _events(answer: httpx2.Response, calls: McpCalls, over: Callable[[], N
         line = line.rstrip(b"\r")
         return b"data: " + calls.from_server(line[5:].strip()) if line.startswith(b"data:") else line
 
-    rest, is_whole = b"", True
+    # Parts are joined once: a line of many parts would be copied with each of them.
+    rest, size, is_whole = list[bytes](), 0, True
     try:
         async for part in answer.aiter_bytes():
             # `aiter_lines` would split at a U+2028 in a JSON text.
-            *lines, rest = (rest + part).split(b"\n")
-            for line in lines:
-                yield (told(line) if is_whole else line) + b"\n"
-                is_whole = True
-            if len(rest) > MAX_MESSAGE:
-                yield rest
-                rest, is_whole = b"", False
-        if rest:
-            yield told(rest) if is_whole else rest
+            for number, piece in enumerate(part.split(b"\n")):
+                if number:
+                    line = b"".join(rest)
+                    yield (told(line) if is_whole else line) + b"\n"
+                    rest, size, is_whole = [], 0, True
+                rest.append(piece)
+                size += len(piece)
+            if size > MAX_MESSAGE:
+                yield b"".join(rest)
+                rest, size, is_whole = [], 0, False
+        if line := b"".join(rest):
+            yield told(line) if is_whole else line
     finally:
         over()
         await answer.aclose()

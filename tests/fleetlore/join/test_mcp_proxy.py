@@ -3,6 +3,7 @@
 import asyncio
 import io
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -433,3 +434,22 @@ async def test_an_endless_answer_fills_no_memory(fleet: Fleet, monkeypatch: pyte
     else:
         assert got.status_code == 200 and len(got.content) > 100_000
         assert got.content.endswith(b"data: " + orjson.dumps(DONE) + b"\n\n")
+
+
+@pytest.mark.long
+async def test_a_long_line_in_many_parts_costs_no_more_than_short_lines(fleet: Fleet) -> None:
+    async def seconds(end: bytes) -> float:
+        async def parts() -> AsyncIterator[bytes]:
+            for _ in range(12_000):
+                yield b"x" * 1_000 + end
+                await asyncio.sleep(0)
+
+        async def answer(request: Request) -> Response:
+            return StreamingResponse(parts(), media_type="text/event-stream")
+
+        async with proxied(fleet, at_mcp(answer)) as (address, http):
+            began = time.process_time()
+            await http.post(address, json=CALL)
+            return time.process_time() - began
+
+    assert await seconds(b"") < 4 * await seconds(b"\n")

@@ -35,7 +35,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from fleetlore import Fleet, metrics
 from fleetlore.fingerprint.fingerprint import call_id, failure_of, strategy_id
 from fleetlore.join.otel import FleetSpanProcessor, _span, show_advice, show_metrics
-from fleetlore.join.otlp import Traces, receiving_app
+from fleetlore.join.otlp import MAX_SPANS, Traces, receiving_app
 from fleetlore.join.pydantic_ai import FleetLore
 from fleetlore.kafka.encode import encode
 from fleetlore.transcripts.session import LoggedSession
@@ -405,6 +405,9 @@ async def test_an_id_of_any_length_is_not_kept(fleet: Fleet, name: str) -> None:
         (b"x", {**PROTOBUF, "content-encoding": "gzip"}),
         (gzip.compress(b"{}", mtime=0)[:-9], {**JSON, "content-encoding": "gzip"}),
         (gzip.compress(b"{}" * 9, mtime=0)[:12] + b"x" * 9, {**JSON, "content-encoding": "gzip"}),
+        (gzip.compress(b"\x0a\x80\x80\x80\x04" + b"\x12\x00" * 2**22), {**PROTOBUF, "content-encoding": "gzip"}),
+        (gzip.compress(b'{"resourceSpans":[' + b"[]," * 2**20 + b"{}]}"), {**JSON, "content-encoding": "gzip"}),
+        (made_export([{}] * (MAX_SPANS + 1))[0], JSON),
         (NESTED, JSON),
         (NESTED.replace(b"$", b"1" * 400), JSON),
     ],
@@ -448,7 +451,7 @@ async def test_a_malformed_span_of_protobuf_costs_only_itself(fleet: Fleet, reco
     body = request.SerializeToString().replace(b"no text", b"no te\xff\xff")
     [answer, shorter] = await post(fleet, (body, PROTOBUF), (body[:-1], PROTOBUF))
     told = ExportTraceServiceResponse.FromString(answer.content).partial_success
-    assert (answer.status_code, told.rejected_spans) == (200, 4) and "UTF-8" in told.error_message
+    assert (answer.status_code, told.rejected_spans) == (200, 4) and "utf-8" in told.error_message
     assert (shorter.status_code, recorder.kinds.count("outcome")) == (400, 2)
 
 

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.limits import refusals
-from fleetlore.wire.decode import json_reader, mended_json, msgpack_reader, read_json, rewritten, well_formed
+from fleetlore.wire.decode import (
+    MAX_VALUES,
+    json_reader,
+    mended_json,
+    msgpack_reader,
+    read_json,
+    rewritten,
+    well_formed,
+)
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Erased
@@ -78,6 +86,14 @@ def test_what_is_no_json_is_said_and_stays(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         read_json(raw)
     assert mended_json(raw) == raw
+
+
+@for_each("form", ["utf-8", "utf-16-le"])
+def test_a_text_of_so_many_values_that_they_fill_memory_is_not_read(form: str) -> None:
+    text = "[" + "[]," * MAX_VALUES + "[]]"
+    for raw in (text, text.encode(form)):
+        with pytest.raises(msgspec.DecodeError, match="more than"):
+            read_json(raw)
 
 
 def test_numbers_keep_all_their_digits() -> None:
