@@ -63,7 +63,9 @@ class Conversation:
                 calls.add(call.id, call.tool, call)
             self.keep(turn.calls)
             for result in turn.results:
-                made = calls.pop(result.call, result.tool) or self.calls.get(result.call)
+                made = calls.pop(result.call, result.tool)
+                if made is None and not met[result.call]:
+                    made = self.calls.get(result.call)
                 is_recorded = number > last or not is_new
                 results.append(((result.call, met[result.call]), result, made if is_recorded else None, is_recorded))
                 met[result.call] += 1
@@ -98,7 +100,7 @@ class Conversation:
         # The session keeps failed calls.
         arguments = fitting({"": call.arguments}).get("")
         self.session.record(call.tool, arguments, call_id=call.id, duration_seconds=seconds, **ended)
-        return after_call(self.session, failed=error is not None)
+        return after_call(self.session, failed=error is not None) if result.is_told else ""
 
 
 class Conversations:

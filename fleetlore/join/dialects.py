@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from fleetlore.agent.doors import joined
 from fleetlore.limits import refused
 from fleetlore.transcripts.calls import Verdict, json_or_text, text_of_content, verdict_of
-from fleetlore.transcripts.session import MALFORMED
+from fleetlore.transcripts.session import ARGUMENTS, MALFORMED, has_ended, mark_of
 from fleetlore.wire.decode import read_json
 
 T = TypeVar("T")
@@ -20,7 +20,6 @@ Body = dict[str, Any]
 _NAMED, _UNNAMED = ("function_call", "custom_tool_call"), ("local_shell_call", "shell_call", "apply_patch_call")
 # A conversation with more unreadable messages, or a message with more unreadable calls, passes unread.
 _MAX_UNREAD = 64
-_GIVEN = ("arguments", "input", "action", "operation")
 
 
 class Made(NamedTuple):
@@ -30,18 +29,18 @@ class Made(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The answer to a call, in `holder[key]`. `marked`: as an error or not, or None."""
+    """The answer to a call, in `holder[key]`. `is_told`: advice can be added, because the client wrote it."""
 
     call: str
     holder: Body
     key: str
-    marked: bool | None = None
     tool: str = ""
+    is_told: bool = True
 
     @property
     def value(self) -> Any:
         """Return the text, or a value without one. Images are left out."""
-        content = self.holder.get(self.key)
+        content = self.holder.get(self.key) or self.holder.get("error")
         if isinstance(content, list):
             untyped = [each for each in content if isinstance(each, dict) and "type" not in each]
             return text_of_content(content) or untyped or ""
@@ -49,7 +48,7 @@ class Result(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        return verdict_of(self.value, self.marked)
+        return verdict_of(self.value, mark_of(self.holder))
 
     def add(self, text: str, part: str) -> None:
         holder, key, content = self.holder, self.key, self.holder.get(self.key)
@@ -109,7 +108,9 @@ def _chat_call(call: Body) -> Made:
 def _made(call: Body, named: Body) -> Made:
     if not isinstance(named["name"], str):
         raise TypeError(f"the name of a called tool is {named['name']!r}")
-    return Made(_id(call), named["name"], json_or_text(next((named[each] for each in _GIVEN if each in named), None)))
+    return Made(
+        _id(call), named["name"], json_or_text(next((named[each] for each in ARGUMENTS if each in named), None))
+    )
 
 
 def _id(call: Body) -> str:
@@ -133,11 +134,13 @@ def _of_messages(body: Body) -> Iterator[Turn]:
 def _message_turn(message: Body) -> Turn:
     content = message["content"]
     blocks = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
-    calls = readable((each for each in blocks if each.get("type") == "tool_use"), lambda each: _made(each, each))
+    kinds = [(str(each.get("type")), each) for each in blocks]
+    # The provider runs tools itself, of whose blocks no text may be changed.
+    calls = readable((each for kind, each in kinds if kind.endswith("tool_use")), lambda each: _made(each, each))
     results = [
-        Result(str(each.get("tool_use_id") or ""), each, "content", each.get("is_error"))
-        for each in blocks
-        if each.get("type") == "tool_result"
+        Result(str(each.get("tool_use_id") or ""), each, "content", is_told=kind == "tool_result")
+        for kind, each in kinds
+        if kind.endswith("tool_result")
     ]
     return Turn(message["role"], text_of_content(content), tuple(calls), tuple(results))
 
@@ -155,10 +158,12 @@ def _of_responses(body: Body) -> Iterator[Turn]:
 def _item_turn(item: Body) -> Turn:
     kind = item.get("type", "message")
     if kind.endswith("_output") and kind.removesuffix("_output") in (*_NAMED, *_UNNAMED):
-        failed = item.get("status") == "failed" or None
-        return Turn("tool", results=(Result(str(item.get("call_id") or ""), item, "output", failed),))
+        return Turn("tool", results=(Result(str(item.get("call_id") or ""), item, "output"),))
     if call := call_of_item(item):
         return Turn("assistant", calls=(call,))
+    if kind.endswith("_call") and has_ended(item):
+        made = _made(item, {"name": kind, **item})
+        return Turn("assistant", calls=(made,), results=(Result(made.id, item, "output", is_told=False),))
     return Turn(item.get("role", "assistant"), text_of_content(item.get("content")))
 
 

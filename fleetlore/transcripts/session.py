@@ -216,7 +216,7 @@ _SILENT = (
 )  # fmt: skip
 _ID = ("tool_call_id", "tool_use_id", "call_id", "toolCallId", "toolUseId", "id")
 _NAME = ("name", "tool_name", "toolName")
-_ARGUMENTS = (
+ARGUMENTS = (
     "arguments", "args", "input", "parameters", "action", "operation", "tool_kwargs", "code", "queries",
 )  # fmt: skip
 _RESULT = ("output", "content", "response", "result", "errorText")
@@ -295,18 +295,15 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
     part = part[kind] if isinstance(part.get(kind), dict) else part
     if _is_call(kind):
         _take_call(talk, part, time, kind)
-        error, output = part.get("error"), _first(part, _OUTPUT)
-        # The maker ran the tool, perhaps without an output.
-        ended = kind not in _CALLS and "call_id" not in part and part.get("status") in _ENDED
-        if error is not None or output is not None or ended:
-            error = part["status"] if ended and error is None and part["status"] in _FAILED else error
-            failed = error is not None
-            talk.result(_text(part, _ID), error if failed else output, failed or None, time)
+        if kind not in _CALLS and has_ended(part):
+            marked = mark_of(part)
+            found = part.get("error") or _first(part, _OUTPUT) or (part["status"] if marked else None)
+            talk.result(_text(part, _ID), found, marked, time)
     elif _is_result(kind):
         _take_result(talk, part, time)
     elif kind.startswith("tool-") or kind in ("dynamic-tool", "toolInvocation"):  # the Vercel AI SDK
         id, tool = str(part.get("toolCallId") or ""), str(part.get("toolName") or kind.removeprefix("tool-"))
-        talk.call(id, tool, _first(part, _ARGUMENTS), time)
+        talk.call(id, tool, _first(part, ARGUMENTS), time)
         if str(state := part.get("state", "")).startswith(("output-", "result")):
             result = _DENIED if state == "output-denied" else _first(part, _RESULT)
             talk.result(id, result, "errorText" in part or None, time, tool)
@@ -332,25 +329,37 @@ def _is_result(kind: str) -> bool:
 
 def _take_call(talk: Conversation, call: dict[str, Any], time: float, kind: str = "") -> None:
     made = next((call[name] for name in ("function", "custom") if isinstance(call.get(name), dict)), call)
-    talk.call(_text(call, _ID), _text(made, _NAME) or kind, _first(made, _ARGUMENTS), time)
+    talk.call(_text(call, _ID), _text(made, _NAME) or kind, _first(made, ARGUMENTS), time)
 
 
 def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
     if isinstance(origin := part.get("origin"), dict):  # the call, in Haystack
         part = {**origin, **part}
-    found, marked = _first(part, _RESULT), part.get("is_error", part.get("isError"))
+    found, marked = _first(part, _RESULT), mark_of(part)
     if isinstance(found, dict) and found.get("type") in _ERROR_OUTPUTS:
-        marked, found = _ERROR_OUTPUTS[found["type"]], found.get("value")
+        marked, found = marked or _ERROR_OUTPUTS[found["type"]], found.get("value")
     elif part.get("outcome") in _NOT_MADE or (isinstance(found, dict) and found.get("type") == "execution-denied"):
         found = _DENIED
     if isinstance(found, list):
         found = text_of_content(found) or found
-    if error := part.get("error") or part.get("exception"):
-        marked, found = True, found or error
+    found = found or part.get("error") or part.get("exception")
+    talk.result(_text(part, _ID), found, marked, time, _text(part, _NAME))
+
+
+def mark_of(result: dict[str, Any]) -> bool | None:
+    """Return whether its maker marks a result as failed, or None without a mark."""
     # LangChain marks every result without a known failure as a success.
-    if part.get("status") in _FAILED or part.get("outcome") in _FAILED or part.get("part_kind") == "retry-prompt":
-        marked = True
-    talk.result(_text(part, _ID), found, marked if isinstance(marked, bool) else None, time, _text(part, _NAME))
+    failed = result.get("status") in _FAILED or result.get("outcome") in _FAILED
+    if failed or result.get("error") or result.get("exception") or result.get("part_kind") == "retry-prompt":
+        return True
+    marked = result.get("is_error", result.get("isError"))
+    return marked if isinstance(marked, bool) else None
+
+
+def has_ended(call: dict[str, Any]) -> bool:
+    """Return whether its maker ran a call to its end: the client answers others by their `call_id`."""
+    is_over = "call_id" not in call and call.get("status") in _ENDED
+    return is_over or call.get("error") is not None or _first(call, _OUTPUT) is not None
 
 
 def _say(talk: Conversation, role: str, text: str, time: float) -> None:

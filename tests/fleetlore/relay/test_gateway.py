@@ -101,7 +101,8 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
     ],
 )
 def test_failed_and_worked_calls_are_told_apart(content: object, marked: bool | None, failed: bool) -> None:
-    assert Result("c1", {"content": content}, "content", marked).verdict == Verdict(ANY if failed else None)
+    holder = {"content": content, "is_error": marked}
+    assert Result("c1", holder, "content").verdict == Verdict(ANY if failed else None)
 
 
 USER = {"role": "user", "content": "find a chair"}
@@ -142,6 +143,8 @@ def test_a_part_that_cannot_be_read_costs_itself_alone(told: Any, recorder: Reco
         ("messages", {"role": "assistant", "function_call": CALL["function"]},
          {"role": "function", "name": "search", "content": ERROR}),
         ("messages", ASKED, {"role": "tool", "tool_call_id": "c1", "content": {"error": ERROR}}),
+        ("messages", ASKED, {"role": "tool", "tool_call_id": "c1", "content": "", "error": {"message": ERROR}}),
+        ("messages", ASKED, {"role": "tool", "tool_call_id": "c1", "content": ERROR, "status": "error"}),
         ("input", {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
          {"type": "shell_call_output", "call_id": "c1",
           "output": [{"stdout": "", "stderr": ERROR, "outcome": {"type": "exit", "exit_code": 2}}]}),
@@ -155,6 +158,40 @@ def test_calls_in_every_form_of_openai_are_read(
     told({form: [USER, call, result], "functions": [{"name": "search"}]}, dialect=DIALECTS[form])
     [outcome] = recorder.outcomes
     assert ERROR in outcome[names.ERROR_MESSAGE]
+
+
+@pytest.mark.parametrize(
+    ("form", "parts"),
+    [
+        ("content", [{"type": "mcp_tool_use", "id": "m1", "name": "search", "server_name": "s", "input": {"n": 1}},
+                     {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": True, "content": ERROR}]),
+        ("content", [{"type": "server_tool_use", "id": "m1", "name": "search", "input": {"n": 1}},
+                     {"type": "web_search_tool_result", "tool_use_id": "m1",
+                      "content": {"type": "web_search_tool_result_error", "error_code": ERROR}}]),
+        ("input", [{"type": "mcp_call", "id": "m1", "name": "search", "arguments": '{"n":1}', "error": ERROR}]),
+    ],
+)  # fmt: skip
+def test_a_call_that_the_provider_ran_is_recorded_and_its_result_is_left_as_it_is(
+    told: Any, fleet: Fleet, recorder: Recorder, form: str, parts: list[dict[str, Any]]
+) -> None:
+    know(fleet)
+    name = form.replace("content", "messages")
+    said = parts if form == "input" else [{"role": "assistant", "content": parts}]
+    told({name: [USER], "tools": TOOLS}, dialect=DIALECTS[form])
+    for _ in "12":
+        sent = told({name: [USER, *said, USER], "tools": TOOLS}, dialect=DIALECTS[form])
+        assert sent[name] == [USER, *said, USER]
+    [outcome] = recorder.outcomes
+    assert outcome[names.ARGUMENTS] == {"n": 1} and ERROR in outcome[names.ERROR_MESSAGE]
+
+
+def test_a_second_result_of_one_call_is_counted_and_not_recorded(told: Any, recorder: Recorder) -> None:
+    told(chat())
+    body = chat(("c1", "three chairs"))
+    body["messages"].append(body["messages"][-1])
+    before = refusals().get("result_without_call", 0)
+    told(body)
+    assert len(recorder.outcomes) == 1 and refusals()["result_without_call"] - before == 1
 
 
 @for_each(
