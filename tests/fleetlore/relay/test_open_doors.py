@@ -5,6 +5,7 @@ says that the session ended. So nothing waits for an end, for silence or for a t
 """
 
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ Door = Callable[[Fleet], Awaitable[list[Callable[[], Awaitable[None]]]]]
 
 async def native(fleet: Fleet) -> list[Callable[[], Awaitable[None]]]:
     session = fleet.session("find a chair", "shop")
-    session.__enter__()
+    copy_context().run(session.__enter__)  # the next test has no session
 
     async def fail() -> None:
         session.record("search", WRONG, error_text=ERROR)
@@ -96,7 +97,7 @@ async def hooks(fleet: Fleet) -> list[Callable[[], Awaitable[None]]]:
 async def mcp(fleet: Fleet) -> list[Callable[[], Awaitable[None]]]:
     server_module = pytest.importorskip("fleetlore.join.mcp.server")
     context = server_module.lore_server(fleet)
-    server = context.__enter__()
+    server = copy_context().run(context.__enter__)
     server.kept = context  # the session is open for as long as its server
 
     async def report(**ended: Any) -> None:
