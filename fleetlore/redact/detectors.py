@@ -69,6 +69,8 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("lob_key", "live_", r"\blive_(?:pub_)?[a-f0-9]{31,40}\b"),
         ("yandex_token", "y0_A|y1_A|y2_A|y3_A", r"\by[0-3]_A[\w-]{40,}"),
         ("huggingface_token", "hf_", r"\bhf_(?:oauth|jwt)_[\w.-]{20,}"),
+        ("vendor_key", "npg_", r"\bnpg_[A-Za-z0-9]{12,}\b"),
+        ("vendor_key", "key_", r"\bkey_[0-9a-f]{64}\b"),
         ("clickup_token", "pk_", r"\bpk_\d{6,9}_[A-Z0-9]{32}\b"),
         # Cloudflare, Together, MongoDB Atlas, Polar, Xata, Anyscale, RunPod, Weights & Biases, UpCloud, Alchemy,
         # Pinterest, dbt, CockroachDB, Retool, Socket, DeepSource, Aiven, Dub.
@@ -117,6 +119,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
     "/": (
         ("google_code", "/0A", r"\b4/0A[\w.-]{30,}"),
         ("google_refresh_token", "1//0", r"\b1//0[\w-]{30,}"),
+        ("zapier_webhook", "mcp.zapier.co", r"(?<=mcp\.zapier\.com/api/mcp/s/)[\w=-]{20,}"),
         ("zapier_webhook", "hooks.zapier.c", r"(?<=hooks\.zapier\.com/hooks/catch/)[\w/]{8,}"),
         ("google_chat_webhook", "chat.googleapi", r"(?<=chat\.googleapis\.com/v1/spaces/)[\w/?=&%-]{30,}"),
         ("mattermost_webhook", "/hooks/", r"(?<=/hooks/)[a-z0-9]{26}\b"),
@@ -133,8 +136,10 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("pbkdf2_hash", "pbkdf2", r"\bpbkdf2[_:](?:sha\d+)?\$\d+\$[A-Za-z0-9+/]{6,}\$[A-Za-z0-9+/=]{20,}"),
     ),
     ":": (
-        ("pgpass_line", ":5432:",
-         r"(?<![\w.*-])[\w.*-]{1,200}:5432:[\w*-]{1,64}:[\w*-]{1,64}:(?P<secret>(?!\[redacted:)"
+        ("jwk", "\"kty\"|\"kty\\\\",
+         r"\"(?:d|p|q|dp|dq|qi|k)\\*+\"\s?:\s?\\*+\"(?P<secret>[\w-]{20,1024})\\*+\""),
+        ("pgpass_line", ":5432:|:5433:|:6432:|:*:*:",
+         r"(?<![\w.*-])[\w.*-]{1,200}:(?:543[23]|6432|\*):[\w*-]{1,64}:[\w*-]{1,64}:(?P<secret>(?!\[redacted:)"
          r"[^\s:]{3,512})(?![^\s:])"),
         ("ntlm_hash", "aad3b435b51404ee", r"\baad3b435b51404ee[a-f0-9]{16}:[a-fA-F0-9]{32}\b"),
         ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?(?:Private-MAC: [0-9a-f]{40,64}"
@@ -144,8 +149,11 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
     "=": (
         ("secret", "?key=|&key=|nkey=|?code=|&code=",
          r"[?&](?:(?:token)?key=|code=(?=[A-Za-z_-]{0,64}+\d))(?P<secret>[\w-]{16,512})"),
-        ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
-         r"\b(?:PHPSESSID|JSESSIONID|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
+        ("digest", "nonce=", r"\bresponse=\\*+\"?(?P<secret>[0-9a-f]{32,64})\b"),
+        ("cookie", "?sid=|&sid=|?session_id=|&session_id=",
+         r"[?&](?:sid|session_id)=(?=[A-Za-z_-]{0,64}+\d)(?P<secret>[\w%.:-]{16,512})"),
+        ("cookie", "PHPSESS|JSESSIO|jsessio|connect.sid|_SessionId|sessionid",
+         r"\b(?:PHPSESSID|JSESSIONID|jsessionid|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
     ),
     "!": (("salesforce_token", "00D", r"\b00D[A-Za-z0-9]{12,15}![\w.]{60,}"),),
     "AT": (("atlassian_token", "ATATT|ATCTT|ATBB|ATTA|ATST", r"\bAT(?:ATT|CTT|BB|TA|ST)[A-Za-z0-9+/=_-]{28,}"),),
@@ -171,6 +179,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
     "AKID": (("tencent_key", "AKID", r"\bAKID[A-Za-z0-9]{32}\b"),),
     "SCW": (("scaleway_key", "SCW", r"\bSCW[A-Z0-9]{17}\b"),),
     "AZDO": (("azure_devops_token", "AZDO", r"\b[A-Za-z0-9]{60,80}AZDO[A-Za-z0-9]{4}\b"),),
+    "JQQJ99": (("azure_key", "JQQJ99", r"\b[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{26}\b"),),
     "IQoJb": (("aws_session_token", "IQoJb", r"\bIQoJb3[A-Za-z0-9+/=]{60,}"),),
     "FwoGZ": (("aws_session_token", "FwoGZ", r"\bFwoGZXIvYXdz[A-Za-z0-9+/=]{60,}"),),
     "IGQ": (("instagram_token", "IGQ", r"\bIGQ[VW][\w-]{60,}"),),

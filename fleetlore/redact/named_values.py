@@ -121,7 +121,9 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         value = match[form]
         bare = form == "bare"
         prose = (
-            bare and match["sign"] in ":\uff1a" and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
+            bare
+            and match["sign"] in (":", "\uff1a", "->", "\u2192")
+            and match.string[match.end() : match.end() + 1] not in ("", "\n", "\r")
         )
         if match["name"].lower() == "pwd" and FOLDER.match(value):
             return match[0]  # the shell's working directory
@@ -135,9 +137,10 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*+["']\s{0,4},\s{0,4}\\*+["'](?:value|val|content|default)\\*+["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
-        r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])(?:\*\*)?\s{0,4}"""
-        # A YAML tag, a YAML block, or a call that converts the value to text.
-        r"""(?:!!?\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
+        r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|->|\u2192|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])(?:\*\*)?\s{0,4}"""
+        # A key or a list within, a YAML tag or anchor, a YAML block, or a call that converts the value to text.
+        r"""(?:\{\s{0,8}\\*+["'](?:value|current|new|old|plain|data|text)\\*+["']\s{0,4}:\s{0,4}|(?:-|value:)\s{1,4})?"""
+        r"""(?:(?:!!?|&)\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(
@@ -205,7 +208,7 @@ def _said() -> Rule:
 
 # `my password is …`, `das Passwort lautet …`, `Password — …`, `with password …`
 TOLD = (
-    r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8)(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
+    r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|to|\u00e9|\u00e8)(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
     r"|\s{1,8})"
     r"[\"'`*]{0,3}(?=[^\s\"'`]{0,64}\d)"
 )
@@ -272,7 +275,7 @@ def _element() -> Rule:
         value = match["secret"].strip()
         if value[:1] in tuple("$%<*") or value[:2] == "{{" or not is_secret(value, password=True):
             return match[0]
-        if match["label"] and value.isalpha():  # the next column's label
+        if (match["label"] or match["quote"]) and value.isalpha():  # another label
             return match[0]
         if (" " in value or value[0] == "{") and not any(_is_random(part, True) for part in value.strip("{}").split()):
             return match[0]
@@ -280,8 +283,8 @@ def _element() -> Rule:
 
     attribute = r"\s[\w:-]{1,40}=\\*+[\"'][^<>\"'\n]{0,80}[\"']"
     opening = (
-        rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
-        rf"|(?P<label>:?\s{{0,4}}</(?:td|th|dt|key|label)>)\s{{0,40}}<(?:td|dd|string)(?:{attribute}){{0,4}}>)"
+        rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?P<quote>\\*+[\"'])?(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
+        rf"|(?P<label>:?\s{{0,4}}</(?:td|th|dt|key|label|name)>)\s{{0,40}}<(?:td|dd|string|value)(?:{attribute}){{0,4}}>)"
     )
     pattern = (
         rf"{opening}\s{{0,8}}(?:<!\[CDATA\[)?(?P<secret>(?!\[redacted:)"

@@ -110,8 +110,10 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          r"<input\b(?=[^<>]{0,400}\btype=\\*+[\"']?password\b)[^<>]{0,400}?\bvalue=\\*+[\"']"
          r"(?P<secret>(?!\[redacted:|[$<{%*])[^\"'<>\\]{3,512})"),
         ("password", "OTP:|OTP=|PIN:|PIN=", r"\b(?:OTP|PIN)\s?[:=]\s{0,4}(?P<secret>\d{4,8})\b"),
-        ("password", "seed phra",
-         r"(?i:\bseed\s?phrase)\b[^\n\w]{1,4}(?:is\s)?[\"'`]?"
+        ("password", "redentials|creds: |creds are |ogin: |ogin with |og in with ",
+         rf"(?i:\b(?:log ?in|credentials|creds)):?\s(?:are\s|with\s)?[\w.@-]{{1,64}}\s?(?:[/:]|\band\b)\s?{_MIXED}"),
+        ("password", "seed phra|seed_phra|nemonic|NEMONIC|ecovery phra",
+         r"(?i:\bseed[ _]?phrase|mnemonic|\brecovery phrase)\b(?:\\*+[\"']|[^\n\w]){1,6}(?:is\s)?[\"'`]?"
          r"(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})"),
         ("aws_secret_key", "aws_secret", rf"\baws_secret_access_key\s+{_WORD}"),
         ("password", "To-SecureS|to-securest",
@@ -138,7 +140,14 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          rf"\bvariable\s+\\*+\"\w{{0,40}}{_NAME}\w{{0,20}}\\*+\"\s*\{{[^{{}}]{{0,400}}?\bdefault\s*=\s*{_QUOTED}"),
         ("password", "psk=|PW=", rf"\b(?:(?:wpa[_-])?psk|[A-Z_]{{2,20}}PW)\s?=\s?{_WORD}"),
     ),
-    ":": (("password", "WIFI:", r"(?<=WIFI:)[^\n]{0,120}?\bP:(?P<secret>(?!\[redacted:)[^;\n]{3,64})"),),
+    ":": (
+        ("password", "WIFI:", r"(?<=WIFI:)[^\n]{0,120}?\bP:(?P<secret>(?!\[redacted:)[^;\n]{3,64})"),
+        ("password", "thin:", rf"(?<=thin:)[\w.$-]{{1,64}}/{_MIXED}@"),
+        ("password", "ecovery co|ackup code|cratch cod|ecovery_co|ackup_code|ecovery-co|ackup-code",
+         r"(?i:(?:recovery|backup|scratch)[ _-]codes?)(?: are)?\\*+[\"']?:(?:[\s\"'\[*-]|\\[nr\"]){0,16}+"
+         r"(?P<secret>(?=[A-Za-z -]{0,16}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}"
+         r"(?:(?:[\s\"',*-]|\\[nr\"]){1,8}+(?=[A-Za-z]{0,12}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}){0,15})"),
+    ),
 }  # fmt: skip
 
 _PASSWORD = re.compile(rf"(?:\w{{0,40}}[_. -])?{PASSWORDS}", re.I)
@@ -173,6 +182,8 @@ def _masked_table(match: re.Match[str]) -> str:
         return match[0]
     kinds = [kind_of_column(cell) for cell in head.split(separator)]
     for place, row in enumerate(rows):
+        if not set(row) - set("-=+ "):  # the line of `psql` under the names
+            continue
         cells = row.split(separator)
         if len(cells) != len(kinds):
             break

@@ -10,6 +10,7 @@ from binascii import Error
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -115,7 +116,15 @@ def _by_ending(needles: Iterable[bytes]) -> dict[bytes, list[bytes]]:
 _COVER = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]|\x1b\\[[0-9;]{0,16}[A-Za-z]")
 # Beginnings of removed sequences, in UTF-8 or JSON.
 COLOURING = (re.compile(rb"\x1b\["), re.compile(rb"\\u001b\["))
-HIDING = re.compile(b"|".join(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+# Letters that look Latin: full-width, mathematical, and the Cyrillic ones beside Latin letters.
+_CYRILLIC = dict(zip("\u0430\u0435\u043e\u0440\u0441\u0443\u0445", "aeopcyx", strict=True))
+_LIKE = f"[{''.join(_CYRILLIC)}]"
+_ALIKE = re.compile(rf"[\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]|(?<=[A-Za-z]){_LIKE}|{_LIKE}(?=[A-Za-z])")
+HIDING = re.compile(
+    b"|".join(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff")
+    + rb"|\xef\xbd[\x81-\x9a]|\xf0\x9d[\x90-\x9f]|(?:\xd0[\xb0\xb5\xbe]|\xd1[\x80\x81\x83\x85])[A-Za-z]"
+    + rb"|[A-Za-z](?:\xd0[\xb0\xb5\xbe]|\xd1[\x80\x81\x83\x85])"
+)
 # Prefixes and names of secrets.
 _SIGNS = (b"ghp_", b"AKIA", b"sk-ant-", b"password", b"passwd", b"secret", b"token", b"PRIVATE KEY")
 # The second is for letters and digits only.
@@ -137,7 +146,9 @@ BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{16,}={0,2}")
 
 
 def uncovered(text: str) -> str:
-    return _COVER.sub("", text) if "\x1b[" in text or not text.isascii() else text
+    if text.isascii():
+        return _COVER.sub("", text) if "\x1b[" in text else text
+    return _ALIKE.sub(lambda match: _CYRILLIC.get(match[0]) or normalize("NFKC", match[0]), _COVER.sub("", text))
 
 
 def decoded(text: str) -> str | None:

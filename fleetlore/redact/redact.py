@@ -116,7 +116,10 @@ _COLUMN = (
     r"(?:(?:[|;,)\t]|\\t) ?(?:[\w.\"'`*\]-]|\\(?=[\"'])){0,40}+ ?){0,10}?(?:, ?\\*+[\"'])?"
     r"(?:[\r\n]|\\[nr]|values|rows|data|records)"
 )
-_SIGN = rf"(?:{_BESIDE}(?:[:=<>%\uff1a]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}|\sfor\s[\w.@-]{{1,40}}:|\\*+[\"']}})"
+_SIGN = (
+    rf"(?:{_BESIDE}(?:[:=<>%\uff1a\u2192]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}"
+    r"|\sfor\s[\w.@-]{1,40}:|\\*+[\"']})"
+)
 _QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*+[\"'])"
 # `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital dotted one.)
 _KEY = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from fleetlore.redact.named_values import FOLDER, KEYS, PASSWORDS, is_secret, mask_of
 from fleetlore.redact.notations import kind_of_column
+from fleetlore.redact.prefilter import uncovered
 from fleetlore.redact.redact import fold, redact
 
 __all__ = [
@@ -36,7 +37,10 @@ _PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
 _SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
 # Programs with `-p` for the password.
 _TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
-_NAMES_BESIDE = ("name", "key", "header", "field", "id", "label", "selector", "element", "target", "placeholder")
+_VALUES_BESIDE = ("value", "Value", "val", "text", "content", "default")
+_NAMES_BESIDE = (
+    "name", "Name", "key", "Key", "header", "field", "id", "label", "selector", "element", "target", "placeholder",
+)  # fmt: skip
 _OF_AN_ELEMENT = re.compile(r"[\"'\]\s]*(?:(?:text )?(?:field|input|box))?[\s:]*\Z", re.IGNORECASE)
 _OF_A_VALUE = 8
 _CONTAINERS = frozenset({dict, list, tuple})
@@ -46,7 +50,7 @@ _OF_NO_TOKEN = re.compile(r"[^\w+/=.~-]")
 
 @lru_cache(maxsize=4096)
 def _key(key: str) -> tuple[str, str | None]:
-    folded = fold(key)
+    folded = fold(uncovered(key))
     if _PASSWORD_KEY.search(folded):
         return redact(key), "password"
     return redact(key), "secret" if _SECRET_KEY.search(folded) else None
@@ -133,7 +137,7 @@ class _Copy:
 
     def _named_beside(self, copy: dict[str, Any]) -> dict[str, Any]:
         """`{"name": "DB_PASSWORD", "value": …}`, `{"element": "Password field", "text": …}`"""
-        for held, value in [(held, copy[held]) for held in ("value", "text") if type(copy.get(held)) is str]:
+        for held, value in [(held, copy[held]) for held in _VALUES_BESIDE if held in copy]:
             for name in map(copy.get, _NAMES_BESIDE):
                 if type(name) is str and len(name) <= _LONG_KEY:
                     name = _OF_AN_ELEMENT.sub("", name)
@@ -179,9 +183,9 @@ def _under_secret_name(name: str, kind: str, value: Any) -> Any:
     if kind == "password" and type(value) is int:
         return mask_of(kind)
     if type(value) is list:
-        return [_under_secret_name(name, kind, each) if type(each) is str else each for each in value]
+        return [each if type(each) is int else _under_secret_name(name, kind, each) for each in value]
     if type(value) is dict:
-        return {key: _under_secret_name(name, kind, each) if type(each) is str else each for key, each in value.items()}
+        return {key: each if type(each) is int else _under_secret_name(name, kind, each) for key, each in value.items()}
     if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and FOLDER.match(value)):
         return value
     return mask_of(kind) if is_secret(value, password=kind == "password") else value

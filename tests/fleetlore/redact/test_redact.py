@@ -26,6 +26,28 @@ PEM = "-----BEGIN RSA PRIVATE " + "KEY-----\nMIIEpAIBAAKCAQEA" + A * 2 + "\nabc=
 
 SECRETS: list[tuple[str, str, str]] = [
     # kind, text, what must be gone
+    ("password", "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44: Xk9hunter22", "Xk9hunter22"),
+    ("password", "p\u0430ssw\u043erd: Xk9hunter22", "Xk9hunter22"),
+    ("password", "\U0001d5fd\U0001d5ee\U0001d600\U0001d600: Xk9hunter22", "Xk9hunter22"),
+    ("password", "password -> Xk9hunter22", "Xk9hunter22"),
+    ("password", "I set the password to Xk9hunter22", "Xk9hunter22"),
+    ("password", "password: &anchor hunter", "hunter"),
+    ("password", "passwords:\n  - hunter22", "hunter22"),
+    ("password", "password:\n  value: hunter22", "hunter22"),
+    ("password", '{"password": {"value": "hunter22"}}', "hunter22"),
+    ("password", '<entry key="password">hunter22</entry>', "hunter22"),
+    ("password", "<name>password</name><value>hunter22</value>", "hunter22"),
+    ("password", " id | password \n----+----------\n  1 | hunter22\n", "hunter22"),
+    ("password", "credentials: admin / hunter22", "hunter22"),
+    ("password", "log in with admin and hunter22", "hunter22"),
+    ("password", "jdbc:oracle:thin:bob/hunter22@//host:1521/svc", "hunter22"),
+    ("password", "Recovery codes:\na1b2c-d3e4f\n1234 5678\n", "5678"),
+    ("password", '{"backup_codes":["a1b2c3d4","e5f6g7h8"]}', "e5f6g7h8"),
+    ("password", f'"mnemonic": "{"legal winner " * 5}thank yellow"', "yellow"),
+    ("pgpass_line", "*:*:*:bob:hunter22", "hunter22"),
+    ("jwk", f'{{"kty":"EC","d":"{A}"}}', A),
+    ("digest", f'Digest username="b", nonce="x", response="{HEX * 2}"', HEX),
+    ("cookie", "https://x.example/app?sid=" + HEX, HEX),
     ("encoded_secret", "echo " + b64encode(b"password=hunter22").decode() + " | base64 -d", "aHVudGVyMj"),
     ("password", "PASSWORD=Xk9hunter22\nxxd -r -p <<< " + b"Xk9hunter22".hex(), b"hunter22".hex()),
     ("password", "PASSWORD=Xk9hunter22\necho Xk9hunter22 " + b64encode(b"Xk9hunter22").decode(), "hunter22"),
@@ -469,6 +491,17 @@ def test_a_value_under_a_secret_name_is_masked_at_any_depth() -> None:
         ]
     }
     assert redact_value({"password": 123456}) == {"password": "[redacted:password]"}
+
+
+@for_each(
+    "value",
+    [{"password": {"current": {"value": "hunter22"}}}, {"password": [[{"value": "hunter22"}]]},
+     {"name": "password", "default": "hunter22"}, {"Key": "DB_PASSWORD", "Value": "hunter22"},
+     {"name": "password", "value": {"string": "hunter22"}}, {"p\u0430ssw\u043erd": "hunter22"}],
+)  # fmt: skip
+def test_a_value_far_from_its_name_is_masked(value: Any) -> None:
+    assert "hunter22" not in str(redact_value(value))
+    assert may_hold_secret([orjson.dumps(value)]) == [0]
 
 
 @for_each("text", ["../" * 26 + "!", "kind: data:" + " a: xaaaaaaax" * 16 + " Secret"])
