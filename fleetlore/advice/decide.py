@@ -28,7 +28,9 @@ MAX_TEXT, _MAX_NAME, _MAX_WORDS = 400, 256, 8
 Judgment = Literal["approve", "reject", "expire"]
 JUDGMENTS: tuple[Judgment, ...] = get_args(Judgment)
 HINT_PREFIX, _DIGITS = "hint", 28
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# A sender's decoder writes the last one for bytes that are no text.
+_UNSEEN = re.compile(rf"{INVISIBLE.pattern}|\ufffd")
+_YEAR_10000 = 253_402_300_800.0  # in Unix seconds, the end of `Moment`
 
 _Name = Annotated[str, Meta(max_length=_MAX_NAME)]
 
@@ -49,27 +51,34 @@ class Draft(msgspec.Struct, kw_only=True):
     tool: Annotated[_Name, Meta(description="Only for this tool.")] = ""
     place: Annotated[_Name, Meta(description="Only at this place.")] = ""
     task: Annotated[_Name, Meta(description="Only for this task.")] = ""
-    until: Annotated[
-        float, Meta(ge=0, lt=253_402_300_800.0, description="When it ends, in Unix seconds; 0: never.")
-    ] = 0.0
+    until: Annotated[float, Meta(ge=0, lt=_YEAR_10000, description="When it ends, in Unix seconds; 0: never.")] = 0.0
     id: Annotated[_Name, Meta(description="Hint to change, or memory item to correct; empty: a new hint.")] = ""
+    wording: Annotated[
+        str, Meta(description="That of the words that were read; refused if they have changed. Empty: in any words.")
+    ] = ""
 
 
 def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
     """Return the decision that adds or changes a hint, or corrects a memory item.
 
-    Raises ConfigError: the draft is malformed, or names nothing that is known.
+    Raises WordsChanged: somebody else changed it. Raises ConfigError: the draft is malformed, or names nothing that is
+    known.
     """
-    replaces = draft.id
-    if known := index.hints.decisions.get(draft.id):
-        replaces = known.hint.replaces if known.hint is not None else ""
-    elif draft.id:
+    present = draft_of(index, draft.id)
+    if draft.id and present is None:
         _item(index, draft.id)
-    if INVISIBLE.search(draft.text):
-        raise ConfigError("the text has characters that nobody sees: type it again without them")
-    if mark := mark_in(draft.text):
+    if draft.wording and present is not None and present.wording != draft.wording:
+        raise WordsChanged(f"nothing was changed: somebody has changed {draft.id}. It says now: {present.text}")
+    id = replaces = present.id if present is not None else ""
+    if known := index.hints.decisions.get(id):
+        replaces = known.hint.replaces if known.hint is not None else ""
+    text = draft.text.replace("\r\n", "\n").replace("\ufe0f", "")  # an emoji's colours
+    if found := _UNSEEN.search(text):
+        where = f"U+{ord(found[0]):04X} after {text[: found.start()][-20:]!r}"
+        raise ConfigError(f"the text has a character that nobody sees, {where}: leave it out")
+    if mark := mark_in(text):
         raise ConfigError(f"models could take {mark!r} in the text for a mark of the chat: write it without")
-    text, before = _kept("the text", draft.text, MAX_TEXT), tuple(_name("before", each) for each in draft.before)
+    text, before = _kept("the text", text, MAX_TEXT), tuple(_name("before", each) for each in draft.before)
     scope = {name: _name(name, getattr(draft, name)) for name in ("after", "tool", "place", "task")}
     hint = Hint(
         text=text,
@@ -87,8 +96,10 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError(f"give 1 to {_MAX_WORDS} words that a call must hold")
     if 0 < hint.until <= now:
         raise ConfigError("it would have ended already: give a later end (until)")
+    if hint.until >= _YEAR_10000:
+        raise ConfigError("its end (until) is after the year 9999: leave it out, and it never ends")
     said = hint.text, str(hint.start), "\x1e".join(hint.before), *scope.values()
-    id = draft.id if known else _id("corrects", replaces) if replaces else _id(*said)
+    id = id if known else _id("corrects", replaces) if replaces else _id(*said)
     return Decision(
         kind="hint", id=id, on=False, by=by, why=_kept("the reason", draft.why, MAX_WHY), time=now, hint=hint
     )
@@ -123,16 +134,18 @@ def judged(
 
 
 def draft_of(index: LoreIndex, id: str) -> Draft | None:
-    """Return the draft of a known hint, or of a correction of a memory item."""
+    """Return the draft of a known hint, or of a memory item's correction: the one that stands, or a new one."""
+    id = index.hints.replaced.get(id, id)
     if (known := index.hints.decisions.get(id)) is not None and known.hint is not None:
         given = {name: getattr(known.hint, name) for name in Draft.__struct_fields__ if hasattr(known.hint, name)}
         return Draft(**given, why=known.why, id=id)
     if (item := index.known_items.get(id)) is None:
         return None
+    made = Draft(text=item.content[:MAX_TEXT], why="", id=id, wording=item.wording)
     if item.kind == "strategy":
-        return Draft(text=item.content[:MAX_TEXT], why="", id=id, start=True, task=item.task)
-    after = item.pattern or ""
-    return Draft(text=words_of(item), why="", id=id, before=item.was[:_MAX_WORDS], after=after, tool=item.tool)
+        return replace(made, start=True, task=item.task)
+    before, after = item.was[:_MAX_WORDS], item.pattern or ""
+    return replace(made, text=words_of(item), before=before, after=after, tool=item.tool)
 
 
 def words_of(item: MemoryItem) -> str:
@@ -204,6 +217,6 @@ def _kept(what: str, text: str, most: int) -> str:
 
 def _name(what: str, name: str) -> str:
     name = name.strip()
-    if len(name) > _MAX_NAME or _CONTROL.search(name):
-        raise ConfigError(f"{what} has at most {_MAX_NAME} characters and no line break")
+    if len(name) > _MAX_NAME or _UNSEEN.search(name) or "\n" in name or "\t" in name:
+        raise ConfigError(f"{what} has at most {_MAX_NAME} characters, no line break and none that nobody sees")
     return name

@@ -273,6 +273,10 @@ class LoreIndex:
             return True
         return False if item.proposed else None
 
+    def entry(self, id: str) -> MemoryItem | Pattern | None:
+        """Return an item or a pattern, also one that agents are not shown."""
+        return self.items.get(id) or self.patterns.get(id) or self._hidden.get(id)
+
     @property
     def known_items(self) -> dict[str, MemoryItem]:
         """Return the items by id, also those that agents are not shown."""

@@ -171,23 +171,23 @@ class HintPages:
         draft = draft_of(snapshot.index, id) if id else Draft(text="", why="")
         if draft is None:
             raise HTTPException(404, f"no hint or item {id!r} is known")
-        problem = ""
+        problem, status, wording = "", 200, draft.wording
         if request.method == "POST":
             given = {name: values[0] for name, values in (await form(request, snapshot.tenant)).items()}
             try:
                 draft = _drafted(given, id, self._source.snapshot().now)
                 decided = write(snapshot.index, draft, by=who().name, now=time.time())
             except ConfigError as error:
-                problem = str(error)
+                problem, status = str(error), 409 if isinstance(error, WordsChanged) else 400
             else:
                 await actions.publish([decided])
                 await self._heard(decided.key, snapshot.decisions.get(decided.key))
                 return RedirectResponse(f"/hints/{decided.id}", 303)
-        status = 400 if problem else 200
-        days = max(0, round((draft.until - snapshot.now) / _DAY_SECONDS)) if draft.until else 0
+        left = round((draft.until - snapshot.now) / _DAY_SECONDS, 2) or 0.01  # 0 would never end it
         return self._page(
-            "write", snapshot, status, draft=draft, problem=problem, days=days, max_text=MAX_TEXT, max_why=MAX_WHY
-        )
+            "write", snapshot, status, draft=draft, problem=problem, days=f"{left if draft.until else 0:g}",
+            wording=wording, max_text=MAX_TEXT, max_why=MAX_WHY,
+        )  # fmt: skip
 
     async def _review(self, request: Request) -> Response:
         snapshot = self._source.snapshot()
@@ -241,7 +241,6 @@ def _drafted(given: dict[str, str], id: str, now: float) -> Draft:
     if not 0 <= days <= 36_500:
         raise ConfigError("a hint ends after 0 to 36,500 days; 0 never ends it")
     before = tuple(each.strip() for each in given.get("before", "").split("\n") if each.strip())
-    names = ("text", "why", "after", "tool", "place", "task")
-    texts = {name: given.get(name, "").replace("\r\n", "\n") for name in names}
+    texts = {name: given.get(name, "") for name in ("text", "why", "after", "tool", "place", "task", "wording")}
     until = now + days * _DAY_SECONDS if days else 0.0
     return Draft(**texts, id=id, start="start" in given, before=before, until=until)

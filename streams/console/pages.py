@@ -313,7 +313,7 @@ class Console:
         if kind == "agent":
             return id, f"/agents/{_segment(id)}"
         if kind in ("item", "pattern"):
-            entries: Mapping[str, Any] = snapshot.index.items if kind == "item" else snapshot.index.patterns
+            entries: Mapping[str, Any] = snapshot.index.known_items if kind == "item" else snapshot.index.patterns
             if id in entries:
                 entry = entries[id]
                 return (entry.title if kind == "item" else f"{entry.tool}: {entry.error_class}"), f"/{kind}s/{id}"

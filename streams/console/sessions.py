@@ -19,7 +19,7 @@ from fleetlore.fingerprint.names import kind_of
 from fleetlore.kafka.read import records_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.adapter_manifest import State
-from fleetlore.wire.lore import MemoryItem, Pattern
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
@@ -188,7 +188,7 @@ class _Explained(NamedTuple):
 
 class HintNames:
     def __init__(self, index: LoreIndex) -> None:
-        self._index = index
+        self._index, self.entry = index, index.entry
         self.written = index.hints.decisions
 
     def source(self, id: str, tool: str) -> str:
@@ -208,9 +208,6 @@ class HintNames:
         if decided is not None and decided.hint is not None:
             return decided.hint.text
         return _WORDS.get(source, source) if entry is None else entry.template or entry.error_class or entry.level
-
-    def entry(self, id: str) -> MemoryItem | Pattern | None:
-        return self._index.items.get(id) or self._index.patterns.get(id)
 
     @cached_property
     def _of_classes(self) -> dict[str, str]:
@@ -243,6 +240,8 @@ def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
                     evidence = f"{count(entry.agents, 'agent')} in {count(entry.support, 'session')}"
                 elif (decided := names.written.get(id)) is not None and decided.hint is not None:
                     evidence = f"written by {decided.hint.author}"
+                    if decided.hint.written > session.ended:
+                        evidence += " since; `fleetlore decisions --history` has the words of then"
                 elif entry is not None:
                     path = f"/patterns/{id}"
                     evidence = f"{count(entry.agents, 'agent')} in {count(entry.sessions, 'session')}"

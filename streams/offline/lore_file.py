@@ -13,7 +13,6 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -33,14 +32,12 @@ from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.files import write_whole
 from fleetlore.fingerprint.fingerprint import VERSION as PATTERNS
-from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.index import LoreIndex, is_recalled, when_of
 from fleetlore.recall.search import row_id
 from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.decode import json_reader, latest_from
 from fleetlore.wire.lore import DECISIONS, Decision, Pattern
 from fleetlore.wire.stats import stable_hash
-from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.distil.cases import VERSION as ITEMS
 from models.memory.bottom_k import AgentHash
@@ -48,7 +45,7 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
 from sinks.milvus import MilvusStore
-from streams.offline.operator_word import BEHIND, Deliver, beside_workers, settle, wait_drained
+from streams.offline.operator_word import BEHIND, Deliver, beside_workers, newest_of, settle, wait_drained
 from streams.stage.base import Outgoing, Store
 from streams.stage.operators import ERASURES, Adopt, Erased, Erasure, without
 
@@ -63,6 +60,7 @@ _COLLECTION_OF = {contributions: name for name, contributions in _OWNERS.items()
 KINDS: dict[str, type[Decision | Erasure]] = {DECISIONS: Decision, ERASURES: Erasure}
 
 _CHUNK, _READ_SECONDS = 1_000, 30.0
+_Times = Mapping[tuple[str, str], float]  # of the records of `KINDS`, by kind and key
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -300,13 +298,14 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
             await settle(settings, store, tenant, decided, producer.deliver, timeout_seconds)
 
 
-async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Deliver, erased: Erased) -> list[Decision]:
+async def deliver(
+    file: LoreFile, known: Mapping[tuple[str, str], float], send: Deliver, erased: Erased
+) -> list[Decision]:
     """Send a file's values without older decisions than those `known`, by kind and key, and without what names persons
     erased since. Return the decisions about agents."""
     chunk, trust = list[Outgoing](), list[Decision]()
     for value in file.values():
-        kind = KINDS.get(value.topic)
-        record = kind and json_reader(kind)(value.value or b"")
+        record = _record_of(value)
         if record is not None and record.time <= known.get((value.topic, value.key), 0.0):
             continue
         if isinstance(record, Decision):
@@ -323,19 +322,26 @@ async def deliver(file: LoreFile, known: dict[tuple[str, str], float], send: Del
     return trust
 
 
+def _record_of(value: Outgoing) -> Decision | Erasure | None:
+    return json_reader(KINDS[value.topic])(value.value or b"") if value.topic in KINDS else None
+
+
 async def known_of(settings: Settings, tenant: str, file: LoreFile) -> Counter[str]:
+    known = {(kind, record.key): record.time for kind, record in await _records(settings, tenant)}
     async with MilvusStore.from_settings(settings) as store:
-        return await known_in(store, tenant, file)
+        return await known_in(store, tenant, file, known)
 
 
-async def known_in(store: Store, tenant: str, file: LoreFile) -> Counter[str]:
+async def known_in(store: Store, tenant: str, file: LoreFile, known: _Times) -> Counter[str]:
     found, waiting = Counter[str](), defaultdict[str, list[str]](list)
 
     async def count(name: str) -> None:
         found[name] += len(await store.get(name, waiting.pop(name), "id"))
 
     for value in file.values():
-        if (name := _COLLECTION_OF.get(value.topic)) is not None:
+        if (record := _record_of(value)) is not None:
+            found[value.topic] += record.time <= known.get((value.topic, value.key), 0.0)
+        elif (name := _COLLECTION_OF.get(value.topic)) is not None:
             waiting[name].append(row_id(tenant, value.key))
             if len(waiting[name]) == _CHUNK:
                 await count(name)
@@ -345,15 +351,9 @@ async def known_in(store: Store, tenant: str, file: LoreFile) -> Counter[str]:
 
 
 async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision | Erasure]]:
-    newest: dict[tuple[str, str], Decision | Erasure] = {}
-    for kind, type_ in KINDS.items():
-        for record in await read_to_end(settings.cluster, [topic(tenant, kind)], _READ_SECONDS):
-            key = kind, (record.key or b"").decode("utf-8", "replace")
-            newest.pop(key, None)
-            if record.value is not None:
-                with suppress(ValueError):  # another release's format
-                    newest[key] = json_reader(type_)(record.value)
-    return [(kind, record) for (kind, _), record in newest.items()]
+    decisions = await newest_of(settings, tenant, DECISIONS, Decision, _READ_SECONDS)
+    erasures = await newest_of(settings, tenant, ERASURES, Erasure, _READ_SECONDS)
+    return [(DECISIONS, each) for each in decisions.values()] + [(ERASURES, each) for each in erasures.values()]
 
 
 # A skill's name has at most 64 characters. The hash takes nine.

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from aiokafka import TopicPartition
@@ -19,6 +19,7 @@ from aiokafka import TopicPartition
 from fleetlore.config import Settings
 from fleetlore.errors import InvalidEvent, StackError
 from fleetlore.kafka.read import POLL_MS, end_offsets, observer, partitions_of, read_to_end, records_of
+from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.stats import stable_hash
@@ -27,13 +28,13 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.producer import BatchProducer
 from streams.stage.base import Outgoing, Store, split
-from streams.stage.operators import Forget, Reconsider, put_in_history
+from streams.stage.operators import Erasure, Forget, Reconsider, put_in_history
 from streams.stages.pipeline import FLOW
 
 if TYPE_CHECKING:
     from sinks.milvus import MilvusStore
 
-__all__ = ["decide", "is_known", "read_decisions", "reconsider", "wait_drained"]
+__all__ = ["decide", "is_known", "newest_of", "read_decisions", "reconsider", "wait_drained"]
 
 # The second finds states in flight during the first.
 _ROUNDS = 2
@@ -43,6 +44,7 @@ _CHUNK = 1_000
 # Sends values to the states' owners: by topics, or to stages in this process.
 Deliver = Callable[[Sequence[Outgoing]], Awaitable[object]]
 _Request = Callable[[str, tuple[int, ...]], Forget | Reconsider]
+_Record = TypeVar("_Record", Decision, Erasure)
 
 
 @dataclass(slots=True)
@@ -167,16 +169,27 @@ async def read_decisions(
     settings: Settings, tenant: str, timeout_seconds: float, name: str = DECISIONS
 ) -> list[Decision]:
     """Return each thing's newest decision, or all of `HISTORY`, oldest first. Raises BrokerUnavailable."""
-    newest, history = dict[bytes, Decision](), dict[str, Decision]()
+    if name != HISTORY:
+        return list((await newest_of(settings, tenant, name, Decision, timeout_seconds)).values())
+    history: dict[str, Decision] = {}
     for record in await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds):
-        if name == HISTORY:
-            put_in_history(history, record.value or b"")
-        elif record.value:
-            with suppress(ValueError):  # another release's format
-                newest[record.key or b""] = Decision.from_json(record.value)
-        else:
-            newest.pop(record.key or b"", None)
-    return list((history or newest).values())
+        put_in_history(history, record.value or b"")
+    return list(history.values())
+
+
+async def newest_of(
+    settings: Settings, tenant: str, name: str, kind: type[_Record], timeout_seconds: float
+) -> dict[str, _Record]:
+    """Return the newest record of each key. Raises BrokerUnavailable."""
+    newest: dict[str, _Record] = {}
+    for record in await read_to_end(settings.cluster, [topic(tenant, name)], timeout_seconds):
+        key = (record.key or b"").decode("utf-8", "replace")
+        if not record.value:
+            newest.pop(key, None)
+            continue
+        with suppress(ValueError):  # another release's format: agents keep the one before, too
+            newest[key] = json_reader(kind)(record.value)
+    return newest
 
 
 async def is_known(settings: Settings, tenant: str, agent: str) -> bool:

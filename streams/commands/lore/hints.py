@@ -18,6 +18,7 @@ from fleetlore.cli.lore import read_lore
 from fleetlore.cli.shared import Columns, Reader, ask, command, confirm, group, moment, print_json, print_list, safe
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.wire.events import checked_name
 from fleetlore.wire.lore import MAX_WHY, Decision, MemoryItem
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def author(settings: Settings, by: str) -> str:
             raise typer.BadParameter(f"the broker knows you as {login}: leave --by out")
         return login
     try:
-        return by or getpass.getuser()
+        return checked_name("--by", by.strip() or getpass.getuser())
     except (KeyError, OSError, ImportError):  # a container's user id may have no name
         raise typer.BadParameter("you have no name on this machine: give --by") from None
 
@@ -154,8 +155,7 @@ def show(reader: Reader, id: _Id) -> None:
         print_json(row)
         return
     for name, value in row.items():
-        shown = moment(value) if name in _TIMES and value else value
-        typer.echo(f"{name:<10} {safe(str(shown))}")
+        typer.echo(f"{name:<10} {safe(str(moment(value) if name in _TIMES else value)) or '-'}")
 
 
 @command

@@ -146,6 +146,7 @@ def test_a_correction_replaces_an_item_that_mining_publishes_again(index: LoreIn
         assert shown(advise(index, situation(failed=FAILED, now=NOW))) == SAID == shown(before(index))
         assert "oid" not in advise(index, situation(failed=FAILED, now=NOW)).text
         index.put_item(item(support=99))  # a replay, a backfill, a new session
+    draft.wording = ""
     assert correction == write(index, draft, by="ann", now=NOW), "one correction an item"
     index.forget("item1")
     assert shown(before(index)) == SAID, "it does not need the item"
@@ -294,19 +295,57 @@ def test_an_edit_keeps_the_id_and_names_the_new_author(index: LoreIndex) -> None
     assert edited.id == made.id and edited.hint is not None and edited.hint.author == "bob"
 
 
+def test_an_edit_of_a_corrected_item_is_one_of_its_correction(index: LoreIndex) -> None:
+    """Whatever its id: another version of the patterns gave the item another one."""
+    index.put_item(item())
+    first = write(index, Draft(text=TEXT, why="x", id="item1", before=("orders",)), by="ann", now=NOW)
+    index.put_hint(msgspec.structs.replace(first, id="hint-of-before"))
+    draft = draft_of(index, "item1")
+    assert draft is not None and (draft.text, draft.before, draft.id) == (TEXT, ("orders",), "hint-of-before")
+    again = write(index, Draft(text="Other.", why="y", id="item1", after="sql"), by="bob", now=NOW + 1)
+    assert again.id == "hint-of-before" and again.hint is not None and again.hint.replaces == "item1"
+    index.put_hint(again)
+    assert len(index.hints.standing) == 1
+
+
+def test_of_two_persons_who_edit_at_once_the_second_is_told_the_words_of_the_first(index: LoreIndex) -> None:
+    index.put_item(item())
+    ann, bob = draft_of(index, "item1"), draft_of(index, "item1")
+    assert ann is not None and bob is not None
+    for draft, text in ((ann, "Ann's."), (bob, "Bob's.")):
+        draft.text, draft.why = text, "x"
+    index.put_hint(write(index, ann, by="ann", now=NOW))
+    with pytest.raises(WordsChanged, match="Ann's"):
+        write(index, bob, by="bob", now=NOW + 1)
+    present = draft_of(index, "item1")
+    assert present is not None
+    bob.wording = present.wording
+    edited = write(index, bob, by="bob", now=NOW + 2)
+    index.put_hint(edited)
+    assert edited.hint is not None and edited.hint.text == "Bob's." and list(index.hints.standing) == [edited.id]
+
+
+def test_lines_of_windows_and_coloured_emoji_are_told_plainly(index: LoreIndex) -> None:
+    made = hint(index, "\u26a0\ufe0f 用 name\r\nnever nam 🎉", start=True)
+    assert made.hint is not None and made.hint.text == "\u26a0 用 name\nnever nam 🎉"
+
+
 @for_each(
     "fields, message",
     [
         ({"text": " "}, "the text has 1 to 400"),
         ({"text": "x" * 401}, "this one has 401"),
-        ({"text": "a\u202eb"}, "nobody sees"),
+        ({"text": "a\u202eb"}, "nobody sees, U\\+202E after 'a'"),
+        ({"text": "caf\ufffd"}, "U\\+FFFD after 'caf'"),
         ({"text": "use password=hunter2hunter2"}, "holds a secret"),
         ({"why": ""}, "the reason has 1 to 500"),
         ({"before": ()}, "say when"),
         ({"before": ("a", " ")}, "words that a call must hold"),
         ({"before": ("a",) * 9}, "words that a call must hold"),
         ({"tool": "a\nb"}, "tool has at most 256"),
+        ({"tool": "sql\u200b"}, "none that nobody sees"),
         ({"until": NOW}, "ended already"),
+        ({"until": 9e15}, "after the year 9999"),
         ({"id": "gone"}, "no hint or memory item 'gone'"),
     ],
 )

@@ -23,7 +23,7 @@ from sinks.milvus import MilvusStore
 from streams.console.sessions import HintNames, explained
 from tests.build import call, judgment, trajectory
 from tests.command import run_beside
-from tests.streams.console.lore import family, form, item, snapshot
+from tests.streams.console.lore import NOW, family, form, item, snapshot
 
 SECRET = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 HINT = f"item{'a' * 28}"
@@ -126,6 +126,21 @@ def test_a_hint_without_an_item_is_named_by_its_source() -> None:
     assert {each.id: each.source for each in found} == ids
     assert all(each.text and each.then == "sql worked" for each in found)
     assert {each.id: each.evidence for each in found if each.evidence}["h1"] == "written by kim"
+
+
+def test_hints_that_were_hidden_or_changed_since_are_still_explained() -> None:
+    """A person takes back what was wrong, and then asks whom it misled."""
+    failed = form(family("sql", "Missing", (0, 9, 9)), "no such table", id="c" * 32)
+    index = snapshot(failed, item("i1"), item("i2")).index
+    index.revoke(failed.id)
+    index.revoke("i1")
+    hint = Hint(text="Use oid.", author="kim", written=NOW, start=True, replaces="i2")
+    index.put_hint(Decision(kind="hint", id="h1", on=False, by="kim", why="", time=1.0, hint=hint))
+    steps = [call("sql", advice=(failed.id, "i1", "i2", "h1"))]
+    found = list(explained(trajectory(*steps, ended=NOW - 1), HintNames(index)))
+    assert [each.text for each in found] == ["no such table", "title of i1", "title of i2", "Use oid."]
+    assert [each.source for each in found] == ["pattern", "recovery", "recovery", "person"]
+    assert found[3].evidence == "written by kim since; `fleetlore decisions --history` has the words of then"
 
 
 def test_a_hint_after_a_failure_says_which_words_it_was_about() -> None:

@@ -180,6 +180,8 @@ async def test_bad_input_is_explained(fleet: Fleet) -> None:
     assert "say when agents are shown it" in await fleet.refused("hints", "add", TEXT, *WHY)
     assert "1 to 500 characters" in await fleet.refused("hints", "add", TEXT, "--start", "--why", " ")
     assert "is no date" in await fleet.refused("hints", "add", TEXT, "--start", "--until", "soon", *WHY)
+    assert "year 9999" in await fleet.refused("hints", "add", TEXT, "--start", "--until", "99999999d", *WHY)
+    assert "--by must be" in await fleet.refused("hints", "add", TEXT, "--start", *WHY, "--by", "a\x1b[31m")
     assert "begins with 'x'" in await fleet.refused("hints", "edit", "x", "--text", "y", *WHY)
     assert "reject it" in await fleet.refused("hints", "expire", ITEM.id, *WHY)
 

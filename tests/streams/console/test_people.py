@@ -239,6 +239,14 @@ def test_a_lesson_to_approve_is_shown_to_its_last_word() -> None:
     assert "rm -rf</a>" in client(way, actions=Deciding()).get("/review").text
 
 
+def test_an_item_that_was_corrected_can_still_be_revoked_on_its_page() -> None:
+    actions = Deciding()
+    pages = client(item("i1"), actions=actions)
+    assert pages.post("/hints/write?id=i1", data=DRAFT, headers=OWN).status_code == 303
+    assert "Revoke it" in pages.get("/items/i1").text
+    assert pages.post(REVOKE, data={"why": "wrong"}, headers=OWN).status_code == 303 and len(actions.done) == 1
+
+
 def test_a_hint_is_judged_on_its_page_in_the_words_that_were_read() -> None:
     actions = Deciding()
     pages = client(actions=actions)
@@ -254,6 +262,25 @@ def test_a_hint_is_judged_on_its_page_in_the_words_that_were_read() -> None:
         assert DRAFT["text"] in page and f"<dd>{state}</dd>" in page
     pages.post(f"/hints/write?id={value.split()[0]}", data=DRAFT | {"text": "Be evil."}, headers=OWN)
     assert judge("approve", value) == 409 and judge("burn", value) == 400
+
+
+def test_a_form_keeps_the_end_of_a_hint_and_what_somebody_else_wrote_meanwhile() -> None:
+    actions = Deciding()
+    pages = client(actions=actions)
+    path = pages.post("/hints/write", data=DRAFT | {"days": "0.25"}, headers=OWN).headers["location"]
+    address = path.replace("/hints/", "/hints/write?id=")
+
+    def read() -> dict[str, str]:
+        fields = dict(re.findall(r'name="(wording|days)"[^>]*value="([^"]+)"', pages.get(address).text))
+        assert float(fields["days"]) == 0.25
+        return DRAFT | fields
+
+    ann, bob = read(), read()
+    assert pages.post(address, data=ann | {"text": "Ann's words."}, headers=OWN).status_code == 303
+    refused = pages.post(address, data=bob | {"text": "Bob's words."}, headers=OWN)
+    page = html.unescape(refused.text)
+    assert refused.status_code == 409 and "It says now: Ann's words." in page and "Bob's words.</textarea>" in page
+    assert pages.post(address, data=read() | {"text": "Bob's words."}, headers=OWN).status_code == 303
 
 
 def test_a_hint_says_when_a_call_confirmed_it() -> None:

@@ -139,9 +139,15 @@ async def test_decisions_go_along_and_an_older_one_does_not_come_back(tmp_path: 
 
 async def test_a_dry_run_says_what_is_known(tmp_path: Path) -> None:
     source = await learned(Story(TENANT).fleet())
-    read = LoreFile(await exported(source, tmp_path / "lore.jsonl"), TENANT, None)
-    assert await known_in(source.store, TENANT, read) == read.counts
-    assert not +(await known_in(LogPipeline("other").store, "other", read))
+    decision, erasure = (
+        Decision(kind="item", id="i1", on=True, by="kim", why="", time=10.0),
+        Erasure(time=10.0, agent=7),
+    )
+    file = await exported(source, tmp_path / "lore.jsonl", [(DECISIONS, decision), (ERASURES, erasure)])
+    read, known = LoreFile(file, TENANT, None), {(DECISIONS, decision.key): 10.0, (ERASURES, erasure.key): 11.0}
+    assert await known_in(source.store, TENANT, read, known) == read.counts
+    assert (await known_in(source.store, TENANT, read, {(DECISIONS, decision.key): 9.0}))[DECISIONS] == 0
+    assert not +(await known_in(LogPipeline("other").store, "other", read, {}))
 
 
 async def test_a_file_is_believed_if_a_trusted_key_signed_it(tmp_path: Path) -> None:
