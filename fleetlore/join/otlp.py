@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -143,6 +143,9 @@ class Traces:
         if len(self._closed) > _MAX_CLOSED:
             self._closed.popitem(last=False)
         if session is not None:
+            left_out = session.left_out + Counter({"call without a result": session.unanswered})
+            for reason, count in left_out.items():
+                refused("part_of_trace", f"trace {trace[:32]!r}: left out {count} times: {reason}")
             yield from timed_events(session, self._fleet.tenant, time.time())
 
 

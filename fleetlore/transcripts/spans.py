@@ -4,6 +4,7 @@ Emitters name `gen_ai.*` differently, so each fact has names in order of prefere
 """
 
 import math
+import re
 import struct
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,25 +18,33 @@ from fleetlore.wire.decode import MAX_VALUES, read_json
 
 __all__ = ["MEMORY_STORE", "OURS", "Span", "evaluation_of", "is_agent", "session_of", "spans_of"]
 
-
 _TOOL_KINDS = {("gen_ai.operation.name", "execute_tool"), ("openinference.span.kind", "TOOL"),
-               ("traceloop.span.kind", "tool"), ("gen_ai.operation.name", "search_memory")}  # fmt: skip
+               ("traceloop.span.kind", "tool"), ("gen_ai.operation.name", "search_memory"),
+               ("langfuse.observation.type", "tool"), ("ai.operationId", "ai.toolCall"),
+               ("mlflow.spanType", "TOOL"), ("mcp.method.name", "tools/call")}  # fmt: skip
 _AGENT_KINDS = {("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"),
-                ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent")}  # fmt: skip
+                ("traceloop.span.kind", "workflow"), ("traceloop.span.kind", "agent"),
+                ("langfuse.observation.type", "agent"), ("mlflow.spanType", "AGENT"),
+                ("ai.operationId", "ai.generateText"), ("ai.operationId", "ai.streamText")}  # fmt: skip
 # Names the fleet's own lore in a `search_memory` span.
 MEMORY_STORE, OURS = "gen_ai.memory.store.id", "fleetlore"
 _EVALUATION = "gen_ai.evaluation.result"
 _PASSED, _FAILED = ("pass", "passed", "correct"), ("fail", "failed", "incorrect")
-_TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
+_TOOL_NAME = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", "ai.toolCall.name")
+# Google's ADK repeats the results of calls side by side under it.
+_MERGED = "(merged tools)"
 _ARGUMENTS = (
     "gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args", "input.value", "traceloop.entity.input",
-    "gen_ai.memory.query.text",
+    "gen_ai.memory.query.text", "tool_arguments", "ai.toolCall.args", "langfuse.observation.input", "mlflow.spanInputs",
+    "gen_ai.prompt",
 )  # fmt: skip
 _RESULT = (
     "gen_ai.tool.call.result", "gcp.vertex.agent.tool_response", "output.value", "traceloop.entity.output",
-    "gen_ai.memory.records",
+    "gen_ai.memory.records", "tool_response", "ai.toolCall.result", "langfuse.observation.output",
+    "mlflow.spanOutputs", "gen_ai.completion",
 )  # fmt: skip
-_GOAL = ("gen_ai.input.messages", "input.value", "traceloop.entity.input")
+_GOAL = ("gen_ai.input.messages", "ai.prompt", *_ARGUMENTS)
+_MARKS = (("gen_ai.tool.status", "error"), ("langfuse.observation.level", "ERROR"))
 _CONVERSATION = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
 _AGENT = ("gen_ai.agent.id", "gen_ai.agent.name", "service.instance.id", "service.name")
 _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
@@ -44,8 +53,10 @@ _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "sco
 _SHOWN = 200
 # Twice a trace id in hex.
 _MAX_ID = 64
-# A cancelled call says nothing of its tool.
-_CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError")
+# A call that was cancelled, or waits for a person, says nothing of its tool.
+_CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError", "GraphInterrupt", "ApprovalRequired", "CallDeferred")
+# Spans between a call's span and another of it.
+_MAX_BETWEEN = 16
 
 
 class Span(NamedTuple):
@@ -67,12 +78,15 @@ class Span(NamedTuple):
     events: Sequence[tuple[str, Mapping[str, Any]]] = ()
 
 
+_Call = tuple[Span, str, Any, Any]
+
+
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     """Return None if no tool was called."""
-    called = (each for each in spans if _is(each, _TOOL_KINDS) and each.attributes.get(MEMORY_STORE) != OURS)
-    tools = sorted(called, key=lambda span: (span.end, span.start, span.id))
-    if not tools:
+    calls = sorted(_once(spans), key=lambda call: (call[0].end, call[0].start, call[0].id))
+    if not calls:
         return None
+    tools = [call[0] for call in calls]
     agents = sorted(filter(is_agent, spans), key=lambda span: span.start)
     conversation, agent = (
         # The outermost agent decides.
@@ -90,22 +104,48 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     evaluated = [found for span in spans if (found := evaluation_of(span, ids)) is not None]
     if evaluated:
         talk.session.end(None, all(evaluated))
-    for span in tools:
-        operation = span.attributes.get("gen_ai.operation.name")
-        named = operation if operation == "search_memory" else None
-        name = (
-            _first(span.attributes, _TOOL_NAME)
-            or named
-            or span.name.removeprefix("execute_tool ").removeprefix("tools/call ")
-        )
-        arguments, result, error = _first(span.attributes, _ARGUMENTS), _first(span.attributes, _RESULT), _error(span)
+    for span, tool, arguments, result in calls:
+        error = _error(span, has_result=result is not None)
+        talk.call(span.id, tool, json_or_text(arguments))
         # A call with arguments and no result was cut off.
         if _is_unknown(span) or (arguments is not None and result is None and error is None and not span.worked):
             continue
-        talk.call(span.id, str(name), json_or_text(arguments))
         marked = True if error is not None else False if span.worked else None
-        talk.result(span.id, json_or_text(result) if error is None else error, marked, span.end)
+        talk.result(span.id, error or json_or_text(result), marked, span.end)
     return talk.done()
+
+
+def _call_of(span: Span) -> _Call | None:
+    """Return the span of a call with its tool, arguments and result."""
+    attributes, operation = span.attributes, span.attributes.get("gen_ai.operation.name")
+    # Old versions of pydantic-ai name no operation.
+    is_call = _is(span, _TOOL_KINDS) or ("gen_ai.tool.name" in attributes and operation is None)
+    name = _first(attributes, _TOOL_NAME) or (operation if operation == "search_memory" else None)
+    if not is_call or name == _MERGED or attributes.get(MEMORY_STORE) == OURS:
+        return None
+    said = dict(span.events)  # of Strands
+    given = _first(attributes, _ARGUMENTS), _first(attributes, _RESULT)
+    events = said.get("gen_ai.tool.message", {}).get("content"), said.get("gen_ai.choice", {}).get("message")
+    arguments, result = (known if known is not None else other for known, other in zip(given, events, strict=True))
+    return span, str(name or re.sub("^(execute_tool|tools/call) ", "", span.name)), arguments, result
+
+
+def _once(spans: Sequence[Span]) -> Iterator[_Call]:
+    """Yield each call once: clients and servers of MCP add spans of it below another."""
+    calls = list(filter(None, map(_call_of, spans)))
+    parents = {span.id: span.parent for span in spans}
+    known = {span.id: (tool, arguments) for span, tool, arguments, _ in calls}
+    again = set[str]()
+    for span, tool, arguments, _ in calls:
+        above = span.parent
+        for _ in range(_MAX_BETWEEN):
+            outer, asked = known.get(above, (None, None))
+            if outer == tool and above != span.id and arguments in (None, asked):
+                again.add(span.id)
+            elif outer == tool and above != span.id and asked is None:
+                again.add(above)
+            above = parents.get(above, "")
+    return (call for call in calls if call[0].id not in again)
 
 
 def is_agent(span: Span) -> bool:
@@ -126,19 +166,22 @@ def _is_unknown(span: Span) -> bool:
     return any(kind.rpartition(".")[2] in _CANCELLED for kind in (*kinds, str(span.attributes.get("error.type", ""))))
 
 
-def _error(span: Span) -> str | None:
+def _error(span: Span, *, has_result: bool) -> str | None:
+    """Return the text of its error, "" if its result has it, or None if it did not fail."""
     for name, attributes in span.events:
         if name in _EXCEPTIONS:
             kind, text = str(attributes.get("exception.type", "")), str(attributes.get("exception.message", ""))
             return f"{kind.rpartition('.')[2]}: {text}" if kind else text
-    kind = str(span.attributes.get("error.type") or "")
-    if not kind and not span.failed:
+    kind = str(span.attributes.get("error.type") or "").rpartition(".")[2]
+    if not kind and not span.failed and not any(span.attributes.get(name) == mark for name, mark in _MARKS):
         return None
-    return f"{kind.rpartition('.')[2]}: {span.status}" if kind else span.status
+    status = span.status or str(span.attributes.get("langfuse.observation.status_message") or "")
+    return status if not kind or (has_result and not status) else f"{kind}: {status}"
 
 
 def _is(span: Span, kinds: set[tuple[str, str]]) -> bool:
-    return any(span.attributes.get(name) == value for name, value in kinds)
+    # MLflow's values are JSON.
+    return any(str(span.attributes.get(name)).strip('"') == value for name, value in kinds)
 
 
 def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -147,6 +190,8 @@ def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _said(value: Any) -> str:
     given = json_or_text(value)
+    if isinstance(given, dict):  # the Vercel AI SDK
+        given = given.get("messages") or given.get("prompt") or given
     for message in given if isinstance(given, list) else ():
         if isinstance(message, dict) and message.get("role") == "user":
             found = message.get("parts") or message.get("content")
@@ -216,19 +261,12 @@ def _span(span: dict[str, Any], shared: dict[str, Any]) -> Span:
     trace, id, parent = (_id(span, name) for name in ("traceId", "spanId", "parentSpanId"))
     if not trace or not id:
         raise ValueError("a span without its ids")
-    return Span(
-        str(span.get("name") or ""),
-        trace,
-        id,
-        parent,
-        _moment(span.get("startTimeUnixNano")),
-        _moment(span.get("endTimeUnixNano")),
-        shared | _attributes(span),
-        status.get("code") in _STATUS_ERROR,
-        status.get("code") in _STATUS_OK,
-        str(status.get("message") or ""),
-        [(event.get("name", ""), _attributes(event)) for event in span.get("events") or ()],
-    )
+    start, end = (_moment(span.get(f"{name}TimeUnixNano")) for name in ("start", "end"))
+    name, attributes = str(span.get("name") or ""), shared | _attributes(span)
+    code, said = status.get("code"), str(status.get("message") or "")
+    failed, worked = code in _STATUS_ERROR, code in _STATUS_OK
+    events = [(event.get("name", ""), _attributes(event)) for event in span.get("events") or ()]
+    return Span(name, trace, id, parent, start, end, attributes, failed, worked, said, events)
 
 
 def _evaluation(record: dict[str, Any]) -> Span:

@@ -44,6 +44,7 @@ from fleetlore.wire import events
 from fleetlore.wire.lore import Pattern
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.join.conftest import DENIED, GOAL, read_file
+from tests.rows import for_each
 
 WAY = strategy_id("look", GOAL)
 
@@ -106,7 +107,7 @@ def by_conventions(kind: tuple[str, str], agent: tuple[str, str], names: tuple[s
         with tracer.start_as_current_span("agent", attributes={agent[0]: agent[1], goal: "look"}):
             for path in PATHS:
                 attributes = {kind[0]: kind[1], names[0]: "read_file", names[1]: orjson.dumps({"path": path}).decode()}
-                with tracer.start_as_current_span("tool", attributes=attributes) as span:
+                with tracer.start_as_current_span("read_file", attributes=attributes) as span:
                     try:
                         span.set_attribute(names[2], read_file(path))
                     except PermissionError as error:
@@ -128,7 +129,32 @@ open_llmetry = by_conventions(
     ("traceloop.entity.name", "traceloop.entity.input", "traceloop.entity.output"),
     "traceloop.entity.input",
 )
+
+
+def conventional(kind: str, tool: str, agent: str, names: tuple[str, str, str]) -> Emit:
+    return by_conventions((kind, tool), (kind, agent), names, names[1])
+
+
+langfuse_names = ("x", "langfuse.observation.input", "langfuse.observation.output")
+vercel_names = ("ai.toolCall.name", "ai.toolCall.args", "ai.toolCall.result")
 EMITTERS: dict[str, Emit] = {
+    "langfuse": conventional("langfuse.observation.type", "tool", "agent", langfuse_names),
+    "mlflow": conventional("mlflow.spanType", '"TOOL"', '"AGENT"', ("x", "mlflow.spanInputs", "mlflow.spanOutputs")),
+    "vercel": by_conventions(
+        ("ai.operationId", "ai.toolCall"), ("ai.operationId", "ai.generateText"), vercel_names, "ai.prompt"
+    ),
+    "langsmith": by_conventions(
+        ("gen_ai.operation.name", "execute_tool"),
+        ("langsmith.span.kind", "chain"),
+        ("gen_ai.tool.name", "gen_ai.prompt", "gen_ai.completion"),
+        "gen_ai.input.messages",
+    ),
+    "pydantic-ai 1": by_conventions(
+        ("logfire.msg", "running tool: read_file"),
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.tool.name", "tool_arguments", "tool_response"),
+        "input.value",
+    ),
     "pydantic-ai": pydantic_ai,
     "openinference": open_inference,
     "semantic conventions": semantic_conventions,
@@ -211,6 +237,56 @@ async def test_a_call_without_a_text_of_its_error_has_failed_all_the_same() -> N
     assert data[events.ERROR_TYPE] == "_OTHER" and data[events.TOOL] == "x"
 
 
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x"}
+GIVEN = {"gen_ai.tool.call.arguments": '{"q":1}'}
+
+
+@for_each(
+    "attributes, status, said, error",
+    [
+        ({"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "no rule"}, "", [], "no rule"),
+        ({"gen_ai.tool.call.result": '{"isError": true, "content": "no rule"}', "error.type": "tool_error"}, "", [],
+         "no rule"),
+        ({"gen_ai.tool.status": "error"}, "", [("gen_ai.choice", {"message": '[{"text": "no rule"}]'})], "no rule"),
+        ({}, "", [("gen_ai.choice", {"message": '[{"text": "3 rows"}]'})], None),
+    ],
+)  # fmt: skip
+def test_how_a_call_ended_is_read_where_its_emitter_says_it(
+    attributes: dict[str, str], status: str, said: list[tuple[str, dict[str, str]]], error: str | None
+) -> None:
+    asked = [] if said == [] else [("gen_ai.tool.message", {"role": "tool", "content": '{"q":1}'})]
+    given = attributes if said else attributes | GIVEN
+    span = Span("execute_tool x", "t", "s", "", 1.0, 2.0, TOOL | given, "error.type" in attributes, events=asked + said)
+    [(_, data)] = told([span]).events
+    assert data[events.ARGUMENTS] == {"q": 1} and data.get(events.ERROR_MESSAGE) == error
+
+
+@for_each("kind", ["langgraph.errors.GraphInterrupt", "pydantic_ai.exceptions.ApprovalRequired", "CancelledError"])
+def test_a_call_that_waits_for_a_person_neither_failed_nor_worked(kind: str) -> None:
+    raised = [("exception", {"exception.type": kind, "exception.message": "()"})]
+    session = told([Span("x", "t", "s", "", 1.0, 2.0, TOOL | GIVEN, failed=True, events=raised)])
+    assert not session.events and session.unanswered == 1
+
+
+def test_a_call_that_client_and_server_trace_too_is_one_call() -> None:
+    result = {"gen_ai.tool.call.result": "3 rows"}
+    mcp = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "x"}
+    other = TOOL | {"gen_ai.tool.name": "y"} | result
+    spans = [
+        Span("execute_tool x", "t", "a", "run", 1.0, 9.0, TOOL | GIVEN | result),
+        Span("HTTP POST", "t", "b", "a", 2.0, 8.0, {}),
+        Span("tools/call x", "t", "c", "b", 2.0, 7.0, mcp | GIVEN | result),
+        Span("tools/call x", "t", "d", "c", 3.0, 6.0, mcp),
+        Span("execute_tool y", "t", "e", "a", 3.0, 5.0, other),  # a sub-agent's
+        Span("execute_tool y", "t", "f", "run", 9.0, 9.5, TOOL | {"gen_ai.tool.name": "y"}),
+        Span("tools/call y", "t", "g", "f", 9.1, 9.4, mcp | {"gen_ai.tool.name": "y"} | GIVEN | result),
+        Span("execute_tool (merged)", "t", "h", "run", 9.0, 9.9, TOOL | {"gen_ai.tool.name": "(merged tools)"}),
+    ]
+    loop = [Span("a", "t", "i", "j", 1.0, 2.0, {}), Span("b", "t", "j", "i", 1.0, 2.0, other)]
+    calls = [(data[events.TOOL], data[events.ARGUMENTS]) for _, data in told([*spans, *loop]).events]
+    assert calls == [("y", None), ("y", None), ("x", {"q": 1}), ("y", {"q": 1})][-len(calls) :] and len(calls) == 4
+
+
 async def wait(path: str) -> str:
     """Wait."""
     await asyncio.sleep(60)
@@ -250,7 +326,8 @@ async def test_a_cancelled_call_neither_failed_nor_worked(fleet: Fleet, recorder
 def test_a_call_that_ended_without_a_result_worked_where_its_emitter_says_so() -> None:
     given = {"openinference.span.kind": "TOOL", "tool.name": "x", "input.value": "{}"}
     assert told([Span("x", "t", "s", "", 1.0, 2.0, given, worked=True)]).events[0][0] == "outcome"
-    assert not told([Span("x", "t", "s", "", 1.0, 2.0, given)]).events
+    session = told([Span("x", "t", "s", "", 1.0, 2.0, given)])
+    assert not session.events and session.unanswered == 1
 
 
 def test_two_traces_of_a_conversation_are_two_parts_of_it(fleet: Fleet, recorder: Recorder) -> None:
