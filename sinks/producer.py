@@ -20,6 +20,7 @@ from aiokafka.errors import (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
     UnknownProducerId,
+    UnknownTopicOrPartitionError,
 )
 from aiokafka.producer.message_accumulator import BatchBuilder
 
@@ -124,7 +125,7 @@ class BatchProducer:
         await self._replace_lost()
         records: list[_Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
-        partitions: dict[str, int] = {}
+        partitions, name = dict[str, int](), ""
         try:
             for value in values:
                 name = topic(value.tenant, value.topic)
@@ -142,7 +143,9 @@ class BatchProducer:
             await self._send(records, compressed=shared.keys())
         except (KafkaError, TimeoutError) as error:
             self._lost |= isinstance(error, _LOST_SEQUENCE)
-            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
+            absent = isinstance(error, UnknownTopicOrPartitionError)
+            why = f"it has no topic {name}; a worker of the tenant creates it" if absent else repr(error)
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {why}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
         await self._replace_lost()

@@ -253,8 +253,8 @@ class LoreIndex:
         self.approved[id] = wording
         self._weigh_again(id)
 
-    def put_hint(self, decided: Decision) -> None:
-        self.hints.decisions[decided.id] = decided
+    def put_hint(self, *decided: Decision) -> None:
+        self.hints.decisions |= {each.id: each for each in decided}
         self._sort_hints()
 
     def forget_hints(self, *ids: str) -> None:

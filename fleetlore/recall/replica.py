@@ -75,6 +75,7 @@ class LoreReplica:
     ) -> None:
         self.index = LoreIndex()
         self._refused = 0
+        self._hints: list[Decision] = []  # of the fetch that is being read
         self.topics = (topic(tenant, "patterns"), topic(tenant, "items"), topic(tenant, "decisions"))
         self._clock = clock or SystemClock()
         self._lock = lock or threading.RLock()
@@ -149,6 +150,7 @@ class LoreReplica:
         replica = cls(bootstrap, tenant)
         for record in await read_to_end(bootstrap, replica.topics, timeout_seconds):
             replica._apply(record.topic, record.key, record.value)
+        replica._put_hints()
         return replica.index
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -207,6 +209,7 @@ class LoreReplica:
         with self._lock:
             for key, value in records.items():
                 self._receive_one(topic_name, key, value, gathers)
+            self._put_hints()
 
     def _receive_one(self, topic_name: str, key: bytes | None, value: bytes | None, gathers: bool) -> None:
         bound, id = self._bound, (key or b"").decode(errors="replace")
@@ -293,13 +296,20 @@ class LoreReplica:
         if self._refused == 1:
             log.warning("a record on %s cannot be read by this version of fleetlore; skipped", topic_name)
 
+    def _put_hints(self) -> None:
+        """Put the hints of a fetch together: each time all are sorted, 8 s for 4,000 one by one."""
+        if self._hints:
+            self.index.put_hint(*self._hints)
+            self._hints.clear()
+
     def _obey(self, key: bytes | None, value: bytes | None) -> None:
         if value is None:  # a hint whose author was erased
+            self._put_hints()
             self.index.forget_hints((key or b"").decode().removeprefix("hint/"))
             return
         decided = Decision.from_json(value)
         if decided.kind == "hint":
-            self.index.put_hint(decided)
+            self._hints.append(decided)
         elif decided.kind == "agent":
             agent = stable_hash(principal_of(decided.id))
             (self.index.distrust if decided.on else self.index.undo_distrust)(agent)

@@ -346,10 +346,10 @@ async def _renamed(old: Store, new: Store, tenant: str, wanted: Collection[str])
 async def _ids_of_calls(store: Store, tenant: str) -> AsyncIterator[tuple[tuple[str, int], tuple[str, ...]]]:
     async for row in store.rows("judgments", tenant, "state"):
         with suppress(ValueError):  # another release's
-            made = SessionState.from_json(row["state"]).trajectory
-            for step in made.steps if made is not None else ():
-                ids = step.family, step.pattern, step.exact, step.call
-                yield (made.id, step.sequence), tuple([id or "" for id in ids])
+            if (made := SessionState.from_json(row["state"]).trajectory) is not None:
+                for step in made.steps:
+                    ids = step.family, step.pattern, step.exact, step.call
+                    yield (made.id, step.sequence), tuple([id or "" for id in ids])
 
 
 def losses(new: Mapping[str, int], live: Mapping[str, int], first_offsets: Iterable[int]) -> str:

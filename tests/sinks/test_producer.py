@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import UnknownTopicOrPartitionError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,20 @@ async def test_a_broker_that_is_away_at_the_start_is_said_to_be() -> None:
         await BatchProducer(address).start()
     with pytest.raises(BrokerUnavailable, match="started"):
         await BatchProducer(address).deliver([Value("acme", "items", "a", b"1")])
+
+
+async def test_a_topic_that_is_not_there_is_named(
+    broker: EmbeddedBroker, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's name with a mistake in it is the usual reason."""
+
+    async def absent(self: BatchProducer, name: str) -> int:
+        raise UnknownTopicOrPartitionError  # the broker of the tests creates it
+
+    monkeypatch.setattr(BatchProducer, "_partitions", absent)
+    async with BatchProducer(broker.address) as producer:
+        with pytest.raises(BrokerUnavailable, match=f"has no topic fleetlore.{tenant}.decisions"):
+            await producer.deliver([Value(tenant, "decisions", "a", b"1")])
 
 
 @pytest.mark.long

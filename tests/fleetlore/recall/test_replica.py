@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
+from msgspec import structs
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.client import connected
 from fleetlore.recall.bound import backing_of_item
+from fleetlore.recall.index import Hints
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.testing import FakeClock
 from fleetlore.wire.lore import Decision, Hint, Pattern
@@ -258,3 +260,17 @@ async def test_a_hint_is_known_and_gone_with_its_record(broker: EmbeddedBroker, 
         await until(lambda: bool(replica.index.hints.standing) and not replica.index.recoveries("class"))
         await writer.put("decisions", written.key, None)  # its author is erased
         await until(lambda: not replica.index.hints.standing and bool(replica.index.recoveries("class")))
+
+
+async def test_the_hints_of_a_fetch_are_sorted_once(tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, four thousand hints held up each agent that joined for eight seconds."""
+    replica = LoreReplica("nowhere:1", tenant)
+    sort, sorted_ = Hints.sort, list[float]()
+    monkeypatch.setattr(Hints, "sort", lambda hints, now=0.0: (sorted_.append(now), sort(hints, now)))
+    written = hint_instead_of("r")
+    made = [structs.replace(written, id=f"h{number}", time=float(number)) for number in range(500)]
+    records = [SimpleNamespace(key=each.key.encode(), value=each.to_json()) for each in made]
+    gone = SimpleNamespace(key=made[0].key.encode(), value=None)
+    await replica._take({TopicPartition(topic(tenant, "decisions"), 0): [*records, gone]})  # type: ignore[list-item]
+    assert next(iter(replica.index.hints.standing)) == "h499" and len(replica.index.hints.standing) == 499
+    assert len(sorted_) <= 2
