@@ -57,7 +57,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     A session is a list of messages, or an object with one under a name of `_CHATS`, and perhaps `id`, `task` or
     `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or `outcome`.
     """
-    lines = lines_of(path)
+    lines, ends = lines_of(path), set[int]()
     for line in lines:
         try:
             found = read_json(line, _MAX_VALUES)
@@ -71,10 +71,13 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
             except msgspec.DecodeError:  # it was cut
                 yield None
                 continue
+        if isinstance(found, dict):  # of tau2-bench
+            found = found.get("simulations", found)
         if isinstance(found, list) and not (found and isinstance(found[0], dict) and _is_message(found[0])):
-            yield from map(_readable, found)  # an array of sessions
+            yield from (_readable(each, ends) for each in found)  # an array of sessions
         else:
-            yield _readable(found, line)
+            # The last line has its end once more lines are written.
+            yield _readable(found, ends, line if line.endswith(b"\n") else line + b"\n")
 
 
 def _is_message(found: dict[str, Any]) -> bool:
@@ -82,30 +85,45 @@ def _is_message(found: dict[str, Any]) -> bool:
     return named or "role" in found
 
 
-def _readable(found: Any, raw: bytes | None = None) -> LoggedSession | None:
+def _readable(found: Any, ends: set[int], raw: bytes | None = None) -> LoggedSession | None:
     try:
-        return _session_of(found, raw or msgspec.json.encode(found))
+        return _session_of(found, raw or msgspec.json.encode(found), ends)
     except MALFORMED:
         return None
 
 
-def _session_of(found: Any, raw: bytes) -> LoggedSession | None:
+def _history_of(messages: list[Any], ends: set[int]) -> int:
+    """Return how many messages an earlier session ended with: each line of a log of requests repeats the one before."""
+    key, history = 0, 0
+    for number, message in enumerate(messages, 1):
+        key = hash((key, repr(message)))
+        history = number if key in ends else history
+    ends.add(key)
+    return history if history < len(messages) else 0
+
+
+def _session_of(found: Any, raw: bytes, ends: set[int]) -> LoggedSession | None:
     about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
     messages = next((about[name] for name in _CHATS if about.get(name)), None)
     if not isinstance(messages, list) or (messages and not any(isinstance(each, dict) for each in messages)):
         return None
     agent, task = about.get("agent") or about.get("model"), about.get("task", about.get("task_id", ""))
+    history = _history_of(messages, ends)
     talk = Conversation(
         "messages",
         str(about["id"]) if "id" in about else raw,
+        *((str(history),) if history else ()),
         agent=agent if isinstance(agent, str) else "",
         task=str(task) if isinstance(task, str | int) else "",
         goal=str(about.get("goal") or ""),
     )
-    for message in messages:
+    for number, message in enumerate(messages, 1):
         with _counted(talk, "message"):
             take_message(talk, message, seconds_of(message.get("timestamp", message.get("created_at"))))
-    reward, succeeded = about.get("reward"), about.get("success", about.get("resolved"))
+        if number == history:
+            talk.forget()
+    reward = (about.get("reward_info") or {}).get("reward", about.get("reward"))
+    succeeded = about.get("success", about.get("resolved"))
     if about.get("outcome") in ("success", "failure"):
         succeeded = about["outcome"] == "success"
     talk.session.end(

@@ -145,6 +145,11 @@ class Conversation:
         counted = self.session.left_out
         counted[reason if reason in counted or len(counted) < _MAX_REASONS else _OTHER_REASON] += 1
 
+    def forget(self) -> None:
+        """Leave out what was read, except calls without a result: another session holds it."""
+        self.session.left_out = Counter({SEEN: len(self.session.events)})
+        self.session.events, self.session.times, self.session.unanswered = [], [], 0
+
     def done(self) -> LoggedSession:
         self._open.close()
         if not any(self.session.times):

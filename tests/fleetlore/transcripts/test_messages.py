@@ -241,6 +241,37 @@ def test_every_call_and_result_of_a_mixed_chat_is_accounted_for(messages: list[d
     assert answered == outcomes + never_made + no_call
 
 
+@for_each("about", [{}, {"id": "thread-1"}])
+def test_a_log_of_requests_counts_each_call_once(about: dict[str, str], tmp_path: Path) -> None:
+    """Each request repeats the conversation so far, and the log has more of them in a later import."""
+    turns = [
+        [{"role": "user", "content": "go"}],
+        CHATS["OpenAI chat"][1:2],
+        [CHATS["OpenAI chat"][2], {"role": "assistant", "content": "none"}, {"role": "user", "content": "again"}],
+        CHATS["OpenAI chat"][1:],
+    ]
+    requests = [{**about, "messages": [each for turn in turns[:count] for each in turn]} for count in range(1, 5)]
+    other = {**about, "id": "other", "messages": [*turns[0], *turns[3]]}
+    found = [each for each in read(tmp_path, *requests, other) if each is not None]
+    calls = [sum(kind == "outcome" for kind, _ in each.events) for each in found]
+    assert calls == [0, 0, 1, 1, 1] and len({each.session for each in found}) == 5
+    assert all(each.goal == "go" for each in found) and found[3].left_out.total() == 4
+    earlier = read(tmp_path, *requests[:3])
+    assert [each and (each.session, each.events) for each in earlier] == [
+        (each.session, each.events) for each in found[:3]
+    ]
+
+
+def test_a_file_of_tau2_bench_is_read(tmp_path: Path) -> None:
+    call = {"id": "c1", "name": "search", "arguments": Q, "requestor": "assistant"}
+    said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    answer = {"role": "tool", "id": "c1", "content": ERROR, "requestor": "assistant", "error": True}
+    run = {"id": "s1", "task_id": "7", "reward_info": {"reward": 0.0}, "messages": [*said, answer]}
+    [session] = read(tmp_path, {"timestamp": "x", "info": {}, "tasks": [{"id": "7"}], "simulations": [run]})
+    assert session is not None and (session.task, session.outcome, session.reward) == ("7", "failure", 0.0)
+    assert session.events[-1][1][ev.ERROR_MESSAGE] == ERROR
+
+
 def test_names_of_keys_are_bounded_and_printable(tmp_path: Path) -> None:
     odd = [{f"{number}\x1b[31m" * 100: 1, **dict.fromkeys(map(str, range(100)))} for number in range(100)]
     [session] = read(tmp_path, {"messages": odd})
