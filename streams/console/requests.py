@@ -30,6 +30,8 @@ __all__ = ["People", "Tenants"]
 ROWS_PER_PAGE = 100
 TENANT_COOKIE = "fleetlore_tenant"
 _MAX_FORM_BYTES, _MAX_FIELDS = 16_384, 256
+# Each word is sought in every row.
+_MAX_QUERY = 200
 # Each order's label and key. Without a key, rows keep their order.
 Sorts = Mapping[str, tuple[str, Callable[[Any], Any] | None]]
 
@@ -70,7 +72,7 @@ def listed(
 
     `texts`: the texts of a row that are searched. `ranges`, `sorts`: choices of the parameters `since` and `sort`.
     """
-    query = request.query_params.get("q", "")
+    query = request.query_params.get("q", "")[:_MAX_QUERY]
     wanted = query.casefold().split() if texts is not None else []
     found = [each for each in rows if not wanted or texts is None or _holds(wanted, texts(each))]
     values, params = dict[str, Any](), {"q": query}
