@@ -122,6 +122,8 @@ def _ways_out(judgments: Sequence[Judgment], quorum: int) -> _WaysOut:
 def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: int) -> Iterator[Pair]:
     owner, calls = _owner(session, quorum), session.calls
     seen: set[tuple[int, str, str]] = set()
+    rows: list[_Row] = []
+    said, read = set[str](), 0
     for number, failed in enumerate(calls):
         if not _teaches(failed) or len(seen) >= _MOST_OF_SESSION:
             continue
@@ -131,9 +133,14 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
             for way in same
             if way.owner != owner and way.call.arguments != failed.arguments
         ]
-        # The chat is read only if needed: to read it for each failure takes seconds.
-        known = common | _words(" ".join(_texts(chat(session, number + 1)))) if others else common
-        fitting = [way for way in others if way.words <= known]
+        if not others:
+            continue
+        # The chat is made and read once: to do so for each failure takes seconds.
+        rows = rows or chat(session, len(calls))
+        before = [*(place for place, row in enumerate(rows) if "tool_calls" in row), len(rows)]
+        said |= _words(" ".join(_texts(rows[read : before[number + 1]])))
+        read = before[number + 1]
+        fitting = [way for way in others if way.words - common <= said]
         if not fitting:
             continue
         way = min(fitting, key=lambda way: (distance(failed.arguments, way.call.arguments) or 0, way.call.arguments))
@@ -149,7 +156,7 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
             seen.add(key)
             sessions, task = (session.id, way.session.id), session.task or session.goal
             agents = principal_of(session.agent), principal_of(way.session.agent)
-            messages = masked([chat(session, made), calling(way.call), calling(rival)])
+            messages = masked([rows[: before[made]], calling(way.call), calling(rival)])
             yield Pair(sessions, agents, task, failed.tool, max(session.ended, way.session.ended), *messages)
 
 

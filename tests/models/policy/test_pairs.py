@@ -179,3 +179,14 @@ def test_a_long_session_of_failures_that_nobody_else_met_is_read_in_linear_time(
     failed = [call("sql", f"SELECT {text}", error=f"no such thing: {text}") for text in texts]
     alone = judgment(*failed, call("sql", "SELECT 1", "1"))
     assert costs_less_than(0.6, lambda: preference_pairs([alone], 2))
+
+
+def test_two_long_sessions_of_failures_that_each_other_s_ways_do_not_fit_are_read_in_linear_time() -> None:
+    def long(agent: str) -> Judgment:
+        texts = [" ".join(f"{agent}{number}x{word}" for word in range(150)) for number in range(200)]
+        failed = [call("sql", f"SELECT {text}", error="no such thing: mode") for text in texts]
+        got_past = call("sql", f"SELECT {agent}wrong", error="no such thing: mode"), call("sql", f"SELECT {agent}right")
+        return judgment(*failed, *got_past, agent=agent, session=agent, task="t")
+
+    sessions = [long("a"), long("b")]
+    assert costs_less_than(1.0, lambda: preference_pairs(sessions, 2))
