@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from fleetlore.calls.call import CALL_CHARACTERS, text_of
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
+from fleetlore.words import WORD
 
 __all__ = ["change_tip", "holds", "is_own", "item_tip", "names_beside", "parts_of", "says_where"]
 
@@ -139,6 +141,13 @@ def says_where(error: str) -> bool:
 def holds(arguments: object, was: Sequence[str]) -> bool:
     """Whether a call holds all these parts: `name=value` of an object, or whole words of its text."""
     return bool(was) and all(_holds(arguments, part) for part in was)
+
+
+@lru_cache(maxsize=8192)
+def word_of(part: str) -> str:
+    """Return a word in the JSON or the text of each call that `holds` the part, or ""."""
+    found = WORD.search(_KIND.split(part)[0])
+    return found[0] if found is not None and found[0].isascii() else ""
 
 
 def is_unmended(item: MemoryItem, arguments: object) -> bool:

@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 from fleetlore.advice.changes import holds, is_of_argument
 from fleetlore.advice.gate import Reader
+from fleetlore.advice.provenance import redact_fenced
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, is_closed
 from fleetlore.calls.context import ERROR_CHARACTERS, CallContext
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
-from fleetlore.fingerprint.fingerprint import Failure, object_of
+from fleetlore.fingerprint.fingerprint import Failure, object_of, strategy_id
 from fleetlore.fingerprint.names import FailureKind
 from fleetlore.wire.lore import MemoryItem
+from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import WORD
 
 __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
@@ -91,6 +93,11 @@ class Situation:
     def known_place(self) -> PlaceNames | None:
         model, place = self.known.model, self.known.place
         return model.places.get(place) if model is not None and place is not None else None
+
+    @cached_property
+    def strategy(self) -> str:
+        """Return the id of what solved this goal, as an event names it."""
+        return strategy_id(self.met.task, redact_fenced(self.met.goal)[:MAX_TEXT])
 
     def look_up(self, kind: str) -> LookUp | None:
         calls, model = self._calls, self.known.model

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.advice import sources
 from fleetlore.advice.advice import Advice, advise, warn
+from fleetlore.advice.changes import holds, word_of
 from fleetlore.advice.decide import Draft, Reviews, draft_of, judged, proposed, words_of, write
 from fleetlore.advice.gate import Tip
+from fleetlore.calls.call import MadeCall
 from fleetlore.errors import ConfigError, WordsChanged
 from fleetlore.fingerprint.fingerprint import strategy_id
 from fleetlore.recall.index import LoreIndex
-from fleetlore.wire.lore import Decision, Pattern
+from fleetlore.wire.lore import Decision, Hint, Pattern
 from fleetlore.wire.stats import stable_hash, withheld
 from tests.build import failed_call, memory_item, situation
 from tests.rows import for_each
@@ -394,3 +397,28 @@ def test_the_order_of_decisions_about_different_things_does_not_matter(order: li
 
 def test_words_of_an_item_are_for_persons() -> None:
     assert words_of(replace(item(), agents=1)) == "Use `oid` instead of `id` in sql."
+
+
+PARTS = st.text(st.sampled_from('ab =.-_é\u4e2d<>"\\\n1'), min_size=1, max_size=8)
+WORDS = PARTS | st.sampled_from(["a=<number>", "id=1", "<id>", "a.b", "{", "true"])
+ARGUMENTS = PARTS | st.dictionaries(PARTS, PARTS | st.integers() | st.lists(PARTS) | st.dictionaries(PARTS, PARTS))
+
+
+@given(WORDS, ARGUMENTS)
+def test_a_call_that_holds_a_part_has_its_word(part: str, arguments: Any) -> None:
+    call = MadeCall("sql", arguments)
+    assert not holds(arguments, (part,)) or word_of(part) in f"{call.json}\n{call.text}"
+
+
+def test_hints_about_other_calls_are_not_looked_for_in_this_one(
+    index: LoreIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand hints held each agent up for a tenth of a second before every call."""
+    asked: list[str] = []
+    monkeypatch.setattr(sources, "holds", lambda arguments, was: (asked.extend(was), holds(arguments, was))[1])
+    others = [Hint(text="x", author="ann", written=NOW, before=(f"table{n}",), after=f"no table{n}") for n in range(50)]
+    index.put_hint(
+        *(Decision(kind="hint", id=f"h{n}", on=False, by="ann", why="", time=NOW, hint=h) for n, h in enumerate(others))
+    )
+    hint(index, before=("orders",))
+    assert shown(before(index)) == SAID and asked == ["orders"]
