@@ -164,10 +164,12 @@ class Reviews:
     def __init__(self, index: LoreIndex, confirmed: Mapping[str, float] | None = None) -> None:
         self._items = index.known_items
         self._confirmed = confirmed or {}
-        self._failures = defaultdict[str, list[Pattern]](list)
-        for each in index.patterns.values():
+        # The first failure of each tool that mentions each name.
+        self._first = defaultdict[str, dict[str, Pattern]](dict)
+        for each in sorted(index.patterns.values(), key=lambda each: each.first_seen):
             if each.level == "class" and not each.transient:
-                self._failures[each.tool].append(each)
+                for name in mentioned_names(each.template):
+                    self._first[each.tool].setdefault(name, each)
 
     def reason(self, about: Written | MemoryItem) -> str:
         """Return why it needs review, or ""."""
@@ -179,15 +181,15 @@ class Reviews:
     def _changed(self, hint: Hint, decided: Decision) -> str:
         """After a tool's definition changed, calls fail for names in the hint that never failed before."""
         since = max(decided.time, self._confirmed.get(decided.id, 0.0))
-        tools = [hint.tool] if hint.tool else list(self._failures)
-        met = [each for tool in tools for each in self._failures.get(tool, ())]
         text = hint.text.casefold()
-        known = {name for each in met if each.first_seen <= since for name in mentioned_names(each.template)}
+        tools = [self._first.get(hint.tool, {})] if hint.tool else list(self._first.values())
+        met = [(name, each) for of_tool in tools for name, each in of_tool.items() if name in text]
+        known = {name for name, each in met if each.first_seen <= since}
         known.update(word.casefold() for words in hint.before for word in WORD.findall(words))
-        for each in met:
-            names = names_in(text, mentioned_names(each.template)) - known if each.first_seen > since else ()
-            if names:
-                return f"{each.tool} has failed with {', '.join(sorted(names))} since then: {each.error_class}"
+        new = {name: each for name, each in met if name not in known}
+        if names := names_in(text, new):
+            each = new[min(names)]
+            return f"{each.tool} has failed with {', '.join(sorted(names))} since then: {each.error_class}"
         return ""
 
 
