@@ -273,7 +273,7 @@ class Decision(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):
         if self.kind == "agent":
             return "distrusted" if self.on else "trusted"
         ends = self.hint is not None and 0 < self.hint.until <= self.time
-        return "revoked" if self.on else "ended" if ends else "shown"
+        return "revoked" if self.on else "ended" if ends else "approved" if self.wording else "shown"
 
     @property
     def moment(self) -> str:

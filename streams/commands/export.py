@@ -98,12 +98,16 @@ def export_lore(
     from fleetlore.adapters.signatures import load_signing_key
     from streams.offline import lore_file
 
-    async def write() -> None:
+    async def write() -> int:
+        lines = 0
         async for line in lore_file.export_lore(settings, tenant, key):
             sys.stdout.buffer.write(line)
+            lines += 1
+        return lines
 
     key = load_signing_key(settings.signing_key) if settings.signing_key else None
-    ask(write())
+    if ask(write()) == 2:  # its first and its last line
+        typer.echo(f"Nothing is known of tenant {tenant}: the file holds no lore.", err=True)
 
 
 @command

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
-from fleetlore.wire.lore import Decision
+from fleetlore.wire.lore import Decision, Hint
 from streams.console.pages import Console
 from streams.console.requests import People, access
 from streams.console.sessions import SeenSessions
@@ -296,3 +296,8 @@ def test_all_decisions_are_listed_newest_first_and_by_words() -> None:
     first = pages.get("/history").text
     assert first.index("reason 0") < first.index("reason 99") and "reason 100<" not in first and "250 in all" in first
     assert "reason 249" in pages.get("/history?q=reason+249").text
+    hint = Hint(text="x", author="Ann", written=1.0, start=True, until=NOW)
+    ended = Decision(kind="hint", id="h", on=False, by="Ann", why="", time=NOW, hint=hint)
+    approved = Decision(kind="item", id="i", on=False, by="Ann", why="", time=NOW, wording="w")
+    text = client(history=[ended, approved]).get("/history").text
+    assert "<td>ended</td>" in text and "<td>approved</td>" in text

@@ -97,6 +97,7 @@ async def test_a_folder_that_was_deleted_with_its_keys_comes_back_from_an_export
         looked = fleetlore(*command, "--dry-run")
         assert looked.returncode == 0, looked.stderr
         assert await contents(stack, *LORE) == {}, "a dry run writes"
+        assert b"Nothing is known of tenant default" in fleetlore("export", "lore", "--data", str(data)).stderr
         taken = fleetlore(*command, "--yes")
         assert taken.returncode == 0, taken.stderr
         report = json.loads(taken.stdout)
