@@ -125,6 +125,10 @@ class HookCalls:
         if call in self._held:
             return ""
         action = self._begun.pop(call)
+        # Another hook may have changed them.
+        if action is not None and given.get("tool_input", action.arguments) != action.arguments:
+            action.abandon()
+            action = None
         if action is None:
             action = self._session.begin(given["tool_name"], given.get("tool_input"), call_id=call)
         took, response, why = given.get("duration_ms"), given.get("tool_response"), given.get("error") or ""

@@ -37,9 +37,22 @@ class FleetLore(AbstractCapability[Any]):
         except (ValidationError, ModelRetry) as error:
             session = current_session()
             if session is not None and tool_def.kind != "output":
-                action = session.begin(_name(tool_def), json_or_text(args), call_id=call.tool_call_id)
-                action.end(error_text=str(error), duration_seconds=0.0)
+                _refused(session, _name(tool_def), args, call, error)
             raise
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        """A call of an unknown tool is not even validated: the model is told in the next request."""
+        session, messages = current_session(), request_context.messages
+        if session is None or ctx.tool_manager is None:
+            return request_context
+        known = {each.name for each in ctx.tool_manager.tool_defs}
+        parts = [(message, part) for message in messages[-2:] for part in message.parts]
+        made = {part.tool_call_id: part for _, part in parts if part.part_kind == "tool-call"}
+        for message, part in parts:
+            answers = message is messages[-1] and part.part_kind in ("tool-return", "retry-prompt")
+            if answers and (call := made.get(part.tool_call_id)) is not None and call.tool_name not in known:
+                _refused(session, call.tool_name, call.args, call, part.content)
+        return request_context
 
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
         session = current_session()
@@ -67,6 +80,11 @@ class FleetLore(AbstractCapability[Any]):
         if not isinstance(result, str):
             return result
         return joined(result, after_call(session, failed=action.error is not None))
+
+
+def _refused(session: Session, tool: str, arguments: Any, call: Any, why: object) -> None:
+    given, id = json_or_text(arguments), call.tool_call_id
+    session.record(tool, given, error_text=str(why), duration_seconds=0.0, call_id=id)
 
 
 def _prefix(ctx: Any) -> str | None:

@@ -106,8 +106,10 @@ _ERROR = (
 )
 _FAILED = re.compile(
     rf"\s*+(?:Traceback \(most recent call last\)|<tool_use_error>|An error occurred(?=:| while| \()|{_ERROR}"
-    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b(?:[:(]|\s*\Z|\n\s+at )|Exception in thread \""
-    r"|fatal: |Tool (?:execution )?(?:error|failed): |Command failed(?: with exit code \d+)?: "
+    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b(?:[:(]|\s*\Z|\n\s+at )|fatal: |Exception in thread \""
+    # Codex
+    r"|apply_patch verification failed: |unsupported call: |failed to parse function arguments: |failed in sandbox: "
+    r"|[Cc]ommand (?:timed out after \d|failed(?: with exit code \d+)?: )|Tool (?:execution )?(?:error|failed): "
     # MCP's kits and pydantic
     r"|MCP error -\d+: |(?:In|Out)put validation error: |Unknown tool: |\d+ validation errors? for \S+\n"
     # Shells

@@ -55,19 +55,30 @@ async def test_a_refusal_is_a_failure(fleet: Fleet, recorder: Recorder, error: E
     assert recorder.error(outcome) == (type(error).__name__ if decorated else "_OTHER", "no such table: cars")
 
 
-@pytest.mark.parametrize("arguments", [{}, {"path": 3}, '{"path": ', '{"path": "/srv/a", "depth": "x"}', "null"])
-async def test_a_call_whose_arguments_are_invalid_has_failed(fleet: Fleet, recorder: Recorder, arguments: Any) -> None:
+INVALID: list[Any] = [{}, {"path": 3}, '{"path": ', '{"path": "/srv/a", "depth": "x"}', "null"]
+
+
+@pytest.mark.parametrize(
+    ("tool_name", "arguments", "error"),
+    [
+        ("raed", {"path": "/srv/a"}, "Unknown tool name: 'raed'"),
+        *(("read", each, "validation error") for each in INVALID),
+    ],
+)
+async def test_a_call_that_is_never_executed_has_failed(
+    fleet: Fleet, recorder: Recorder, tool_name: str, arguments: Any, error: str
+) -> None:
     def read(path: str, depth: int = 1) -> str:
         return path
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        part = TextPart("done") if len(messages) > 1 else ToolCallPart("read", arguments, "call-1")
+        part = TextPart("done") if len(messages) > 1 else ToolCallPart(tool_name, arguments, "call-1")
         return ModelResponse([part])
 
     async with fleet.session("g"):
         await Agent(FunctionModel(answer), tools=[read], capabilities=[FleetLore()]).run("go")
     [outcome] = recorder.outcomes
-    assert outcome[events.TOOL] == "read" and "validation error" in outcome[events.ERROR_MESSAGE]
+    assert outcome[events.TOOL] == tool_name and error in outcome[events.ERROR_MESSAGE]
 
 
 async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:

@@ -172,6 +172,10 @@ FRAME = "Chunk ID: 3f9c21\nWall time: 0.05 seconds\nProcess exited with code {}\
         (FRAME.format(0, "ci.log: Process exited with code 1"), False),
         ("from ci.log:\nstep 3: Process exited with code 1\nretried, all green", False),
         ("Traceback (most recent call last):\nKeyError: 'x'", True),
+        ("apply_patch verification failed: Failed to find expected lines in /srv/a", True),
+        ("unsupported call: shel", True),
+        ("failed to parse function arguments: missing field `command`", True),
+        ("command timed out after 1000 milliseconds\nx", True),
         ("exec command rejected by user", None),
         ("aborted by user after 5.2s", None),
     ],
@@ -184,6 +188,14 @@ def test_the_frame_of_codex_decides_and_no_text_that_quotes_one(
     send("codex", **about, hook_event_name="PostToolUse", tool_response=response)
     found = [recorder.error(each) is not None for each in recorder.outcomes]
     assert found == ([] if failed is None else [failed])
+
+
+def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(send: Send, recorder: Recorder) -> None:
+    call = {"session_id": "c1", "tool_name": "Bash", "tool_use_id": "1", "tool_response": {"stdout": "x"}}
+    for given in ({"tool_input": {"command": "ls -A"}}, {}):
+        send("claude-code", **call, hook_event_name="PreToolUse", tool_input={"command": "ls"})
+        send("claude-code", **call, hook_event_name="PostToolUse", **given)
+    assert [each[events.ARGUMENTS]["command"] for each in recorder.outcomes] == ["ls -A", "ls"]
 
 
 def test_codex_is_told_of_a_loop(send: Send) -> None:
