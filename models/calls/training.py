@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import sqrt
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,8 @@ _NAMES_A_FAILURE = 5
 _LEAST_SHARE = 1 / 8
 # UTF-8 bytes of the names of tools: 1,000 names of 24 characters. Each is in the thresholds too.
 _TOOL_BYTES = 24_000
+# Tools that are remembered, at 3 kB each.
+KEPT_TOOLS = 4_096
 _KEPT_NAMED, _KEPT_KINDS = 50_000, 4_096
 # Failures kept whose first name is the same: each call with the name is compared with all of them.
 _KEPT_OF_NAME = 64
@@ -198,6 +200,16 @@ class CallTraining:
         self._sessions += 1
         self._until = max(self._until, session.came)
         self._calls += len(lasting)
+        if len(self._made_by) > KEPT_TOOLS:
+            for tool in in_turns(reversed(self._made_by), self._alone)[KEPT_TOOLS - KEPT_TOOLS // 8 :]:
+                del self._made_by[tool]
+                for state in get_args(State):
+                    self._foreseen.pop((tool, state), None)
+                    self._trials.pop((tool, state), None)
+
+    def _alone(self, tool: str) -> str:
+        """The only principal that called the tool, or ""."""
+        return next(iter(self._made_by[tool])) if len(self._made_by[tool]) == 1 else ""
 
     def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
         for position, step in enumerate(session.calls):
@@ -217,7 +229,7 @@ class CallTraining:
     def _tools(self) -> dict[str, int]:
         calls = {tool: made.total() for tool, made in self._made_by.items()}
         best = sorted(calls, key=lambda tool: (-len(self._made_by[tool]), -calls[tool], tool))
-        turns = in_turns(best, lambda tool: next(iter(self._made_by[tool])) if len(self._made_by[tool]) == 1 else "")
+        turns = in_turns(best, self._alone)
         sizes = zip(turns, accumulate(len(tool.encode()) for tool in turns), strict=True)
         return {tool: calls[tool] for tool in sorted(tool for tool, size in sizes if size <= _TOOL_BYTES)}
 

@@ -15,6 +15,7 @@ from fleetlore.calls.model import CallModel
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.trajectory import Step, Trajectory
+from models.calls import training
 from models.calls.gate import judge_candidate
 from models.calls.training import MOST_NAMES, CallTraining, train
 from tests.build import call, trajectory
@@ -328,12 +329,20 @@ def test_failures_that_one_agent_invents_of_a_name_slow_no_later_session_and_pus
         calls = [call("sql", f"SELECT {each} FROM car", "", f"{each} cannot be read: 'car'") for each in words]
         return trajectory(*calls, session=f"e{number}", agent="eve", ended=9_999.0 + number)
 
-    training = CallTraining()
+    learning = CallTraining()
     for each in (*sessions(60), *map(flood, range(120))):
-        training.learn(each)
-    assert costs_less_than(0.1, lambda: training.learn(flood(120)))
-    named = Document.from_bytes(training.version().weights).named
+        learning.learn(each)
+    assert costs_less_than(0.1, lambda: learning.learn(flood(120)))
+    named = Document.from_bytes(learning.version().weights).named
     assert {each.names for each in named if each.agents > 1} == {(name,) for name in WRONG}
+
+
+def test_tools_that_one_agent_invents_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "KEPT_TOOLS", 40)
+    calls = [[call(f"t{number}x{each}", "{}", "", "bad") for each in range(20)] for number in range(9)]
+    evil = [trajectory(*each, agent="eve", session=f"e{number}", ended=9_999.0) for number, each in enumerate(calls)]
+    tools = Document.from_bytes(train([*looked_up(), *evil]).weights).tools
+    assert "sql" in tools and len(tools) <= 40
 
 
 def test_one_agent_pushes_no_look_up_out() -> None:
