@@ -63,9 +63,8 @@ class Conversation:
                 calls.add(call.id, call.tool, call)
             self.keep(turn.calls)
             for result in turn.results:
-                made = calls.pop(result.call, result.tool)
-                if made is None and not met[result.call]:
-                    made = self.calls.get(result.call)
+                earlier = None if met[result.call] else self.calls.get(result.call)
+                made = calls.pop(result.call, result.tool) or earlier
                 is_recorded = number > last or not is_new
                 results.append(((result.call, met[result.call]), result, made if is_recorded else None, is_recorded))
                 met[result.call] += 1

@@ -179,7 +179,7 @@ _NEVER_MADE = re.compile(
 _MAY_SAY = re.compile(
     r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"(?i:error|fail)|"error"\s*:\s*(?!null|false|"")'
     r'|"(?:exit_?(?i:code|status)|return_?code|code)"\s*:\s*-?[1-9]|"success"\s*:\s*false|"errors"\s*:\s*\[\s*\{'
-    r'|"status(?:_?[Cc]ode)?"\s*:\s*[45]|"error_code"|"timeout"'
+    r'|"status(?:_?[Cc]ode)?"\s*:\s*[45]|"error_code"|"type"\s*:\s*"timeout"'
 )
 # Names of an exit code. `code` is one beside `stderr` alone.
 _EXIT_CODES = ("exitCode", "exit_code", "returncode", "return_code", "exitStatus", "exit_status")
@@ -253,15 +253,12 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 def _has_error(result: dict[str, Any]) -> bool:
     if result.get("error") or (str(result.get("type")).endswith("_error") and "error_code" in result):
         return True
-    says_why = any(isinstance(result.get(name), str) for name in (*_WHY, "body"))
-    if says_why and result.get("success") is False:
+    status = [result.get(name) for name in _HTTP_STATUS]
+    failed = str(status[0]).lower() in ("failed", "failure")
+    failed = failed or any(isinstance(each, int) and each >= 400 for each in status)
+    stated = result.get("success") is False or (failed and result.keys() <= _ENVELOPE)
+    if stated and any(isinstance(result.get(name), str) for name in (*_WHY, "body")):
         return True
-    if says_why and result.keys() <= _ENVELOPE:
-        codes = [result.get(name) for name in _HTTP_STATUS]
-        if str(codes[0]).lower() in ("failed", "failure") or any(
-            isinstance(each, int) and each >= 400 for each in codes
-        ):
-            return True
     errors = result.get("errors")  # an answer of GraphQL that holds nothing else
     if not isinstance(errors, list) or result.get("data") or not result.keys() <= {"data", "errors", "extensions"}:
         return False

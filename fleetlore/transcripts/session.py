@@ -1,16 +1,6 @@
 """Turn the messages of a foreign log's session into events.
 
-A call and its result by maker, with `/` between them. A name alone is the type of a part:
-
-- OpenAI chat: `tool_calls` or `function_call` of a message / a message of role `tool` or `function`
-- OpenAI responses: items `function_call` / `function_call_output`
-- Anthropic: `tool_use` / `tool_result`
-- Gemini: `functionCall` / `functionResponse`
-- Bedrock: `toolUse` / `toolResult`
-- LangChain: `tool_calls` of a message of type `ai` / a message of type `tool`
-- Vercel AI SDK: `tool-call` / `tool-result`; or both in `tool-<name>`
-- pydantic-ai: `tool-call` / `tool-return` or `retry-prompt`
-- OpenTelemetry: `tool_call` / `tool_call_response`
+The tuples above `take_message` name the fields of all makers. `docs/guide/import.md` lists the makers.
 """
 
 import re
@@ -112,7 +102,7 @@ class Conversation:
         self.unanswered = set[object]()
 
     def say(self, role: str, text: str, time: float = 0.0) -> None:
-        if text.strip():
+        if text.strip() and role != "system":
             if role == "user":
                 self.session.goal = self.session.goal or text[:MAX_GOAL]
                 self._open.end_turn()
@@ -271,15 +261,12 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
     # The Vercel AI SDK repeats them among the parts.
     invoked = () if "parts" in message else message.get("toolInvocations") or ()
-    unread = [
-        name
-        for name, value in message.items()
-        if name not in _READ and value and isinstance(value, list | dict) and _LIKE_CALLS.search(name)
-    ]
+    lists = (name for name, value in message.items() if value and isinstance(value, list | dict) and name not in _READ)
+    unread = any(map(_LIKE_CALLS.search, lists))
     if unread or (not isinstance(content, str | list) and not made and not invoked and kind not in _SILENT):
         _pass_over(talk, "message", message)
     if isinstance(content, str):
-        _say(talk, role, content, time)
+        talk.say(role, content, time)
     for part in content if isinstance(content, list) else ():
         _take_part(talk, part if isinstance(part, dict) else {"text": part}, role, time)
     # LangChain repeats the calls of Anthropic's models in the content.
@@ -300,20 +287,20 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
     part = part[kind] if isinstance(part.get(kind), dict) else part
     if _is_call(kind):
         _take_call(talk, part, time, kind)
-        if kind not in _CALLS and has_ended(part):
+        # A client answers the calls of `_CALLS`, unless they hold their results.
+        if has_ended({"call_id": "", **part} if kind in _CALLS else part):
             marked = mark_of(part)
             found = part.get("error") or _first(part, _OUTPUT) or (part["status"] if marked else None)
             talk.result(_text(part, _ID), found, marked, time)
     elif _is_result(kind):
         _take_result(talk, part, time)
     elif kind.startswith("tool-") or kind in ("dynamic-tool", "toolInvocation"):  # the Vercel AI SDK
-        id, tool = str(part.get("toolCallId") or ""), str(part.get("toolName") or kind.removeprefix("tool-"))
-        talk.call(id, tool, _first(part, ARGUMENTS), time)
-        if str(state := part.get("state", "")).startswith(("output-", "result")):
-            result = _DENIED if state == "output-denied" else _first(part, _RESULT)
-            talk.result(id, result, "errorText" in part or None, time, tool)
+        part, state = {"toolName": kind.removeprefix("tool-"), **part}, str(part.get("state"))
+        _take_call(talk, part, time)
+        if state.startswith(("output-", "result")):
+            _take_result(talk, {**part, "outcome": state.removeprefix("output-")}, time)
     elif isinstance(said := part.get("text", part.get("content")), str) and kind not in _SILENT:
-        _say(talk, _ROLES.get(kind, role), said, time)
+        talk.say(_ROLES.get(kind, role), said, time)
     elif kind not in _SILENT and not any(name in part for name in _SILENT):
         _pass_over(talk, "part", part)
 
@@ -365,11 +352,6 @@ def has_ended(call: dict[str, Any]) -> bool:
     """Return whether its maker ran a call to its end: the client answers others by their `call_id`."""
     is_over = "call_id" not in call and call.get("status") in _ENDED
     return is_over or call.get("error") is not None or _first(call, _OUTPUT) is not None
-
-
-def _say(talk: Conversation, role: str, text: str, time: float) -> None:
-    if role != "system":
-        talk.say(role, text, time)
 
 
 def _holds(content: object, these: Callable[[str], bool]) -> bool:
