@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.loopback import is_loopback
+from fleetlore.relay.callers import in_utf8
 
 __all__ = ["People", "Tenants"]
 
@@ -239,9 +240,9 @@ def _refusal(people: People, request: Request) -> Response | None:
 
 def _identity_of(people: People, request: Request) -> Identity | None:
     if request.client is not None and people.is_proxy(request.client.host):
-        names = request.headers.getlist(_USER)
-        if len(names) != 1 or not _NAME.fullmatch(names[0]):
+        name = in_utf8(request.headers, _USER)
+        if len(request.headers.getlist(_USER)) != 1 or not _NAME.fullmatch(name):
             return None
-        return Identity(names[0], names[0] in people.operators)
+        return Identity(name, name in people.operators)
     bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
     return people.by_token(bearer) or people.by_token(request.cookies.get(_COOKIE, "")) or people.local

@@ -14,6 +14,7 @@ import typer
 from fleetlore.cli.shared import Adapter, AdapterName, Asked, Version, ask, command, group, print_json
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS
+from streams.commands.lore.hints import checked_reason
 
 if TYPE_CHECKING:
     from fleetlore.wire.adapter_manifest import AdapterManifest, AdapterRecord
@@ -26,7 +27,7 @@ __all__ = ["register"]
 
 T = TypeVar("T")
 
-Why = Annotated[str, typer.Option(help="Reason; it is published with the decision.")]
+Why = Annotated[str, typer.Option(help="Reason; it is published with the decision.", callback=checked_reason)]
 
 
 def register(app: typer.Typer) -> None:

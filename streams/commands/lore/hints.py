@@ -54,13 +54,14 @@ def _moment(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is no date, as 2027-01-31, and no number of days, as 30d") from None
 
 
-def _why(text: str) -> str:
-    if not text.strip() or len(text) > MAX_WHY:
-        raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters")
+def checked_reason(text: str) -> str:
+    """Return a checked reason. Bytes that are no UTF-8 come from a terminal as halves of surrogate pairs."""
+    if not text.strip() or len(text) > MAX_WHY or text != text.encode(errors="replace").decode():
+        raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters of UTF-8")
     return text.strip()
 
 
-Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=_why)]
+Why = Annotated[str, typer.Option("--why", help="Reason; it is kept with the decision.", callback=checked_reason)]
 By = Annotated[
     str, typer.Option("--by", help="Author, on a cluster without logins. Default: your login, else your user name.")
 ]

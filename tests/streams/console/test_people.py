@@ -53,6 +53,13 @@ def test_a_trusted_proxy_says_who_acts_and_the_form_does_not(address: str) -> No
     assert done.status_code == 303 and actions.done == [("revoke", "item", "i1", "ann", "wrong")]
 
 
+@pytest.mark.parametrize("name", ["José", "王芳", 'O\'Brien "x"'])
+def test_a_proxy_names_persons_in_utf_8(name: str) -> None:
+    behind = people(console_proxies=("10.0.0.7",), console_operators=(name,))
+    page = served(behind).get("/items/i1", headers={"x-forwarded-user": name.encode()}).text
+    assert f"{name}, operator" in html.unescape(page) and "Revoke it" in page
+
+
 def test_a_viewer_looks_and_does_not_act() -> None:
     actions = Deciding()
     pages = served(BEHIND, actions=actions)
