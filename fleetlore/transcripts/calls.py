@@ -142,7 +142,8 @@ _NEVER_MADE = re.compile(
     r"\s*+(?:\{\s*(?:\"status\"\s*:\s*\"denied\"\s*,\s*)?\"(?:error|message)\"\s*:\s*(?:\{\s*\"message\"\s*:\s*)?\")?"
     r"(?:<tool_use_error>\s*)?(?:Error: )?(?:<tool_use_error>\s*)?(?:"
     # Claude Code
-    r"The user doesn't want to (?:proceed with this tool use|take this action)\b|\[Request interrupted by user"
+    r"The user (?:doesn't want to (?:proceed with this tool use|take this action)\b|wants to clarify these questions)"
+    r"|\[Request interrupted by user"
     rf"|Interrupted by user{_END}|Sibling tool call errored"
     r"|Cancelled: parallel tool call |Claude requested permissions? to "
     r"|Permission to (?:use (?:[A-Z]|mcp__)|(?:read|edit) (?:/|\w:\\)).{0,2000} has been (?:auto-)?denied"

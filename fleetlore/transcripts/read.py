@@ -46,8 +46,9 @@ _ZSTANDARD = 93  # some versions of zipfile lack it
 _HEADERS = ("header.json", "_journal/start.json")
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
-# Claude Code's own words in the role of a person.
-_NO_PROMPT = re.compile(r"\[Request interrupted by user|<(?:local-command-std|bash-std)")
+_SKIPPED = ("isMeta", "isCompactSummary")
+# Claude Code's own words, and commands that it obeys itself, in the role of a person.
+_OWN_WORDS = re.compile(r"\[Request interrupted by user|<(?:command-name|local-command-|bash-std)")
 _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
@@ -150,11 +151,13 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
             entry = read_json(line)
             message, id, written = (entry.get(name) for name in ("message", "uuid", "timestamp"))
             talk = talk_of.get(parent, last) if (parent := entry.get("parentUuid")) else last
-            if not isinstance(message, dict) or entry.get("isMeta") or entry.get("isCompactSummary"):
-                talk_of[id] = talk  # such as summaries
+            content = message.get("content") if isinstance(message, dict) else None
+            if content is None or any(map(entry.get, _SKIPPED)) or _OWN_WORDS.match(text_of_content(content)):
+                talk_of[id] = talk
                 continue
-            is_prompt = _is_prompt(message)
-            goal = goal or (text_of_content(message.get("content")) if is_prompt else "")
+            holds_result = isinstance(content, list) and any("tool_use_id" in part for part in content)
+            is_prompt = message.get("role") == "user" and not holds_result
+            goal = goal or (text_of_content(content) if is_prompt else "")
             key = hash((id, written)) if id and written else object()
             if key in seen:
                 again += 1
@@ -182,12 +185,6 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
         yield talk.done()
         # The result of such a call may be in a copy.
         seen -= talk.unanswered
-
-
-def _is_prompt(message: dict[str, Any]) -> bool:
-    content = message.get("content")
-    holds_result = isinstance(content, list) and any("tool_use_id" in part for part in content)
-    return message.get("role") == "user" and not holds_result and not _NO_PROMPT.match(text_of_content(content))
 
 
 def _atif(path: Path) -> LoggedSession:

@@ -331,7 +331,7 @@ def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
     if isinstance(found, dict) and found.get("type") in _ERROR_OUTPUTS:
         marked, found = marked or _ERROR_OUTPUTS[found["type"]], found.get("value")
     elif part.get("outcome") in _NOT_MADE or (isinstance(found, dict) and found.get("type") == "execution-denied"):
-        found = _DENIED
+        marked, found = None, _DENIED
     if isinstance(found, list):
         found = text_of_content(found) or found
     found = found or part.get("error") or part.get("exception")

@@ -86,6 +86,7 @@ NEVER_MADE = [
     "The user doesn't want to proceed with this tool use. The tool use was rejected.",
     "The user doesn't want to take this action right now. STOP what you are doing.",
     "[Request interrupted by user for tool use]",
+    "The user wants to clarify these questions.",
     "PreToolUse:Bash hook error: [check.sh]: not on a Friday",
     "Bash operation blocked by hook:\n- not on a Friday",
     "exec command rejected by user",

@@ -402,7 +402,7 @@ def transcript(path: Path, session: str, calls: Sequence[str], **more: Any) -> P
     lines = []
     for number, call in enumerate(calls):
         use = {"type": "tool_use", "id": f"toolu_{call}", "name": "Bash", "input": {"command": call}}
-        done = {"type": "tool_result", "tool_use_id": use["id"], "content": f"done {call}"}
+        done = {"type": "tool_result", "tool_use_id": use["id"], "content": f"done {call}", "is_error": False}
         said = ("user", [{"type": "text", "text": f"do {call}"}]), ("assistant", [use]), ("user", [done])
         for place, (role, content) in enumerate(said[:2] if "open" in call else said):
             about = {"sessionId": session, "timestamp": f"2026-01-01T00:00:{number:02}Z", "uuid": f"{call}-{place}"}
@@ -480,7 +480,7 @@ def test_each_entry_belongs_to_its_parents_prompt(tmp_path: Path) -> None:
     sessions = [each for each in read_files("claude-code", [path]) if each is not None]
     assert made_in(sessions) == [["done task"], ["done x"], ["done y"]]
     assert [each.goal for each in sessions] == ["do task", "do x", "do y"]
-    assert [sum(kind == "message" for kind, _ in each.events) for each in sessions] == [2, 1, 1]
+    assert [sum(kind == "message" for kind, _ in each.events) for each in sessions] == [1, 1, 1]
 
 
 def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) -> None:
