@@ -4,7 +4,7 @@ Everything is ranked already: a change costs the writer, not the reader.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from heapq import nlargest
 from math import inf
 from operator import attrgetter
@@ -293,7 +293,7 @@ class LoreIndex:
     def undo_distrust(self, agent: int) -> None:
         self._distrusted.discard(agent)
         self._sort_hints()
-        self._show_again(list(self._hidden.values()))
+        self._weigh_again(*self._hidden)
 
     def hides(self, entry: Pattern | MemoryItem) -> bool:
         """Whether an entry is hidden from agents. An item goes with the agent that worded it: workers publish it again
@@ -322,20 +322,13 @@ class LoreIndex:
     def _sort_hints(self, now: float = 0.0) -> None:
         before = self.hints.replaced
         self.hints.sort(now)
-        for id in before.keys() ^ self.hints.replaced:
-            self._weigh_again(id)
+        self._weigh_again(*(before.keys() ^ self.hints.replaced))
 
-    def _weigh_again(self, id: str) -> None:
-        for entry in (self.items.get(id), self.patterns.get(id)):
-            if entry is not None:
-                self._hide(entry)
-        self._show_again([self._hidden[id]] if id in self._hidden else [])
-
-    def _show_again(self, entries: Iterable[Pattern | MemoryItem]) -> None:
-        for entry in entries:
+    def _weigh_again(self, *ids: str) -> None:
+        for entry in map(self.entry, ids):
             if isinstance(entry, MemoryItem):
                 self.put_item(entry)
-            else:
+            elif entry is not None:
                 self.put_pattern(entry)
 
     def _groups_of(self, entry: Pattern | MemoryItem) -> list[_Ranked[Any]]:

@@ -130,11 +130,10 @@ def decisions(
     if not reader.json:
         nothing = f"There are no decisions for tenant {reader.tenant}."
         print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
-    elif history:
-        for each in found:
-            print_json(msgspec.to_builtins(each))
-    else:
-        print_json([msgspec.to_builtins(each) for each in found])
+        return
+    made = msgspec.to_builtins(found)
+    for each in made if history else [made]:
+        print_json(each)
 
 
 def read(reader: Reader, name: str = DECISIONS) -> list[Decision]:

@@ -170,7 +170,7 @@ def add(
     from fleetlore.advice.decide import Draft, write
 
     draft = Draft(text=text, why=why, **fields.given)
-    _decide(reader, fields.by, lambda index, by: write(index, draft, by=by, now=time.time()))
+    _decide(reader, fields.by, lambda index, by: [write(index, draft, by=by, now=time.time())])
 
 
 @command
@@ -189,10 +189,10 @@ def edit(
 
     from fleetlore.advice.decide import draft_of, write
 
-    def change(index: LoreIndex, by: str) -> Decision:
+    def change(index: LoreIndex, by: str) -> list[Decision]:
         draft = draft_of(index, _whole(index, id))
         assert draft is not None  # `_whole` knows it
-        return write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())
+        return [write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())]
 
     _decide(reader, fields.by, change, unread="give --text" if text is None else "")
 
@@ -214,35 +214,36 @@ def approve(
     """
     if wording and len(wording) != len(ids):
         raise typer.BadParameter("give one --wording for each ID, in the same order")
-    made = map(_judgment("approve", why), ids, wording or repeat(None))
-    _decide(reader, by, *made, unread="" if wording else "give one --wording for each ID")
+    _decide(reader, by, _judgments("approve", ids, why, wording), "" if wording else "give one --wording for each ID")
 
 
 def _judging(judgment: Judgment) -> Callable[..., None]:
     def judge(reader: Reader, ids: _Ids, why: Why, by: By = "") -> None:
-        _decide(reader, by, *map(_judgment(judgment, why), ids))
+        _decide(reader, by, _judgments(judgment, ids, why))
 
     return command(judge)
 
 
-def _judgment(judgment: Judgment, why: str) -> Callable[..., Callable[[LoreIndex, str], Decision]]:
+def _judgments(judgment: Judgment, ids: list[str], why: str, wording: list[str] | None = None) -> _Decide:
     from fleetlore.advice.decide import judged
 
-    def of(id: str, wording: str | None = None) -> Callable[[LoreIndex, str], Decision]:
-        now = time.time()
-        return lambda index, by: judged(index, judgment, _whole(index, id), by=by, why=why, now=now, wording=wording)
+    return lambda index, by: [
+        judged(index, judgment, _whole(index, id), by=by, why=why, now=time.time(), wording=read)
+        for id, read in zip(ids, wording or repeat(None), strict=False)
+    ]
 
-    return of
+
+_Decide = Callable[["LoreIndex", str], list[Decision]]
 
 
-def _decide(reader: Reader, by: str, *decisions: Callable[[LoreIndex, str], Decision], unread: str = "") -> None:
+def _decide(reader: Reader, by: str, decisions: _Decide, unread: str = "") -> None:
     """`unread`: what to do without a terminal, if the person neither typed nor named the words."""
     from fleetlore.advice.decide import words_of
     from streams.offline.operator_word import decide
 
     settings, index = reader.settings, read_lore(reader)
     by = author(settings, by)
-    made = [each(index, by) for each in decisions]  # all or none
+    made = decisions(index, by)  # all or none
     if unread:
         for each in made:
             words = words_of(index.known_items[each.id]) if each.hint is None else each.hint.text
