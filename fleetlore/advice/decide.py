@@ -100,6 +100,8 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError("its end (until) is after the year 9999: leave it out, and it never ends")
     said = hint.text, str(hint.start), "\x1e".join(hint.before), *scope.values()
     id = id if known else _id("corrects", replaces) if replaces else _id(*said)
+    if not draft.id and (old := index.hints.decisions.get(id)) is not None and old.on:
+        raise ConfigError(f"{old.by} rejected these words: {old.why}. `fleetlore hints approve {id}` shows them again")
     return Decision(
         kind="hint", id=id, on=False, by=by, why=_kept("the reason", draft.why, MAX_WHY), time=now, hint=hint
     )

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -218,11 +219,15 @@ class HintPages:
         return self._actions
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """A waiting lesson. `met`: last week's failures, among kept sessions, that it would have answered."""
 
-    def __init__(self, item: MemoryItem, met: int) -> None:
-        self.item, self.met, self.says = item, met, words_of(item)
+    item: MemoryItem
+    met: int
+
+    @property
+    def says(self) -> str:
+        return words_of(self.item)
 
 
 def _confirmed(sessions: Iterable[SeenSession]) -> dict[str, float]:

@@ -292,6 +292,14 @@ def test_a_hint_expires_and_is_approved_again(index: LoreIndex) -> None:
     assert shown(before(index, now=NOW + 2)) == SAID
 
 
+def test_words_that_somebody_rejected_are_not_written_again_unawares(index: LoreIndex) -> None:
+    made = hint(index, before=("orders",))
+    index.put_hint(judged(index, "reject", made.id, by="bob", why="it is slow", now=NOW, wording=""))
+    with pytest.raises(ConfigError, match=f"bob rejected these words: it is slow. .*approve {made.id}"):
+        hint(index, before=("orders",), by="eve")
+    assert hint(index, "Other words.", before=("orders",)).id != made.id
+
+
 def test_an_edit_keeps_the_id_and_names_the_new_author(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     edited = write(index, Draft(text="Other.", why="y", after="sql", id=made.id), by="bob", now=NOW + 1)
