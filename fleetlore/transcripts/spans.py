@@ -8,6 +8,7 @@ import re
 import struct
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -307,30 +308,15 @@ def _value(value: dict[str, Any]) -> Any:
 _Fields = dict[int, tuple[str, Any]]
 
 
-def _text(value: memoryview) -> str:
-    return str(value, "utf-8")
-
-
-def _whole(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
-
-
 def _double(value: memoryview) -> float | str:
     number = struct.unpack("<d", value)[0]
     return number if math.isfinite(number) else str(number)
 
 
-def _fixed(value: memoryview) -> int:
-    return int.from_bytes(value, "little")
-
-
-def _base64(value: memoryview) -> str:
-    return b64encode(value).decode()
-
-
+_text, _fixed = partial(str, encoding="utf-8"), partial(int.from_bytes, byteorder="little")
 _ANY: _Fields = {
-    1: ("stringValue", _text), 2: ("boolValue", bool), 3: ("intValue", _whole), 4: ("doubleValue", _double),
-    7: ("bytesValue", _base64),
+    1: ("stringValue", _text), 2: ("boolValue", bool), 3: ("intValue", lambda value: value - (value >> 63 << 64)),
+    4: ("doubleValue", _double), 7: ("bytesValue", lambda value: b64encode(value).decode()),
 }  # fmt: skip
 _PAIRS = [{1: ("key", _text), 2: ("value", _ANY)}]
 _ANY |= {5: ("arrayValue", {1: ("values", [_ANY])}), 6: ("kvlistValue", {1: ("values", _PAIRS)})}
@@ -339,13 +325,13 @@ _SPAN: _Fields = {
     1: ("traceId", memoryview.hex), 2: ("spanId", memoryview.hex), 4: ("parentSpanId", memoryview.hex),
     5: ("name", _text), 7: ("startTimeUnixNano", _fixed), 8: ("endTimeUnixNano", _fixed), 9: ("attributes", _PAIRS),
     11: ("events", [{2: ("name", _text), 3: ("attributes", _PAIRS)}]),
-    15: ("status", {2: ("message", _text), 3: ("code", _whole)}),
+    15: ("status", {2: ("message", _text), 3: ("code", int)}),
 }  # fmt: skip
 _LOG: _Fields = {
     1: ("timeUnixNano", _fixed), 6: ("attributes", _PAIRS), 9: ("traceId", memoryview.hex),
     10: ("spanId", memoryview.hex), 11: ("observedTimeUnixNano", _fixed), 12: ("eventName", _text),
 }  # fmt: skip
-# Wire types of protobuf; groups are obsolete.
+# Wire types of protobuf: a number, bytes behind their length, and bytes of a fixed length. Groups are obsolete.
 _VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
 _MAX_VARINT_BYTES = 10
 
@@ -376,17 +362,14 @@ class _Protobuf:
             if self._left < 0:
                 raise ValueError(f"an export of more than {MAX_VALUES} values")
             tag, place = _varint(view, place)
-            size = _FIXED.get(tag & 7, 0)
-            if tag & 7 == _VARINT:
-                value, place = _varint(view, place)
-                yield tag >> 3, value
-                continue
-            if tag & 7 == _SIZED:
+            kind, size = tag & 7, _FIXED.get(tag & 7)
+            if size is None:
                 size, place = _varint(view, place)
-            elif not size:
-                raise ValueError(f"no wire type: {tag & 7}")
-            if place + size > len(view):
-                raise ValueError("a message is cut off")
+            if kind == _VARINT:
+                yield tag >> 3, size
+                continue
+            if kind not in (_SIZED, *_FIXED) or place + size > len(view):
+                raise ValueError("a message is cut off or of an unknown kind")
             yield tag >> 3, view[place : place + size]
             place += size
 
