@@ -52,6 +52,10 @@ class RelayedRecord(NamedTuple):
     value: bytes | None
 
 
+# Offsets by partition. A stream keeps them, and a body of 4 MB holds a million.
+_Positions = Annotated[dict[int, int], Meta(max_length=10_000)]
+
+
 class Following(msgspec.Struct):
     """Asks for the ends of topics, or with `wait` seconds for their records from `positions` on.
 
@@ -60,7 +64,7 @@ class Following(msgspec.Struct):
     """
 
     topics: tuple[str, ...]
-    positions: dict[str, dict[int, int]]
+    positions: Annotated[dict[str, _Positions], Meta(max_length=64)]
     wait: Annotated[float, Meta(ge=0)]
     stream: bool = False
 

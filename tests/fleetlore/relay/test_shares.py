@@ -269,8 +269,16 @@ async def test_streams_of_one_caller(fleets: dict[str, Fleet], monkeypatch: pyte
 async def test_positions_that_claim_more_than_a_body_holds_are_refused(fleets: dict[str, Fleet]) -> None:
     """The length of a list is what its sender says: 4 GB in five bytes."""
     good = msgspec.msgpack.encode(Following(LORE, {}, 0.0))
+    many = msgspec.msgpack.encode(Following(LORE, {LORE[0]: dict.fromkeys(range(100_000), 0)}, 0.0))
     async with relayed(fleets) as send:
         http: Any = send.http  # type: ignore[attr-defined]
-        for body in (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xffab", good[:-3], b"\xdc"):
+        for body in (
+            b"\xdd\xff\xff\xff\xff",
+            b"\xdf\xff\xff\xff\xff",
+            b"\xc6\xff\xff\xff\xffab",
+            good[:-3],
+            b"\xdc",
+            many,
+        ):
             answer = await http.post("/v1/native/follow", content=body, headers={"fleetlore-token": TOKENS[ALICE]})
             assert answer.status_code == 400 and answer.json()["detail"]
