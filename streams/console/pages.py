@@ -242,7 +242,7 @@ class Console:
         return self._page("item", snapshot, item=item, pattern=snapshot.index.patterns.get(item.pattern or ""))
 
     async def _session(self, request: Request) -> Response:
-        id = request.path_params["id"]
+        id = _named_in(request)
         if not (found := await self._source.sessions_named(id)):
             raise HTTPException(404, f"no judged session {id!r} is in the store")
         (session, state), snapshot = found[0], self._source.snapshot()
@@ -257,9 +257,7 @@ class Console:
         return self._page("version", snapshot, shown=shown, acks=acks, published=_names_of_versions(snapshot))
 
     async def _agent(self, request: Request) -> Response:
-        snapshot, agent = self._source.snapshot(), request.path_params["id"]
-        if _DOTS.fullmatch(agent):
-            agent = agent.removesuffix("/")
+        snapshot, agent = self._source.snapshot(), _named_in(request)
         acks = [each for each in snapshot.adapters.acks if each.get("agent") == agent]
         sessions = await self._source.sessions_of(agent)
         decided = snapshot.decisions.get(f"agent/{agent}")
@@ -333,6 +331,11 @@ def _moment(seconds: float) -> str:
 
 def _segment(name: str) -> str:
     return quote(f"{name}/" if _DOTS.fullmatch(name) else name, safe="")
+
+
+def _named_in(request: Request) -> str:
+    name: str = request.path_params["id"]
+    return name.removesuffix("/") if _DOTS.fullmatch(name) else name
 
 
 def deciding(action: str, kind: str, id: str) -> str:

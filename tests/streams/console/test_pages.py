@@ -171,7 +171,7 @@ def test_no_link_is_dead_and_each_page_leads_to_what_it_is_about() -> None:
         assert page.status_code == 200, path
         links[path] = {html.unescape(link) for link in re.findall(r'href="(/[^"#]*)"', page.text)}
         waiting += links[path] - links.keys() - set(waiting)
-    session = "/sessions/s/1%20%232"
+    session = "/sessions/s%2F1%20%232"
     for path, others in {
         "/patterns": {"/patterns/p1"}, "/patterns/p1": {"/items/i1", session}, "/items/i1": {session},
         session: {"/items/i1", "/agents/a"}, "/versions/calls/v2": {"/agents/a"},
@@ -340,12 +340,13 @@ def test_decisions_say_who_when_and_why_and_can_be_taken_back() -> None:
 @example("..")
 @example("../hints/write")
 @example("../")
-def test_an_agents_page_is_found_whatever_its_name_makes_of_a_path(name: str) -> None:
-    state = SessionState(trajectory=trajectory(call("sql", "SELECT 1"), session="s1", agent=name))
-    pages = client(sessions={session_key(name, "s1"): state}, actions=Deciding())
-    page = pages.get(f"/sessions/{session_key(name, 's1')}").text
-    (address,) = re.findall(r'href="(/agents/[^"]+)"', page)
-    assert not {".", ".."} & set(unquote(address.replace("%2F", "x")).split("/")), "a browser resolves these"
+def test_the_page_of_an_agent_or_a_session_is_found_whatever_its_name_makes_of_a_path(name: str) -> None:
+    state = SessionState(trajectory=trajectory(call("sql", "SELECT 1"), session=name, agent=name))
+    pages = client(item("i1", sessions=(name,)), sessions={session_key(name, name): state}, actions=Deciding())
+    (session,) = re.findall(r'href="(/sessions/[^"]+)"', pages.get("/items/i1").text)
+    (address,) = re.findall(r'href="(/agents/[^"]+)"', pages.get(session).text)
+    for each in (session, address):
+        assert not {".", ".."} & set(unquote(each.replace("%2F", "x")).split("/")), "a browser resolves these"
     distrust = urlencode({"kind": "agent", "id": name})
     assert f"/decide/distrust?{distrust}" in html.unescape(pages.get(address).text)
     assert f'href="{address}"' in pages.get(f"/decide/distrust?{distrust}").text
