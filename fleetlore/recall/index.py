@@ -3,8 +3,9 @@
 Everything is ranked already: a change costs the writer, not the reader.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from heapq import nlargest
 from math import inf
 from operator import attrgetter
@@ -17,15 +18,21 @@ from fleetlore.wire.stats import cached_hash, newcombe
 __all__ = ["LoreIndex", "Written", "is_recalled", "when_of", "worth_showing"]
 
 
+_PATTERN_ID = re.compile(r"\A[0-9a-f]{32}\Z")
+
+
 class Written(NamedTuple):
     hint: Hint
     decided: Decision
 
 
-def when_of(hint: Hint) -> str:
+def when_of(hint: Hint, patterns: Mapping[str, Pattern] = {}) -> str:
+    """Say when agents are shown a hint. The words of `patterns` are for operators alone."""
+    met = patterns.get(hint.after)
+    after = met.template or met.error_class if met is not None else _PATTERN_ID.sub("this failure", hint.after)
     said = ["at the start"] if hint.start else []
     said += [f"before a call with {', '.join(hint.before)}"] if hint.before else []
-    said += [f"after {hint.after}"] if hint.after else []
+    said += [f"after {after}"] if after else []
     scope = {"tool": hint.tool, "place": hint.place, "task": hint.task}
     return "; ".join([" or ".join(said), *(f"{name} {value}" for name, value in scope.items() if value)])
 

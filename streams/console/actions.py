@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -147,9 +148,10 @@ class HintPages:
         snapshot = self._source.snapshot()
         confirmed = _confirmed(snapshot.sessions)
         standing = snapshot.index.hints.standing.values()
-        shown = listed(request, standing, lambda each: (each.hint.text, each.hint.author, when_of(each.hint)))
+        when = partial(when_of, patterns=snapshot.index.patterns)
+        shown = listed(request, standing, lambda each: (each.hint.text, each.hint.author, when(each.hint)))
         return self._page(
-            "hints", snapshot, reviews=Reviews(snapshot.index, confirmed), confirmed=confirmed, when_of=when_of,
+            "hints", snapshot, reviews=Reviews(snapshot.index, confirmed), confirmed=confirmed, when_of=when,
             day=_DAY_SECONDS, **shown,
         )  # fmt: skip
 
@@ -163,7 +165,7 @@ class HintPages:
         history = [each for each in snapshot.history if each.key == decided.key]
         return self._page(
             "hint", snapshot, hint=decided.hint, decided=decided, asks=asks, confirmed=confirmed.get(id, 0.0),
-            when=when_of(decided.hint), history=history, day=_DAY_SECONDS, max_why=MAX_WHY,
+            when=when_of(decided.hint, snapshot.index.patterns), history=history, day=_DAY_SECONDS, max_why=MAX_WHY,
         )  # fmt: skip
 
     async def _write(self, request: Request) -> Response:

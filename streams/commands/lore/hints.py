@@ -287,7 +287,13 @@ def _row(index: LoreIndex, about: Written | MemoryItem, reviews: Reviews) -> dic
         known |= {"confirmed": about.last_seen, "wording": about.wording}
         return known | {"until": 0.0, "state": _state(index, about), "review": asks}
     hint, decided = about
-    known = {"id": decided.id, "text": hint.text, "when": when_of(hint), "author": hint.author, "written": hint.written}
+    known = {
+        "id": decided.id,
+        "text": hint.text,
+        "when": when_of(hint, index.patterns),
+        "author": hint.author,
+        "written": hint.written,
+    }
     known |= {"until": hint.until, "replaces": hint.replaces, "by": decided.by, "why": decided.why}
     ended = 0 < hint.until <= time.time()
     known["state"] = "rejected" if decided.on else "ended" if ended else "shown"

@@ -16,7 +16,7 @@ from fleetlore.advice.gate import Tip
 from fleetlore.calls.call import MadeCall
 from fleetlore.errors import ConfigError, WordsChanged
 from fleetlore.fingerprint.fingerprint import strategy_id
-from fleetlore.recall.index import LoreIndex
+from fleetlore.recall.index import LoreIndex, when_of
 from fleetlore.wire.lore import Decision, Hint, Pattern
 from fleetlore.wire.stats import stable_hash, withheld
 from tests.build import failed_call, memory_item, situation
@@ -298,6 +298,18 @@ def test_words_that_somebody_rejected_are_not_written_again_unawares(index: Lore
     with pytest.raises(ConfigError, match=f"bob rejected these words: it is slow. .*approve {made.id}"):
         hint(index, before=("orders",), by="eve")
     assert hint(index, "Other words.", before=("orders",)).id != made.id
+
+
+def test_a_person_reads_when_a_correction_is_shown(index: LoreIndex) -> None:
+    """No id of a pattern says anything, least of all in a skill of a coding agent."""
+    index.put_item(item())
+    draft = draft_of(index, "item1")
+    assert draft is not None and draft.after == FAILED.failure.class_
+    draft.text, draft.why = TEXT, "x"
+    made = write(index, draft, by="ann", now=NOW).hint
+    assert made is not None and when_of(made) == "before a call with id or after this failure; tool sql"
+    known = {made.after: replace(pattern("no such column: id", NOW), id=made.after)}
+    assert when_of(made, known) == "before a call with id or after no such column: id; tool sql"
 
 
 def test_an_edit_keeps_the_id_and_names_the_new_author(index: LoreIndex) -> None:
