@@ -110,6 +110,8 @@ _FAILED = re.compile(
     # Codex
     r"|apply_patch verification failed: |unsupported call: |failed to parse function arguments: |failed in sandbox: "
     r"|[Cc]ommand (?:timed out after \d|failed(?: with exit code \d+)?: )|Tool (?:execution )?(?:error|failed): "
+    # SWE-agent
+    r"|The command '[^\n]{0,2000}' was cancelled because it took more than |Your bash command contained syntax errors"
     # MCP's kits and pydantic
     r"|MCP error -\d+: |(?:In|Out)put validation error: |Unknown tool: |\d+ validation errors? for \S+\n"
     # Shells
@@ -158,6 +160,7 @@ _NEVER_MADE = re.compile(
     # Codex
     rf"|(?:(?:exec command |patch )?rejected by user|(?:command )?aborted by user(?: after [\d.]+s)?){_END}"
     r"|user (?:rejected|cancelled) MCP tool call"
+    r"|Operation '[^'\n]{1,200}' is not supported by this environment"
     # Copilot, Zed and Strands, LiteLLM, Letta, Mastra, Microsoft's Agent Framework
     rf"|Permission denied and could not request permission from user|The user rejected this tool call{_END}"
     rf"|Permission to run tool denied by user|(?:MCP )?[Tt]ool cancell?ed by user{_END}"

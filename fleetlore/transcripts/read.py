@@ -17,8 +17,9 @@ import msgspec
 
 from fleetlore.errors import ConfigError
 from fleetlore.files import lines_of
-from fleetlore.transcripts.calls import text_of_content
+from fleetlore.transcripts.calls import json_or_text, text_of_content
 from fleetlore.transcripts.session import (
+    DENIED,
     MALFORMED,
     MAX_GOAL,
     SEEN,
@@ -38,12 +39,10 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 MAX_PART_BYTES = 128 * 1024 * 1024
 # Most values of a file that holds several sessions: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
 _MAX_VALUES = 8_000_000
-# Fields that hold a session's messages: of most makers, of tau-bench, and of Gemini.
-_CHATS = ("messages", "traj", "contents")
-_ATIF_ROLES = {"user": "user", "agent": "assistant"}
+# Fields that hold a session's messages, among them tau-bench's and Gemini's.
+_CHATS = ("messages", "traj", "contents", "conversation", "trajectory")
 _ZSTANDARD = 93  # some versions of zipfile lack it
-# Of finished runs, and of stopped ones.
-_HEADERS = ("header.json", "_journal/start.json")
+_HEADERS = ("header.json", "_journal/start.json")  # of finished runs, and of stopped ones
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5}
 _ATTACHED = "attachment://"
 _SKIPPED = ("isMeta", "isCompactSummary")
@@ -105,7 +104,11 @@ def _history_of(messages: list[Any], ends: set[int]) -> int:
 
 def _session_of(found: Any, raw: bytes, ends: set[int]) -> LoggedSession | None:
     about: dict[str, Any] = found if isinstance(found, dict) else {"messages": found}
-    messages = next((about[name] for name in _CHATS if about.get(name)), None)
+    if isinstance(about.get("inputs"), dict):  # LangSmith
+        about = about["inputs"] | about
+    messages = next((json_or_text(about[name]) for name in _CHATS if about.get(name)), None)
+    if isinstance(messages, list) and [type(each) for each in messages] == [list]:  # a batch of one
+        [messages] = messages
     if not isinstance(messages, list) or (messages and not any(isinstance(each, dict) for each in messages)):
         return None
     agent, task = about.get("agent") or about.get("model"), about.get("task", about.get("task_id", ""))
@@ -127,18 +130,15 @@ def _session_of(found: Any, raw: bytes, ends: set[int]) -> LoggedSession | None:
     succeeded = about.get("success", about.get("resolved"))
     if about.get("outcome") in ("success", "failure"):
         succeeded = about["outcome"] == "success"
-    talk.session.end(
-        ev.finite(reward) if isinstance(reward, int | float) else None,
-        succeeded if isinstance(succeeded, bool) else None,
-    )
+    reward = ev.finite(reward) if isinstance(reward, int | float) else None
+    talk.session.end(reward, succeeded if isinstance(succeeded, bool) else None)
     return talk.done()
 
 
 def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
-    """Read a transcript of Claude Code: a session for each prompt.
+    """Read each prompt as a session: resumed, branched and copied transcripts keep the ids and times of their history.
 
-    A resumed, branched or copied transcript keeps the ids and times of its history, so it holds the same sessions and
-    new ones. `seen`: entries of earlier transcripts, which are not read again.
+    `seen`: entries of earlier transcripts, which are not read again.
     """
     seen = set() if seen is None else seen
     talks: list[Conversation] = []
@@ -196,12 +196,15 @@ def _atif(path: Path) -> LoggedSession:
     for step in found["steps"]:
         with _counted(talk, "step"):
             time = seconds_of(step.get("timestamp"))
-            if step["source"] in _ATIF_ROLES:
-                talk.say(_ATIF_ROLES[step["source"]], text_of_content(step.get("message")), time)
+            if (role := {"user": "user", "agent": "assistant"}.get(step["source"])) is not None:
+                talk.say(role, text_of_content(step.get("message")), time)
             for call in step.get("tool_calls") or ():
                 talk.call(str(call.get("tool_call_id") or ""), str(call["function_name"]), call.get("arguments"))
+            marked = (step.get("extra") or {}).get("tool_result_is_error") or None  # Harbor
             for result in (step.get("observation") or {}).get("results") or ():
-                talk.result(str(result.get("source_call_id") or ""), text_of_content(result.get("content")), time=time)
+                talk.result(
+                    str(result.get("source_call_id") or ""), text_of_content(result.get("content")), marked, time
+                )
     return talk.done()
 
 
@@ -227,7 +230,8 @@ def _swe_agent(path: Path) -> LoggedSession:
             talk.say("assistant", str(step.get("thought") or ""))
             if step.get("action"):
                 talk.call(str(number), "bash", {"command": step["action"]})
-                talk.result(str(number), str(step.get("observation") or ""))
+                if step.get("observation") is not None:
+                    talk.result(str(number), str(step["observation"]))
     resolved = (found.get("info") or {}).get("resolved")
     talk.session.end(None, resolved if isinstance(resolved, bool) else None)
     return talk.done()
@@ -287,16 +291,18 @@ def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
     agent, task = (str(about.get(name) or "")[: ev.MAX_ID_LENGTH] for name in ("model", "task"))
     talk = Conversation("inspect", *parts, agent=agent, task=task, goal=goal)
     for number, event in enumerate(sample.get("events") or ()):
-        time = seconds_of(event.get("timestamp"))
-        if event.get("event") == "tool":
-            error = event.get("error")
-            talk.call(str(number), str(event["function"]), _whole(event.get("arguments"), attached))
-            text = f"{error.get('type', '')}: {error.get('message', '')}" if isinstance(error, dict) else None
-            result = text if text is not None else _whole(event.get("result"), attached)
-            talk.result(str(number), result, text is not None, time)
-        elif event.get("event") == "model":
-            choices = (event.get("output") or {}).get("choices") or [{}]
-            talk.say("assistant", text_of_content((choices[0].get("message") or {}).get("content")), time)
+        with _counted(talk, "event"):
+            time, error = seconds_of(event.get("timestamp")), event.get("error")
+            if event.get("event") == "tool":
+                talk.call(str(number), str(event["function"]), _whole(event.get("arguments"), attached))
+                if isinstance(error, dict):
+                    text = f"{error.get('type', '')}: {error.get('message', '')}"
+                    talk.result(str(number), DENIED if error.get("type") == "approval" else text, True, time)
+                elif not event.get("pending"):
+                    talk.result(str(number), _whole(event.get("result"), attached), event.get("failed") is True, time)
+            elif event.get("event") == "model":
+                choices = (event.get("output") or {}).get("choices") or [{}]
+                talk.say("assistant", text_of_content((choices[0].get("message") or {}).get("content")), time)
     scores = sample.get("scores") or {}
     value = next(iter(scores.values())).get("value") if scores else None
     talk.session.end(ev.finite(value) if isinstance(value, int | float) else _GRADES.get(str(value)))

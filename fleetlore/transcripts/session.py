@@ -226,7 +226,7 @@ _ERROR_OUTPUTS = {"error-text": True, "error-json": True, "text": None, "json": 
 # Statuses of a result, and pydantic-ai's outcomes of a call.
 _FAILED = ("error", "failed", "retried", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
 _NOT_MADE = ("denied", "interrupted")
-_ENDED, _DENIED = ("completed", "failed"), "Tool execution denied"
+_ENDED, DENIED = ("completed", "failed"), "Tool execution denied"
 # AutoGen's events, whose parts have no type.
 _EVENTS = {"ToolCallRequestEvent": "tool_call", "ToolCallExecutionEvent": "tool_result"}
 _MAX_KEYS = 8
@@ -331,7 +331,7 @@ def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:
     if isinstance(found, dict) and found.get("type") in _ERROR_OUTPUTS:
         marked, found = marked or _ERROR_OUTPUTS[found["type"]], found.get("value")
     elif part.get("outcome") in _NOT_MADE or (isinstance(found, dict) and found.get("type") == "execution-denied"):
-        marked, found = None, _DENIED
+        marked, found = None, DENIED
     if isinstance(found, list):
         found = text_of_content(found) or found
     found = found or part.get("error") or part.get("exception")

@@ -262,6 +262,15 @@ def test_a_log_of_requests_counts_each_call_once(about: dict[str, str], tmp_path
     ]
 
 
+@for_each("name", ["messages", "conversation", "trajectory", "inputs", "batch", "text"])
+def test_a_session_is_found_where_its_maker_puts_it(name: str, tmp_path: Path) -> None:
+    chat = CHATS["OpenAI chat"]
+    others = {"inputs": {"inputs": {"messages": chat}}, "batch": {"messages": [chat]}}
+    others["text"] = {"messages": msgspec.json.encode(chat).decode()}
+    [session] = read(tmp_path, others.get(name, {name: chat}))
+    assert session is not None and session.goal == "go" and len(session.events) == 2
+
+
 def test_a_file_of_tau2_bench_is_read(tmp_path: Path) -> None:
     call = {"id": "c1", "name": "search", "arguments": Q, "requestor": "assistant"}
     said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]}]

@@ -124,6 +124,35 @@ def test_a_step_that_cannot_be_read_costs_itself_alone(form: str, tmp_path: Path
     assert session.left_out.total() == 3
 
 
+def test_an_event_of_inspect_costs_itself_alone_and_says_how_it_ended(tmp_path: Path) -> None:
+    call = {"event": "tool", "function": "f", "arguments": {}, "result": "r"}
+    denied, failed = ({"type": kind, "message": "no"} for kind in ("approval", "timeout"))
+    more: list[dict[str, Any]] = [{"error": denied}, {"error": failed}, {"pending": True}, {"failed": True}, {}]
+    sample = {"id": 1, "input": "go", "events": [{"event": "tool"}, None, *(call | each for each in more)]}
+    [session] = [
+        each
+        for each in read_files("inspect", [archived(tmp_path / "x.eval", {"samples/1.json": orjson.dumps(sample)})])
+    ]
+    assert session is not None and session.unanswered == 1
+    assert [data.get(ev.ERROR_MESSAGE) for _, data in session.events] == ["timeout: no", "r", None]
+    assert session.left_out == {"event that cannot be read": 2, "call that was never made": 1}
+
+
+def test_a_step_of_swe_agent_without_an_observation_and_a_mark_of_atif(tmp_path: Path) -> None:
+    path = tmp_path / "a.traj"
+    path.write_bytes(
+        orjson.dumps({"trajectory": [{"action": "ls", "observation": None}, {"action": "ls", "observation": ""}]})
+    )
+    [session] = read_sessions(path)
+    assert len(session.events) == session.unanswered == 1
+    in_atif(tmp_path)
+    document = orjson.loads((tmp_path / "trajectory.json").read_bytes())
+    document["steps"][1] |= {"extra": {"tool_result_is_error": True}}
+    (tmp_path / "trajectory.json").write_bytes(orjson.dumps(document))
+    [session] = read_sessions(tmp_path / "trajectory.json")
+    assert all(ev.ERROR_MESSAGE in data for kind, data in session.events if kind == "outcome")
+
+
 def test_results_of_atif_without_ids_answer_their_calls_in_order(tmp_path: Path) -> None:
     in_atif(tmp_path)
     path = tmp_path / "trajectory.json"
