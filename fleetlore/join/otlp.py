@@ -38,6 +38,7 @@ _MAX_BODY = 16 * 1024 * 1024
 MAX_SPANS = 50_000
 # Bytes of a place of `MAX_SPANS`: at most 100 MB are held.
 _PLACE_BYTES = 2_000
+_PLACE_ATTRIBUTES = 16
 _MAX_RUNS = 16
 _MAX_CLOSED = 10_000
 _SPANS_AT_ONCE = 256
@@ -106,7 +107,8 @@ class Traces:
             if number % _SPANS_AT_ONCE == _SPANS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             if isinstance(span, Span):
-                self.add(span, places)
+                names = len(span.attributes) + sum(1 + len(each) for _, each in span.events)
+                self.add(span, places + names // _PLACE_ATTRIBUTES)
             else:
                 refused("malformed_span", str(span))
                 malformed.append(span)

@@ -289,7 +289,10 @@ def _id(holder: dict[str, Any], name: str) -> str:
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
-    return {each["key"]: _value(each.get("value") or {}) for each in holder.get("attributes") or ()}
+    """Collections become JSON: their objects would take many times the bytes of an export."""
+    found = {each["key"]: _value(each.get("value") or {}) for each in holder.get("attributes") or ()}
+    of_text = ((name, isinstance(value, list | dict), value) for name, value in found.items())
+    return {name: msgspec.json.encode(value).decode() if is_many else value for name, is_many, value in of_text}
 
 
 def _value(value: dict[str, Any]) -> Any:

@@ -457,6 +457,32 @@ async def test_spans_are_held_up_to_a_number_of_bytes_and_not_of_spans_alone(fle
     assert [each.status_code for each in answers] == [200] * 13 + [429] * 7, "5 MB"
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"\x5a\x00",
+        b"\x4a\x06\x0a\x02%s\x12\x00",
+        b"\x4a\x08\x0a\x02%s\x12\x02\x2a\x00",
+        b"\x4a\x0a\x0a\x02%s\x12\x04\x2a\x02\x0a\x00",
+    ],
+)
+async def test_what_is_held_of_tiny_parts_takes_no_more_than_its_places(fleet: Fleet, part: bytes) -> None:
+    """Empty events and attributes of 2 to 12 bytes take a hundred times as many once they are read."""
+    names = [bytes((65 + first, 65 + second)) for first in range(50) for second in range(50)]
+    parts = b"".join(part % name if b"%s" in part else part for name in names)
+    span = b"\x0a\x10" + b"a" * 16 + b"\x12\x08" + b"b" * 8 + parts
+    scopes = ExportTraceServiceRequest()
+    scopes.resource_spans.add().scope_spans.add().spans.add().ParseFromString(span)
+    body = scopes.SerializeToString()
+    traces = Traces(fleet, max_spans=1_000)
+    tracemalloc.start()
+    while not traces.refuses():
+        assert not await traces.take(body, "application/x-protobuf", logs=False)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 3 * 1_000 * 2_000
+
+
 def test_the_attributes_of_a_resource_are_not_copied_for_each_span() -> None:
     body, _ = made_export([{"traceId": "a", "spanId": "b"}] * 10_000, shared=10_000)
     tracemalloc.start()
