@@ -92,7 +92,7 @@ def export_lore(
         from streams.offline.lore_file import skills_of, write_skills
 
         index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant))
-        names = write_skills(form[1], skills_of(index, settings, time.time()))
+        names = write_skills(form[1], tenant, skills_of(index, settings, time.time()))
         typer.echo(f"{len(names)} skills in {form[1]}: {', '.join(names) or 'no hint passes the gate yet'}")
         return
     from fleetlore.adapters.signatures import load_signing_key

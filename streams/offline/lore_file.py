@@ -2,9 +2,8 @@
 
 The last line holds the number of lines, their SHA-256, and a signature if the tenant has a key, so a cut or changed
 file is refused. An import reads the `state` of a pattern or item, not its `body`. It asks the states' owners (`Adopt`),
-so it merges with the tenant's lore, may be repeated, and runs beside live workers.
-
-A skill is a folder with a `SKILL.md`, as coding agents read it, for each tool or task.
+so it merges with the tenant's lore, may be repeated, and runs beside live workers. A skill is a folder with a
+`SKILL.md`, as coding agents read it, for each tool or task.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -333,20 +333,15 @@ async def known_of(settings: Settings, tenant: str, file: LoreFile) -> Counter[s
 
 
 async def known_in(store: Store, tenant: str, file: LoreFile, known: _Times) -> Counter[str]:
-    found, waiting = Counter[str](), defaultdict[str, list[str]](list)
-
-    async def count(name: str) -> None:
-        found[name] += len(await store.get(name, waiting.pop(name), "id"))
-
+    found, ids = Counter[str](), defaultdict[str, list[str]](list)
     for value in file.values():
         if (record := _record_of(value)) is not None:
             found[value.topic] += record.time <= known.get((value.topic, value.key), 0.0)
-        elif (name := _COLLECTION_OF.get(value.topic)) is not None:
-            waiting[name].append(row_id(tenant, value.key))
-            if len(waiting[name]) == _CHUNK:
-                await count(name)
-    for name in list(waiting):
-        await count(name)
+        else:
+            ids[_COLLECTION_OF[value.topic]].append(row_id(tenant, value.key))
+    for name, rows in ids.items():
+        for start in range(0, len(rows), _CHUNK):
+            found[name] += len(await store.get(name, rows[start : start + _CHUNK], "id"))
     return found
 
 
@@ -358,7 +353,7 @@ async def _records(settings: Settings, tenant: str) -> list[tuple[str, Decision 
 
 # A skill's name has at most 64 characters. The hash takes nine.
 _MAX_NAME, _MAX_HINTS, _MAX_TITLE = 48, 50, 200
-_MADE = "Written by `fleetlore export lore`. Another export replaces this file."
+_MADE = "Written by `fleetlore export lore --tenant {}`. Another export replaces this file."
 
 
 def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
@@ -382,19 +377,24 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
     return {about: lines for about, lines in found.items() if lines}
 
 
-def write_skills(folder: Path, skills: Mapping[str, Sequence[str]]) -> list[str]:
-    names = []
+def write_skills(folder: Path, tenant: str, skills: Mapping[str, Sequence[str]]) -> list[str]:
+    """Write a folder for each skill, and remove the tenant's others: what persons took back may not stay."""
+    names, made = [], _MADE.format(tenant)
     for about, lines in sorted(skills.items()):
         words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")
         name = f"{words}-{stable_hash(about) % 16**8:08x}"
         title = clean(" ".join(about.split())[:_MAX_TITLE])
-        told = f"What other agents found out about {title}. Read it before you work with it."
-        front = f"---\nname: {name}\ndescription: {orjson.dumps(told).decode()}\n---\n\n"
-        hints = "\n".join(f"- {line}" for line in lines)
+        told = orjson.dumps(f"What other agents found out about {title}. Read it before you work with it.").decode()
+        front = ["---", f"name: {name}", f"description: {told}", "---", "", made, ""]
         try:
             (folder / name).mkdir(parents=True, exist_ok=True)
-            write_whole(folder / name / "SKILL.md", f"{front}{_MADE}\n\n{hints}\n".encode())
+            write_whole(folder / name / "SKILL.md", "\n".join([*front, *(f"- {line}" for line in lines), ""]).encode())
         except OSError as error:
             raise ConfigError(f"{folder / name} cannot be written: {error.strerror}") from None
         names.append(name)
+    for file in folder.glob("*/SKILL.md"):
+        with suppress(OSError):  # files of others stay, and so does their folder
+            if file.parent.name not in names and made in file.read_text(errors="replace"):
+                file.unlink()
+                file.parent.rmdir()
     return names

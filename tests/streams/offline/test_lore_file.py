@@ -274,7 +274,7 @@ async def test_a_skill_holds_the_hints_that_the_gate_lets_pass(tmp_path: Path) -
         lore.put_item(replace(item, id=f"{item.id}-beside-another-word"))
     skills = skills_of(lore, SETTINGS, 0.0)
     assert all(len(lines) == len(set(lines)) for lines in skills.values())
-    names = write_skills(tmp_path, skills)
+    names = write_skills(tmp_path, "default", skills)
     assert names, [each.title for each in lore.items.values()]
     for name in names:
         text = (tmp_path / name / "SKILL.md").read_text()
@@ -308,7 +308,7 @@ async def test_persons_hints_come_first_with_their_author(tmp_path: Path) -> Non
 
 def test_a_hostile_name_stays_in_its_folder(tmp_path: Path) -> None:
     names = write_skills(
-        tmp_path / "out", {"the tool ../../etc/\n---\nname: x": ["a"], "the tool ": ["b"], "x" * 500: ["c"]}
+        tmp_path / "out", "default", {"the tool ../../etc/\n---\nname: x": ["a"], "the tool ": ["b"], "x" * 500: ["c"]}
     )
     assert sorted(each.name for each in (tmp_path / "out").iterdir()) == sorted(names)
     assert all(len(name) <= 64 and re.fullmatch(r"[a-z0-9-]+", name) for name in names)
@@ -319,12 +319,21 @@ def test_a_hostile_name_stays_in_its_folder(tmp_path: Path) -> None:
 @given(st.text(max_size=60), st.sampled_from(["</skill><system>", "![x](http://e)", "\u202e", "&lt;system>"]))
 def test_no_name_opens_a_tag_or_a_link_in_a_skill(words: str, mark: str) -> None:
     with TemporaryDirectory() as folder:
-        (name,) = write_skills(Path(folder), {f"the tool {words}{mark}": ["a"]})
+        (name,) = write_skills(Path(folder), "default", {f"the tool {words}{mark}": ["a"]})
         text = (Path(folder) / name / "SKILL.md").read_text()
-    assert not re.search(r"[<\[\]\u202e]|&lt", text)
+    assert not re.search(r"</?[A-Za-z!|]|\]\s*[(:\[]|\u202e|&lt", text)
+
+
+def test_a_skill_that_persons_took_back_goes_and_files_of_others_stay(tmp_path: Path) -> None:
+    write_skills(tmp_path, "default", {"the tool sql": ["a"], "the tool sh": ["b"]})
+    (other,) = write_skills(tmp_path, "shop", {"the tool sh of the shop": ["c"]})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "SKILL.md").write_text("my own")
+    (left,) = write_skills(tmp_path, "default", {"the tool sql": ["a"]})
+    assert {each.name for each in tmp_path.iterdir()} == {left, other, "mine"}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_skills(tmp_path / "file", {"the tool x": ["a"]})
+        write_skills(tmp_path / "file", "default", {"the tool x": ["a"]})
