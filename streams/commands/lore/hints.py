@@ -44,7 +44,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _moment(text: str) -> float:
-    """Return the Unix time of a date, a time (ISO 8601, UTC without an offset) or a number of days (`30d`)."""
+    """Return the Unix time of a date, a time (ISO 8601, UTC without an offset), a number of days (`30d`) or `never`."""
+    if text == "never":
+        return 0.0
     try:
         if text.endswith("d"):
             return time.time() + timedelta(days=float(text[:-1])).total_seconds()
@@ -93,7 +95,9 @@ _Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of hints o
 
 @dataclass(frozen=True)
 class _Fields:
-    start: Annotated[bool, typer.Option("--start", help="Show it at the start of a session.")] = False
+    start: Annotated[
+        bool | None, typer.Option("--start/--no-start", help="Show it at the start of a session.", show_default=False)
+    ] = None
     before: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,14 +116,15 @@ class _Fields:
     place: Annotated[str | None, typer.Option("--place", help="Only at this place.")] = None
     task: Annotated[str | None, typer.Option("--task", help="Only for this task.")] = None
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="When it ends: a date, or days as 30d.")
+        str | None, typer.Option("--until", metavar="TIME", help="When it ends: a date, days as 30d, or never.")
     ] = None
     by: By = ""
 
     @property
     def given(self) -> dict[str, Any]:
         until = None if self.until is None else _moment(self.until)
-        made = {"start": self.start or None, "before": tuple(self.before) if self.before else None, "until": until}
+        before = tuple(filter(None, self.before)) if self.before else None  # `--before ""` takes all words back
+        made = {"start": self.start, "before": before, "until": until}
         made |= {name: getattr(self, name) for name in ("after", "tool", "place", "task")}
         return {name: value for name, value in made.items() if value is not None}
 

@@ -101,6 +101,15 @@ async def test_a_hint_is_written_shown_changed_ended_and_kept_in_the_history(fle
     assert TEXT not in (await fleet.run("hints", "list")).stdout
 
 
+async def test_an_edit_takes_back_what_an_option_gave(fleet: Fleet) -> None:
+    given = "--start", "--before", "orders", "--tool", "sql", "--until", "30d"
+    (added,) = await fleet.done("hints", "add", TEXT, *given, *WHY)
+    taken = "--no-start", "--before", "", "--tool", "", "--until", "never", "--after", "Missing"
+    (edited,) = await fleet.done("hints", "edit", added["id"], "--text", TEXT, *taken, *WHY)
+    assert {"start", "before", "tool"} <= added["hint"].keys() and added["hint"]["until"] > 0
+    assert edited["hint"].keys() == {"text", "author", "written", "after", "until"} and edited["hint"]["until"] == 0
+
+
 async def test_a_correction_stands_in_the_place_of_an_item_through_replays(fleet: Fleet) -> None:
     assert "`oid`" in fleet.shown().text
     (made,) = await fleet.done("hints", "edit", "item06", "--text", TEXT, *WHY, "--by", "ann")
