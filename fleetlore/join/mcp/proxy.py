@@ -41,6 +41,8 @@ _CALL = "tools/call"
 _BEGINNINGS = ("initialize", "server/discover")
 _LIST = "tools/list"
 _MAX_OPEN = 1024
+# Codes of errors that say nothing of the tool: a person must visit an address, and the request was cancelled.
+_UNDECIDED = (-32042, -32800)
 # Until a server ends after its client.
 _END_SECONDS = 5.0
 
@@ -119,8 +121,12 @@ class McpCalls:
                 result["cacheScope"] = "private"
             return True
         if not isinstance(result, dict):
-            said = error.get("message") if isinstance(error, dict) else error
-            begun.end(error_text=str(said or arguments_text(error)))
+            said, code = (error.get("message"), error.get("code")) if isinstance(error, dict) else (error, None)
+            said, made = verdict_of(str(said or arguments_text(error)), True)
+            if error is None or not made or code in _UNDECIDED:
+                begun.abandon()
+            else:
+                begun.end(error_text=said)
             return False
         content, structured = result.get("content"), result.get("structuredContent")
         if content is None and structured is None:  # more input is needed, or the answer comes in a separate call

@@ -54,7 +54,11 @@ async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(calls:
     calls.from_server(answer(1, "too late"))
     calls.from_client(call(2))
     calls.from_server(b'{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{}}}')
-    assert not recorder.outcomes
+    errors = {"code": -32042, "message": "sign in"}, {"code": 0, "message": "User rejected the tool call"}
+    for id, told in enumerate([{"result": None}, *({"error": each} for each in errors)], 3):
+        calls.from_client(call(id))
+        calls.from_server(orjson.dumps({"jsonrpc": "2.0", "id": id, **told}))
+    assert not recorder.outcomes and not calls.under_way
 
 
 @for_each(
