@@ -294,7 +294,7 @@ async def _kept(decisions: Sequence[Decision], old: Store, new: Store, tenant: s
         words, pattern, title = known[id]
         patterns = calls[pattern] if pattern else [""]
         ids = [each for each, it in again.items() if it.words == words and it.pattern in patterns]
-        return sorted(ids, key=lambda each: (again[each].title != title, each))
+        return sorted([each for each in ids if again[each].title == title] or ids)
 
     found, newest = list[Decision](), {each.key: each.time for each in decisions}
     for each in decisions:

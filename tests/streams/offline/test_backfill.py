@@ -27,6 +27,8 @@ from fleetlore.wire.lore import DECISIONS, Decision, DecisionKind, Hint, MemoryI
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import NAMES, topic
+from models.judge import SessionState
+from models.memory.item_state import ItemState
 from sinks.collections import COLLECTIONS, list_versions, make_live
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
@@ -34,13 +36,15 @@ from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.embedded.stack import Stack
 from streams.offline import backfill
-from streams.offline.backfill import losses, run_backfill, switch
+from streams.offline.backfill import _kept, losses, run_backfill, switch
 from streams.offline.memory_pipeline import MemoryStore
 from streams.offline.operator_word import wait_drained
 from streams.offline.republish import republish
 from streams.stage.base import Outgoing
 from streams.stage.operators import ERASURES, Erasure
 from streams.stages.s1_sessions import steps
+from tests.build import call, trajectory
+from tests.candidates import candidate
 from tests.chaos.emitting import in_order
 from tests.command import run_beside
 from tests.streams.broker_pipeline import LonePipeline, Reference
@@ -321,6 +325,21 @@ async def test_what_a_person_decided_holds_under_the_ids_that_another_version_gi
     live.collections, kept[:] = store.collections, []
     await filling.keep_decisions()
     assert not kept, "the same version has the same ids"
+
+
+async def test_of_two_lessons_with_one_change_a_decision_holds_for_the_one_it_was_about() -> None:
+    stores = []
+    for version, titles in (("old", ("a", "b")), ("new", ("a", "b", "c"))):
+        stores.append(store := _Live())
+        state = SessionState(trajectory=trajectory(structs.replace(call("sql", error="x"), pattern=f"{version}-p")))
+        await store.upsert("judgments", [{"id": "t/s", "tenant": "t", "body": "{}", "state": state.to_json().decode()}])
+        for title in titles:
+            made, id = ItemState(), f"{version}-{title}"
+            made.merge(candidate(item_id=id, pattern=f"{version}-p", title=title, was=("id",), now=("oid",)))
+            row = {"id": f"t/{id}", "tenant": "t", "body": "", "state": made.to_json().decode()}
+            await store.upsert("items", [row])
+    revoked = Decision(kind="item", id="old-b", on=True, by="ann", why="", time=1.0)
+    assert [each.id for each in await _kept([revoked], *stores, "t")] == ["new-b"]
 
 
 @pytest.mark.parametrize(
