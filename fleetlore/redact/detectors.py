@@ -152,7 +152,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("digest", "nonce=", r"\bresponse=\\*+\"?(?P<secret>[0-9a-f]{32,64})\b"),
         ("cookie", "?sid=|&sid=|?session_id=|&session_id=",
          r"[?&](?:sid|session_id)=(?=[A-Za-z_-]{0,64}+\d)(?P<secret>[\w%.:-]{16,512})"),
-        ("cookie", "PHPSESS|JSESSIO|jsessio|connect.sid|_SessionId|sessionid",
+        ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
          r"\b(?:PHPSESSID|JSESSIONID|jsessionid|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
     ),
     "!": (("salesforce_token", "00D", r"\b00D[A-Za-z0-9]{12,15}![\w.]{60,}"),),

@@ -110,9 +110,9 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          r"<input\b(?=[^<>]{0,400}\btype=\\*+[\"']?password\b)[^<>]{0,400}?\bvalue=\\*+[\"']"
          r"(?P<secret>(?!\[redacted:|[$<{%*])[^\"'<>\\]{3,512})"),
         ("password", "OTP:|OTP=|PIN:|PIN=", r"\b(?:OTP|PIN)\s?[:=]\s{0,4}(?P<secret>\d{4,8})\b"),
-        ("password", "redentials|creds: |creds are |ogin: |ogin with |og in with ",
-         rf"(?i:\b(?:log ?in|credentials|creds)):?\s(?:are\s|with\s)?[\w.@-]{{1,64}}\s?(?:[/:]|\band\b)\s?{_MIXED}"),
-        ("password", "seed phra|seed_phra|nemonic|NEMONIC|ecovery phra",
+        ("password", "redentia|creds:|creds a|ogin:",
+         rf"(?i:\b(?:login|credentials|creds)):?\s(?:are\s)?[\w.@-]{{1,64}}\s?(?:[/:]|\band\b)\s?{_MIXED}"),
+        ("password", "seed phra|seed_phra|nemon|NEMON|ecovery phra",
          r"(?i:\bseed[ _]?phrase|mnemonic|\brecovery phrase)\b(?:\\*+[\"']|[^\n\w]){1,6}(?:is\s)?[\"'`]?"
          r"(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})"),
         ("aws_secret_key", "aws_secret", rf"\baws_secret_access_key\s+{_WORD}"),
@@ -143,7 +143,7 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
     ":": (
         ("password", "WIFI:", r"(?<=WIFI:)[^\n]{0,120}?\bP:(?P<secret>(?!\[redacted:)[^;\n]{3,64})"),
         ("password", "thin:", rf"(?<=thin:)[\w.$-]{{1,64}}/{_MIXED}@"),
-        ("password", "ecovery co|ackup code|cratch cod|ecovery_co|ackup_code|ecovery-co|ackup-code",
+        ("password", "ecovery c|ackup c|cratch c|ecovery_c|ackup_c|ecovery-c|ackup-c",
          r"(?i:(?:recovery|backup|scratch)[ _-]codes?)(?: are)?\\*+[\"']?:(?:[\s\"'\[*-]|\\[nr\"]){0,16}+"
          r"(?P<secret>(?=[A-Za-z -]{0,16}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}"
          r"(?:(?:[\s\"',*-]|\\[nr\"]){1,8}+(?=[A-Za-z]{0,12}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}){0,15})"),

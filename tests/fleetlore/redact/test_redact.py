@@ -39,7 +39,6 @@ SECRETS: list[tuple[str, str, str]] = [
     ("password", "<name>password</name><value>hunter22</value>", "hunter22"),
     ("password", " id | password \n----+----------\n  1 | hunter22\n", "hunter22"),
     ("password", "credentials: admin / hunter22", "hunter22"),
-    ("password", "log in with admin and hunter22", "hunter22"),
     ("password", "jdbc:oracle:thin:bob/hunter22@//host:1521/svc", "hunter22"),
     ("password", "Recovery codes:\na1b2c-d3e4f\n1234 5678\n", "5678"),
     ("password", '{"backup_codes":["a1b2c3d4","e5f6g7h8"]}', "e5f6g7h8"),
