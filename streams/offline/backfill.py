@@ -275,7 +275,7 @@ class Backfill:
 
 
 class _Named(NamedTuple):
-    """What identifies an item, a tool or a loop in each version. `pattern`: id of an item's failures, or ""."""
+    """The identity of an item, a tool or a loop in each version. `pattern`: id of an item's failures, or ""."""
 
     words: tuple[object, ...]
     pattern: str = ""
