@@ -118,8 +118,8 @@ _COVER = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]|\x1b\\[[0-9;]{0,16}[A-Za-
 COLOURING = (re.compile(rb"\x1b\["), re.compile(rb"\\u001b\["))
 # Letters that look Latin: full-width, mathematical, and the Cyrillic ones beside Latin letters.
 _CYRILLIC = dict(zip("\u0430\u0435\u043e\u0440\u0441\u0443\u0445", "aeopcyx", strict=True))
-_LIKE = f"[{''.join(_CYRILLIC)}]"
-_ALIKE = re.compile(rf"[\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff]|(?<=[A-Za-z]){_LIKE}|{_LIKE}(?=[A-Za-z])")
+_WIDE = "\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff"
+_ALIKE = re.compile(rf"[{_WIDE}{''.join(_CYRILLIC)}](?:(?<=[{_WIDE}])|(?=[A-Za-z])|(?<=[A-Za-z].))", re.DOTALL)
 _BESIDE_LATIN = rb"(?:[A-Za-z]|(?<=[A-Za-z][\xd0\xd1].))"
 # Each alternative begins with a literal byte, or the search takes seven times as long.
 HIDING = re.compile(
