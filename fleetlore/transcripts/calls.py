@@ -224,7 +224,10 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
         if result.strip() == _LACKED or _NEVER_MADE.match(result):
             return Verdict(made=False)
         has_failed = _FAILED.match(result, 0, _BEGINNING) or _EXITED.match(result)
-        error = result if has_failed or _EXITED_AT_END.search(result, max(0, len(result) - _FRAME_END)) else None
+        # Most results have no frame: looking for a word takes a tenth of the search's time.
+        if not has_failed and "xit" in (end := result[-_FRAME_END:]):
+            has_failed = _EXITED_AT_END.search(end)
+        error = result if has_failed else None
     return Verdict(error, made=error is None or not _NEVER_MADE.match(error))
 
 

@@ -71,8 +71,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
             except msgspec.DecodeError:  # it was cut
                 yield None
                 continue
-        if isinstance(found, dict):  # of tau2-bench
-            found = found.get("simulations", found)
+        found = found.get("simulations", found) if isinstance(found, dict) else found  # tau2-bench
         if isinstance(found, list) and not (found and isinstance(found[0], dict) and _is_message(found[0])):
             yield from (_readable(each, ends) for each in found)  # an array of sessions
         else:
@@ -95,10 +94,11 @@ def _readable(found: Any, ends: set[int], raw: bytes | None = None) -> LoggedSes
 def _history_of(messages: list[Any], ends: set[int]) -> int:
     """Return how many messages an earlier session ended with: each line of a log of requests repeats the one before."""
     key, history = 0, 0
-    for number, message in enumerate(messages, 1):
-        key = hash((key, repr(message)))
-        history = number if key in ends else history
-    ends.add(key)
+    with suppress(*MALFORMED):  # one is nested too deep
+        for number, message in enumerate(messages, 1):
+            key = hash((key, msgspec.json.encode(message)))
+            history = number if key in ends else history
+        ends.add(key)
     return history if history < len(messages) else 0
 
 

@@ -199,9 +199,10 @@ _RESULTS = (
     "tool_result", "tool-result", "tool_call_response", "tool-return", "retry-prompt", "functionResponse",
     "function_response", "function_result", "tool_call_result", "toolResult", "codeExecutionResult",
 )  # fmt: skip
+_WRAPS = {*_CALLS, *_RESULTS, "toolInvocation"}
 # Of calls that the maker runs itself, such as `web_search_call`.
 _CALL_ENDS, _RESULT_ENDS = ("_call", "_tool_use"), ("_call_output", "_tool_result")
-_READ = ("tool_calls", "invalid_tool_calls", "tool_call_chunks", "function_call", "toolInvocations")
+_READ = {"tool_calls", "invalid_tool_calls", "tool_call_chunks", "function_call", "toolInvocations", "role", "content"}
 _LIKE_CALLS = re.compile(r"tool|call|function|action|observation", re.IGNORECASE)
 # Thoughts and files.
 _SILENT = (
@@ -244,7 +245,9 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     if "role" not in message and (_is_call(kind) or _is_result(kind)):  # an item of OpenAI's responses
         _take_part(talk, message, role, time)
         return
-    content = next((message[name] for name in _PARTS if isinstance(message.get(name), list)), message.get("content"))
+    content = message.get("content")
+    if not message.keys().isdisjoint(_PARTS):
+        content = next((message[name] for name in _PARTS if isinstance(message.get(name), list)), content)
     content = [content] if isinstance(content, dict) and role not in _ANSWERS else content
     for name, value in (message.get("additional_kwargs") or {}).items():  # of OpenAI's models, in LangChain
         if name in _ADDITIONAL and not message.get(name):
@@ -261,8 +264,8 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
     # The Vercel AI SDK repeats them among the parts.
     invoked = () if "parts" in message else message.get("toolInvocations") or ()
-    lists = (name for name, value in message.items() if value and isinstance(value, list | dict) and name not in _READ)
-    unread = any(map(_LIKE_CALLS.search, lists))
+    others = (name for name in message.keys() - _READ if message[name] and isinstance(message[name], list | dict))
+    unread = any(map(_LIKE_CALLS.search, others))
     if unread or (not isinstance(content, str | list) and not made and not invoked and kind not in _SILENT):
         _pass_over(talk, "message", message)
     if isinstance(content, str):
@@ -307,7 +310,7 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
 
 def _kind_of(part: dict[str, Any]) -> str:
     """Return the type of a part, or the name of the object that it is in."""
-    wrapped = (name for name in (*_CALLS, *_RESULTS, "toolInvocation") if isinstance(part.get(name), dict))
+    wrapped = (name for name in sorted(part.keys() & _WRAPS) if isinstance(part[name], dict))
     return next(wrapped, "") or str(_first(part, _KIND) or "")
 
 
