@@ -153,7 +153,7 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("cookie", "?sid=|&sid=|?session_id=|&session_id=",
          r"[?&](?:sid|session_id)=(?=[A-Za-z_-]{0,64}+\d)(?P<secret>[\w%.:-]{16,512})"),
         ("cookie", "PHPSESS|JSESSIO|connect.sid|_SessionId|sessionid",
-         r"\b(?:PHPSESSID|JSESSIONID|jsessionid|connect\.sid|ASP\.NET_SessionId|sessionid)=(?P<secret>[\w%.:-]{16,512})"),
+         r"\b(?:PHPSESSID|(?i:j?sessionid)|connect\.sid|ASP\.NET_SessionId)=(?P<secret>[\w%.:-]{16,512})"),
     ),
     "!": (("salesforce_token", "00D", r"\b00D[A-Za-z0-9]{12,15}![\w.]{60,}"),),
     "AT": (("atlassian_token", "ATATT|ATCTT|ATBB|ATTA|ATST", r"\bAT(?:ATT|CTT|BB|TA|ST)[A-Za-z0-9+/=_-]{28,}"),),

@@ -139,8 +139,9 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
         r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|->|\u2192|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])(?:\*\*)?\s{0,4}"""
         # A key or a list within, a YAML tag or anchor, a YAML block, or a call that converts the value to text.
-        r"""(?:\{\s{0,8}\\*+["'](?:value|current|new|old|plain|data|text)\\*+["']\s{0,4}:\s{0,4}|(?:-|value:)\s{1,4})?"""
-        r"""(?:(?:!!?|&)\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
+        r"""(?:\{\s{0,8}\\*+["'](?:value|current|new|old|plain|data|text)\\*+["']\s{0,4}:\s{0,4}"""
+        r"""|(?:-|value:)\s{1,4})?(?:(?:!!?|&)\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?"""
+        r"""(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
     option = re.compile(
@@ -284,7 +285,7 @@ def _element() -> Rule:
     attribute = r"\s[\w:-]{1,40}=\\*+[\"'][^<>\"'\n]{0,80}[\"']"
     opening = (
         rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?P<quote>\\*+[\"'])?(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
-        rf"|(?P<label>:?\s{{0,4}}</(?:td|th|dt|key|label|name)>)\s{{0,40}}<(?:td|dd|string|value)(?:{attribute}){{0,4}}>)"
+        rf"|(?P<label>:?\s{{0,4}}</(?:t[dh]|dt|key|label|name)>)\s{{0,40}}<(?:td|dd|string|value)(?:{attribute}){{0,4}}>)"
     )
     pattern = (
         rf"{opening}\s{{0,8}}(?:<!\[CDATA\[)?(?P<secret>(?!\[redacted:)"
