@@ -285,7 +285,8 @@ def _element() -> Rule:
     attribute = r"\s[\w:-]{1,40}=\\*+[\"'][^<>\"'\n]{0,80}[\"']"
     opening = (
         rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?P<quote>\\*+[\"'])?(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
-        rf"|(?P<label>:?\s{{0,4}}</(?:t[dh]|dt|key|label|name)>)\s{{0,40}}<(?:td|dd|string|value)(?:{attribute}){{0,4}}>)"
+        r"|(?P<label>:?\s{0,4}</(?:td|th|dt|key|label|name)>)\s{0,40}"
+        rf"<(?:td|dd|string|value)(?:{attribute}){{0,4}}>)"
     )
     pattern = (
         rf"{opening}\s{{0,8}}(?:<!\[CDATA\[)?(?P<secret>(?!\[redacted:)"
