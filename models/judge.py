@@ -47,7 +47,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     taught: dict[str, ItemKind] = {}
 
     def merge(self, value: Trajectory | Feedback | Opinion) -> bool:
-        """Merge a value in. Return whether it was the whole session."""
+        """Return whether it was the whole session."""
         if isinstance(value, Opinion):
             known = self.opinion
             # The winner of two opinions on the same events must not depend on the order.
@@ -86,7 +86,7 @@ class SessionState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return [*now.values(), *gone]
 
     def to_json(self, trajectory: bytes | None = None) -> bytes:
-        """Encode for the store. A given `trajectory` saves most work."""
+        """A given `trajectory` saves most work."""
         if trajectory is None:
             return encode(self)
         rest = {name: getattr(self, name) for name in ("votes", "opinion", "taught")}
@@ -149,7 +149,6 @@ def _gave_itself_away(trajectory: Trajectory) -> float | None:
 REWARD, RULES = Judge("reward", "reward-1", _rewarded), Judge("rules", "rules-2", _gave_itself_away, audited=1 / 32)
 # A broken rule fails a session whatever its reward. It outranks feedback, which may believe the reward.
 _GUARD, _FEEDBACK = "guard-1", "feedback-2"
-# People err too.
 _FEEDBACK_IS_RIGHT = 0.95
 
 

@@ -76,7 +76,7 @@ class AdapterPublisher(Generic[Manifest]):
 
     @classmethod
     def from_settings(cls, kind: type[Manifest], settings: Settings) -> Self:
-        """Use the settings' key and store. Raises ConfigError without a key."""
+        """Raises ConfigError without a key."""
         if not settings.signing_key:
             raise ConfigError("FLEETLORE_SIGNING_KEY names no file: adapters are signed, or not published at all")
         store = LocalMirror(settings.adapters_dir) if settings.adapters_dir else None

@@ -122,7 +122,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Bound the whole connection: slow single bytes would renew a timeout of each read."""
+        """Bound the whole connection: slow single bytes would renew a read's timeout."""
         with self._lock:
             for request, began in list(self._began.items()):
                 if monotonic() - began > self._request_seconds:

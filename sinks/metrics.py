@@ -1,7 +1,6 @@
 """List every metric of the pipeline in one typed table.
 
-Exporter, reference page, dashboard and alert rules are made from it or checked against it. Labels have bounded values
-only: agents, sessions or error texts would exhaust Prometheus' memory.
+Labels have bounded values only: agents, sessions or error texts would exhaust Prometheus' memory.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class MilvusStore:
         return cls(settings.milvus, settings.milvus_token, installed_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:
-        """Connect and create missing collections. Return whether any was missing."""
+        """Create missing collections. Return whether any was missing."""
         return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
 
     async def open_within(

@@ -90,7 +90,6 @@ class _NamedFailures:
             self._forget(old)
         for first in {(key[0], key[2][0]) for key in failed}:
             if len(known := self._of_name[first]) > _KEPT_OF_NAME:
-                # Several at once: all are sorted.
                 turns = in_turns(reversed(known), lambda each: self._failed[each].alone)
                 for old in turns[_KEPT_OF_NAME - _KEPT_OF_NAME // 8 :]:
                     del self._failed[old]

@@ -1,7 +1,7 @@
 """Compare two calls: is the later one a repair of the earlier one, and what was changed?
 
 Texts are compared as bags of tokens, JSON objects by keys and values. Every pair of calls needs `distance`, so it is
-cheap; `masked_difference` describes the chosen pair. Stuck agents repeat calls, so results are cached.
+cheap; `masked_difference` describes the chosen pair.
 """
 
 import re

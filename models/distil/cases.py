@@ -2,8 +2,7 @@
 
 A case is a failed call and the next attempt with other arguments. The change helped if the failure's class is gone and
 a changed call worked. A session backs a change that helped more often than not, and contradicts it otherwise. An item's
-id hashes its whole text, so its evidence belongs to that very text. Items quote a call on one line, with literals
-masked.
+id hashes its whole text, so its evidence belongs to that very text.
 """
 
 import re
@@ -48,7 +47,6 @@ _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
 
 
 def tells(call: Step) -> bool:
-    """Whether a call failed and its error says why."""
     return call.failed and not is_verdict(call.tool, call.error_message or "", call.error_type)
 
 
@@ -119,7 +117,7 @@ def _error_text(class_: str, message: str) -> str:
 @lru_cache(maxsize=REMEMBERED)
 def line(text: str, limit: int) -> str:
     if len(text) <= limit and "  " not in text and text.isprintable():
-        return text.strip()  # the fast path of most texts
+        return text.strip()
     whole = " ".join(text[: 4 * limit].split())
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
 

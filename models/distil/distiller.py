@@ -1,4 +1,4 @@
-"""Distil a judged session into its contributions to memory items. Extractive: it shows what happened.
+"""Distil a judged session into its contributions to memory items.
 
 A `recovery` is a call that worked once changed (`models.distil.cases`), or a name looked up after an error rejected
 another (`_looked_up`). A `strategy` is the calls that solved a task.
@@ -63,7 +63,6 @@ def distil(judgment: Judgment) -> list[Candidate]:
         past = recoveries(judgment, calls, failed)
         news = _looked_up(judgment, calls, failed)
         said = {each.pattern for each in news}
-        # One thing is news once.
         past = [replace(each, delayed=False) if each.pattern in said else each for each in past]
         found += past + news
     best: dict[str, Candidate] = {}
@@ -128,9 +127,9 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         failed = calls[place]
         later = [calls[at] for at in worked_after(calls, place, failed.tool)]
         if not any(is_shown_to_work(judgment, call) for call in later):
-            continue  # asked first: most errors are met to the end
+            continue
         if any(distance(failed.arguments, call.arguments) == 0 for call in later):
-            continue  # the names were right
+            continue
         rejected = kind_of(failed).names
         missing = missing_name(said(failed))
         if missing is not None and missing in rejected:

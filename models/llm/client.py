@@ -94,7 +94,6 @@ class Answers:
             self._unwritten[day] += tokens
 
     def _run(self, query: str, *values: object) -> list[Any] | None:
-        """A failing file is logged once until an answer is kept."""
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:

@@ -4,7 +4,7 @@ The judge's rubric follows ReasoningBank's stricter judge (April 2026). An unsur
 
 The teacher's lesson cites a failed call and a later call of the same tool that worked, and names one word of each. Code
 looks both words up in the calls and makes a candidate, so quorum, gate and holdout treat it like any recovery, and no
-text of the model is shown. The model only says which of several changes mattered, which the distiller cannot tell.
+text of the model is shown.
 
 The session is data, one JSON object a line, between two marks with a hash of it, so no content can end the recording or
 look like a step.
@@ -65,7 +65,7 @@ VERDICT: Final = _object(
 
 
 class Teacher:
-    """Asks the model that the settings name, with the prompt `lessons-1`. Arguments and errors: see `Client`."""
+    """Uses the prompt `lessons-1`. Arguments and errors: see `Client`."""
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
         self._client = Client(settings, answers, "lessons-1", _LESSONS, observe)
@@ -140,7 +140,7 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step, lesson: _Lesson) 
 
 
 class LlmJudge:
-    """Asks the model that the settings name, with the prompt `judge-1`. Arguments and errors: see `Client`."""
+    """Uses the prompt `judge-1`. Arguments and errors: see `Client`."""
 
     def __init__(self, settings: Settings, answers: Answers, observe: Observe) -> None:
         self._client = Client(settings, answers, "judge-1", VERDICT, observe)

@@ -91,7 +91,6 @@ class BottomK(ABC, Generic[T]):
         return True
 
     def has_room(self, session: int, agent: int) -> bool:
-        """Whether a session's value would be kept."""
         if not self.is_full or session in self.kept:
             return True
         if not self._of_agent:
@@ -310,7 +309,7 @@ class CountSample(BottomK[SessionCounts]):
     def _ends(self, ends: Iterable[tuple[int, int]]) -> tuple[int, int]:
         known = [(agent, end) for agent, end in ends if end]
         if not self.is_full and len({agent for agent, _ in known}) < 2:
-            return len(known), sum([end == BADLY for _, end in known])  # most patterns are one agent's
+            return len(known), sum([end == BADLY for _, end in known])
         counted = even(known, self.scales if self.is_full else {})
         return round(counted[WELL] + counted[BADLY]), round(counted[BADLY])
 

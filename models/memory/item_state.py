@@ -68,7 +68,7 @@ class ItemState:
         if other.is_open:
             return self._merge_open(other)
         changed, session, agent = self._settle(other), cached_hash(other.session), cached_hash(other.agent)
-        if self.contributors.has_room(session, agent):  # else what it says need not be hashed
+        if self.contributors.has_room(session, agent):
             said, form = cached_hash(other.said), 0
             contributor = Contributor(
                 other.revision, other.side, agent, other.seen, said, form, other.goal, other.delayed, other.danger

@@ -5,12 +5,11 @@ log p(worked) - log p(failed), must exceed that of the model alone, by a bet tha
 once, however many sessions try it. The candidate must also be no worse than the version in service. Its perplexity on a
 fixed unrelated text measures forgetting, and may rise by at most `MOST_FORGOTTEN`.
 
-A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. Votes are
-paired as they come, one under each version, and each difference is a bet. The version is promoted on evidence that it
-costs less than `_MARGIN` of success, and aborted on evidence that it costs any. Without enough votes it is aborted in
-the end: missing data is no success. A principal has one vote a minute, however many sessions its agents end, and only
-under the version assigned to it. No decision depends on a single principal. An agent that fails on purpose withholds a
-version only while it is drawn to try it, and each version is tried by others.
+A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. The
+version is promoted on evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it costs any.
+Without enough votes it is aborted in the end: missing data is no success. A principal has one vote a minute, however
+many sessions its agents end, and only under the version assigned to it. No decision depends on a single principal. An
+agent that fails on purpose withholds only versions that it is drawn to try.
 """
 
 import math
@@ -121,7 +120,6 @@ class CanaryTrial:
         self.stable = stable
         self._share = share
         self._began = began
-        # By version, as they came.
         self._votes: dict[str, list[_Vote]] = {canary: [], stable: []}
         self._voted: set[tuple[str, int]] = set()
         self._seen: set[str] = set()

@@ -229,7 +229,6 @@ def chat(session: Trajectory, calls: int) -> list[_Row]:
 
 
 def calling(step: Step, words: str = "") -> _Row:
-    """Return the message in which a model makes a call."""
     value = parsed(step.arguments)
     arguments: _Row = {"input": step.arguments} if step.arguments else {}
     if isinstance(value, dict):

@@ -43,7 +43,7 @@ _WORKER = {
     "Describe": _ALL,
     "DescribeConfigs": _ALL,
 }
-# Corrects how sessions ended. Agents may not.
+# Corrects how sessions ended.
 _REVIEWER = {"Write": ("feedback",)}
 # A relay that takes hints of persons, whom its tokens prove.
 _AUTHOR = {"Write": (*AGENT["Write"], "decisions", "decisions.history"), "Read": AGENT["Read"]}
@@ -51,7 +51,6 @@ _TRAINER = {
     "Read": ("trajectories", "judgments", "erasures", *ADAPTER_TOPICS, "adapters.acks"),
     "Write": ADAPTER_TOPICS,
 }
-# Runs the commands: topics, backfill, decisions, erase, redrive, rollback.
 _OPERATOR = {each: _ALL for each in ("Read", "Write", "Create", "Alter", "AlterConfigs", "DescribeConfigs")}
 _OPERATOR["Delete"] = (HISTORY,)  # an erasure replaces its records
 

@@ -76,7 +76,7 @@ _WINDOWS = {"hour": Window("hours", 1), "day": Window("hours", 24), "week": Wind
 
 
 class Console:
-    """The application. `actions`: None if it is read-only. `tenants`: those to choose from, if there are several."""
+    """`actions`: None if it is read-only. `tenants`: those to choose from, if there are several."""
 
     def __init__(
         self, source: Sources, people: People, actions: Actions | None = None, tenants: Sequence[str] = ()

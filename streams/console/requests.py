@@ -97,7 +97,7 @@ def _holds(words: Sequence[str], texts: Sequence[str]) -> bool:
 
 
 class Tenants:
-    """An application. `apps`: by tenant, the first for browsers that have not chosen."""
+    """`apps`: by tenant, the first for browsers that have not chosen."""
 
     def __init__(self, apps: Mapping[str, ASGIApp]) -> None:
         self._apps = apps

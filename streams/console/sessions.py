@@ -216,7 +216,6 @@ class HintNames:
 
 
 def _sources_after(step: Step) -> dict[str, str]:
-    """Return the source of each hint that may follow from a failure, by its id."""
     if not step.failed or step.pattern is None:
         return {}
     found = {pattern_id(source, step.pattern): source for source in _OF_CLASS}
@@ -225,7 +224,7 @@ def _sources_after(step: Step) -> dict[str, str]:
 
 def explained(session: Trajectory, names: HintNames) -> Iterator[_Explained]:
     calls = session.calls
-    # What the failures so far were about: the hints after them hold no more words of the call.
+    # By hint id: its source, and the names in the failure before it.
     met: dict[str, tuple[str, str]] = {}
     for number, step in enumerate(calls):
         kind = kind_of(step) if step.failed else None

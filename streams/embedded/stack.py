@@ -160,13 +160,12 @@ class Stack:
         restored = self.data / "kafka" / "restored"
         fresh = not (self.keeps_log and restored.exists())
         if fresh:
-            # Workers read them at start.
             await self._until("the broker to take what persons decided", decisions.restore, _SLOW_BROKER)
         self._watchers.append(asyncio.create_task(decisions.follow()))
         if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
             await self._answering(milvus)
             await self._migrate(logs)
-        # Workers start with Milvus, because imports take seconds. The slow trainer starts last.
+        # Workers start with Milvus, because imports take seconds.
         workers = [f"worker-{number}" for number in range(self._workers)]
         for name in workers:
             await self._launch_measured(name, logs)
@@ -311,7 +310,6 @@ class Stack:
         await self._until(name, answers, f"{name} does not become ready; see {self.data / 'logs'}")
 
     async def _until(self, what: str, check: Callable[[], Awaitable[object]], otherwise: str) -> None:
-        """Repeat `check` while it returns False or the broker answers late."""
         self._awaited, reason = what, ""
         self._progress(f"waiting for {what}", False)
         try:

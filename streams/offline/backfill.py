@@ -215,7 +215,7 @@ class Backfill:
                 await publish_again(self._settings, self.store, tenant, decision, deliver)
 
     async def keep_decisions(self) -> None:
-        """Publish the decisions on ids that this version lacks, for those of its ids that mean the same."""
+        """Publish decisions again under this version's ids."""
         async with MilvusStore.from_settings(self._settings) as live:
             if not await live.on_client(lambda client: all(map(client.has_collection, _LIVE))):
                 return
@@ -331,7 +331,7 @@ async def _named(store: Store, tenant: str) -> dict[str, _Named]:
 
 
 async def _renamed(old: Store, new: Store, tenant: str, wanted: Collection[str]) -> defaultdict[str, list[str]]:
-    """Return the new ids, the most frequent first, of the calls that had each wanted id."""
+    """Return the new ids of each wanted id, the most frequent first."""
     places = {place: ids async for place, ids in _ids_of_calls(old, tenant) if any(map(wanted.__contains__, ids))}
     votes = Counter[tuple[str, str]]()
     async for place, ids in _ids_of_calls(new, tenant):

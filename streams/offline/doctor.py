@@ -60,7 +60,7 @@ _Check = Callable[[Settings], Awaitable[Finding]]
 async def examine(
     settings: Settings, clock: Clock | None = None, roles: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """Run all checks in order. `roles`: URLs of the roles' endpoints by name."""
+    """`roles`: URLs of the roles' endpoints by name."""
     found = [await _safely("broker", _broker, settings)]
     own_clock = partial(_clock, clock or SystemClock())
     checks: dict[str, _Check] = {

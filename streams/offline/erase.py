@@ -326,7 +326,7 @@ def remaining(
 async def learned_versions(settings: Settings, tenant: str, found: Found, *, erase: bool) -> list[str]:
     """Return the versions that have learned of it, newest first. With `erase`, revoke and delete them.
 
-    Only the holder of the signing key can revoke. The trainer learns new versions without the erased sessions.
+    Only the holder of the signing key can revoke.
     """
     if not settings.signing_key or not found.by_session:
         return []

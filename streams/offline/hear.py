@@ -1,4 +1,4 @@
-"""Replay logged sessions through a real agent's session: what it would be told. A backfill imports none of this."""
+"""Replay logged sessions through a real agent's session: what it would be told."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,7 @@
 """Run the stages in one process without topics, and ask for advice as logged agents would.
 
 A backfill runs a `Chain` over Milvus. A `MemoryPipeline` adds a store and a clock in memory, with real sessions and
-advice. `run_logs` learns from logged sessions.
+advice.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ BATCH_SESSIONS = 128
 
 
 class Chain:
-    """Runs stages in the order of the flow. Values for compacted topics and dead letters are left to live workers."""
+    """Values for compacted topics and dead letters are left to live workers."""
 
     def __init__(self, stages: Sequence[Stage], store: Store) -> None:
         self._stages = stages

@@ -47,7 +47,7 @@ async def fill_empty(settings: Settings) -> int:
         return 0
     async with MilvusStore.from_settings(settings, timeout_seconds=_STORE_SECONDS) as store:
         if not await store.has_collections():
-            return 0  # the store is empty
+            return 0
         return await republish(settings.with_(tenants=empty), store)
 
 

@@ -156,7 +156,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self.crash(error)
 
     async def _drain(self, budget_seconds: float) -> None:
-        """Begin no batch. Beyond the budget, running ones are cancelled without a commit."""
+        """Beyond the budget, running ones are cancelled without a commit."""
         self._open = False
         running = [task for task in self._running.values() if not task.done()]
         running += [
@@ -313,7 +313,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
 
 async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
-    """Retry while a broker hangs or starts. A refusal is final."""
+    """Retry while a broker hangs or starts."""
     last = time.monotonic() + _OPEN_SECONDS
     for pause in backoff():
         try:

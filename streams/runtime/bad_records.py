@@ -119,7 +119,6 @@ class Breaker:
         return run.starts if run.records >= SUSPECT_RECORDS or not self._good[name] else {}
 
     def forget(self) -> None:
-        """Drop all counts after a rebalance."""
         self._runs.clear()
         self._good.clear()
 

@@ -102,7 +102,6 @@ class MergingStage(Stage, Generic[_State, _Value]):
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
-        # Most values concern a few states, so look each up once.
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
         forgets: dict[Key, tuple[int, ...]] = {}
         adopted: defaultdict[Key, list[Adopt]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """Track operators' decisions: erased sessions and distrusted agents. Compacted topics carry them.
 
-All stages of a process share one `Operators`. Erased sessions are dropped wherever they reappear: on the log, from a
-returning agent, in a backfill. Events of a distrusted agent are kept for an undo.
+Erased sessions are dropped wherever they reappear: on the log, from a returning agent, in a backfill. Events of a
+distrusted agent are kept for an undo.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """List the pipeline's stages in the order of an event.
 
-The worker runs them on Faust; backfill and backtest run them in memory. Models are imported only if settings name them.
+Models are imported only if settings name them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ __all__ = ["FLOW", "language_model", "pipeline"]
 class FeedbackStage(Stage):
     """Reads corrections from a topic with its own ACL.
 
-    Its writers may correct any session, even against the environment's reward. Among agents' events they only claim.
+    Its writers may correct any session, even against the environment's reward. A correction among agents' events is
+    only a claim.
     """
 
     name = "feedback"

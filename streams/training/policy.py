@@ -35,7 +35,7 @@ _LEAST_NEW = 8
 
 
 class PolicyTrainer(WindowTrainer[LanguageModelManifest]):
-    """Learns one tenant's policy adapter of the model in the folder `base`."""
+    """`base`: folder of the language model."""
 
     new_sessions = 50
     patience_seconds = 60.0

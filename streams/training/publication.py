@@ -43,7 +43,7 @@ class Publication(Generic[Manifest]):
 
     @property
     def on_trial(self) -> bool:
-        """Whether a version is being tried: no other one is offered meanwhile."""
+        """No other version is offered meanwhile."""
         return self._trial is not None
 
     async def resume(self) -> None:
@@ -100,7 +100,6 @@ class Publication(Generic[Manifest]):
             self._trial[0].add(judgment, self.clock.monotonic())
 
     async def end_trial(self) -> None:
-        """End the trial once its sessions or its time decide."""
         if self._trial is None:
             return
         trial, weights, manifest = self._trial

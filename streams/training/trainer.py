@@ -1,7 +1,4 @@
-"""Run the role `trainer`: closed sessions in, signed adapter versions out.
-
-Each tenant has a call model, and with `--policy` a policy adapter.
-"""
+"""Run the role `trainer`: closed sessions in, signed adapter versions out."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _moment(text: str) -> float:
 
 
 def checked_reason(text: str) -> str:
-    """Return a checked reason. Bytes that are no UTF-8 come from a terminal as halves of surrogate pairs."""
+    """Bytes that are no UTF-8 come from a terminal as halves of surrogate pairs."""
     if not text.strip() or len(text) > MAX_WHY or text != text.encode(errors="replace").decode():
         raise typer.BadParameter(f"say why, in 1 to {MAX_WHY} characters of UTF-8")
     return text.strip()
@@ -196,7 +196,7 @@ def edit(
 
     def change(index: LoreIndex, by: str) -> list[Decision]:
         draft = draft_of(index, _whole(index, id))
-        assert draft is not None  # `_whole` knows it
+        assert draft is not None
         return [write(index, msgspec.structs.replace(draft, why=why, **changes), by=by, now=time.time())]
 
     _decide(reader, fields.by, change, unread="give --text" if text is None else "")

@@ -1,8 +1,7 @@
 """Read events: the bytes of a record become checked structs in one pass, with cleaned texts.
 
 A wholly good record, as nearly all are, is decoded at once. Others are read event by event, so that each bad event gets
-its reason. Then secrets are masked and recalled advice is cut, because a foreign client may not have done so: no secret
-is stored, and returning advice is never evidence.
+its reason. Then secrets are masked and recalled advice is cut, because a foreign client may not have done so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +158,7 @@ def clean_records(
         clean(*[events for _, events in read])
         return
     except Exception:
-        pass  # read again below, record by record, to find the one that raises
+        pass  # read again below, record by record
     for record, events in read:
         try:
             effects.processed -= len(events)

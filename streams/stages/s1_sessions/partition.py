@@ -29,8 +29,6 @@ Waiting = Sequence["tuple[Arrival, DeadLetter]"]
 
 
 class Arrival(NamedTuple):
-    """An event, the part of a session that it belongs to, and its record."""
-
     event: Incoming
     key: Key
     record: Record
@@ -128,7 +126,7 @@ class Partition:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def begin(self, key: Key, session: OpenSession) -> Waiting:
-        """Add a session. Return the events that waited for it."""
+        """Return the events that waited for it."""
         self.open[key] = session
         self.size += session.size
         if (tail := self.tails.get(key)) is None:
@@ -160,7 +158,7 @@ class Partition:
             self.forget_closed()
 
     def restore(self, key: Key, session: OpenSession) -> Waiting:
-        """Add a stored session. Return the events that waited for it."""
+        """Return the events that waited for it."""
         self.closed[key] = session
         self.size += session.size
         return self.drop_tail(key)

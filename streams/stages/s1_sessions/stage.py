@@ -5,7 +5,7 @@ commit passes an open session's first event, so a restart reads it again.
 
 Three waits depend on the clock, and none changes the final result: `GAP_SECONDS`, `TAIL_SECONDS`, and
 `FIRST_CHECK_SECONDS` until the store tells whether a session was redelivered. A session closed for silence goes on with
-a late event, from memory or from the store. Events after an end are dead letters.
+a late event, from memory or from the store.
 """
 
 from collections.abc import Sequence
@@ -100,7 +100,6 @@ class SessionsStage(Stage):
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
             await self._settle_tails(partition, effects)
-            # Failures and ways out cannot wait for the session's end.
             for key, session in partition.news.items():
                 trajectory = session.way_out() if key in partition.open else None
                 if session.has_new_failure or trajectory is not None:
@@ -184,7 +183,6 @@ class SessionsStage(Stage):
                 effects.dead_letters.append(letter_of(arrival.event, arrival.record, error))
 
     def _is_erased(self, arrival: Arrival) -> bool:
-        # Every event comes by, and most tenants have erased nothing.
         event, erased = arrival.event, self._erased
         return bool(erased.count) and erased.drops(arrival.tenant, event.session, event.agent, event.time.timestamp())
 
