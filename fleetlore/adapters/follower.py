@@ -158,7 +158,7 @@ class AdapterFollower:
         async with self._giving:
             for partition, records in fetched.items():
                 for record in records:
-                    if record.offset <= self._read_to.get(partition, -1):  # a new connection reads from the beginning
+                    if record.offset <= self._read_to.get(partition, -1):
                         for view in self.views.values():
                             view.expect_log()
                     self._read_to[partition] = record.offset

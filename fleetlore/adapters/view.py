@@ -47,7 +47,6 @@ class Release(Generic[Manifest]):
 
     @property
     def value(self) -> bytes:
-        """The record's value on the topic."""
         return self.document if self.record.uri else self.document + _END + (self.weights or b"")
 
 
@@ -139,7 +138,6 @@ class AdapterView(Generic[Manifest]):
         return f"{REVOKED}{kind}/{what}".encode() in self._revocations
 
     def as_next(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with the next ordinal, and the version in service as its parent."""
         ordinal = 1 + max((known.ordinal for known in self.versions.values()), default=0)
         parent = self.stable.record.version if self.stable and not self.revoked(self.stable) else None
         return structs.replace(manifest, ordinal=ordinal, parent=parent)
@@ -166,7 +164,7 @@ class AdapterView(Generic[Manifest]):
                 yield newest.record.key, AdapterRefused("stale", f"the log ends at epoch {epoch}, after {known}")
 
     def documents(self) -> dict[bytes, bytes]:
-        """Return the revocations and the newest document of each channel, which `remember` reads."""
+        """Return the revocations and the newest document of each channel."""
         newest = {self._mine + channel.encode(): each.document for channel, each in self._newest.items()}
         return self.revocations() | newest  # a revoked key may have signed the highest epoch
 

@@ -1,7 +1,6 @@
 """Say before a call why it will fail, and what works instead: at most one line.
 
-The call model judges tools that it knows, because it has also seen working calls. Counts judge newer failures and other
-tools (`counts`).
+The call model judges tools that it knows, because it has also seen working calls.
 """
 
 import re
@@ -155,9 +154,7 @@ def _ways(index: LoreIndex, moment: Situation, call: MadeCall, expected: Expecte
 
 
 def _fails_so(index: LoreIndex, call: MadeCall, expected: Expected, item: MemoryItem) -> bool:
-    """Whether the item is about the expected names, or about a failure that such a call met. A value that the error
-    does not name may work with another command.
-    """
+    """A value that the error does not name may work with another command."""
     if expected.names and names_of(" ".join(item.was)).issubset(expected.names):
         return True
     known = index.patterns.get(item.pattern or "")

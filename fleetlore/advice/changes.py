@@ -110,7 +110,6 @@ def is_own(item: MemoryItem, key: str) -> bool:
 
 
 def is_of_argument(item: MemoryItem) -> bool:
-    """Whether the item changes named arguments, whose place in a call is known."""
     return bool(item.was) and all("=" in part for part in item.was)
 
 
@@ -121,7 +120,6 @@ def is_rename(item: MemoryItem) -> bool:
 
 
 def is_of_tool(item: MemoryItem) -> bool:
-    """Whether a change belongs to the tool and not to a task."""
     return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
 
 
@@ -204,7 +202,7 @@ def _substituted(value: Any, old: str, new: str, *, is_field: bool) -> Any:
 
 
 def _typed(text: str, old: Any) -> Any:
-    """Return a value of JSON that was noted as text. A text may look like a number: then the old value decides."""
+    """A text may look like a number: then the old value decides."""
     new, was = _decoded(text), _decoded(arguments_text(old))
     if isinstance(new, str):
         return text

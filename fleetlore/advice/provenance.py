@@ -56,7 +56,6 @@ def fenced(lines: Iterable[str], nonce: str) -> str:
 
 
 def redact_fenced(value: Any) -> Any:
-    """Return a JSON value with fenced advice replaced by the mark."""
     return _mapped(value, _redact_fenced_text)
 
 

@@ -101,7 +101,7 @@ class AgentAdapters:
         self._open_actions += 1
 
     def action_closes(self) -> None:
-        """End an action. A new version may now take over."""
+        """A new version may now take over."""
         self._open_actions -= 1
         if self._open_actions == 0 and self.calls is not None:
             if self._loop is None or self._thread == threading.get_ident():

@@ -93,7 +93,6 @@ _STATUS_BEFORE = re.compile(
 
 
 def excerpt(message: str) -> str:
-    """The read part of a message: both ends if it is longer than `MAX_MESSAGE`."""
     if len(message) <= MAX_MESSAGE:
         return message
     return f"{message[: MAX_MESSAGE // 2]}\n{message[1 - MAX_MESSAGE // 2 :]}"

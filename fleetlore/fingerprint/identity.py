@@ -75,7 +75,7 @@ _HTTP = (
 )
 # A name behind one of these is the failure's place, not its subject.
 _PLACES = frozenset({"in", "from", "at", "within", "inside"})
-# Things that differ even if they have one name. Other words for a thing vary by program.
+# Things that differ even if they have one name.
 _DISTINCT = frozenset({"column", "table"})
 # Kinds without names, as the codes of systems name them.
 _BARE = {("missing", "file"): "no file", ("denied", ""): "no access"}
@@ -198,7 +198,6 @@ def has_phrase(line: str) -> bool:
 
 
 def says_failure(line: str) -> bool:
-    """Whether the start of a line holds a word of failure."""
     return _FAILS(line, 0, _MAX_SEARCHED) is not None
 
 

@@ -97,7 +97,6 @@ def names(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def masked_text(text: str, known: frozenset[str] = frozenset()) -> str:
-    """Return a text with its literals masked."""
     return _LITERALS.sub(lambda match: _masked(match, known), text[:_MAX_MASKED])
 
 
@@ -113,7 +112,7 @@ def masked_arguments(arguments: str) -> Any:
 
 
 def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> Any:
-    """Return a value of an object with its literals masked. Equal elements of a list are one."""
+    """Equal elements of a list become one."""
     match value:
         case None | bool():
             return value

@@ -20,10 +20,10 @@ from fleetlore.words import WORD
 
 __all__ = ["Loop", "LoopDetector", "LoopPattern"]
 
-# A repeat: three calls in a row, or four of six with others between.
+# A repeat: calls in a row, or with others between.
 IN_A_ROW = 3
 OFTEN, OF_LAST = 4, 6
-# A cycle: periods of two to four calls, at least twice and over at least six calls.
+# A cycle: several calls in turn, at least twice.
 MAX_PERIOD = 4
 MIN_CYCLE_CALLS = 6
 # A retry: this many such calls in a row.

@@ -36,7 +36,6 @@ _BARE = re.compile(
 # Python's errors for a missing attribute or parameter. Other errors name files, programs, types or undefined things.
 _NO_SUCH_NAME = re.compile(r"\b(?:no attribute|unexpected keyword(?: argument)?)\W{1,4}(\w+)")
 _LIKE_A_NAME = re.compile(r"[A-Za-z_]*\d\w*|[A-Za-z]+_\w+")
-# A word outside of the masks.
 UNMASKED_WORD = re.compile(r"(?<![\w<])[a-z]{2,}(?![\w>])")
 # `docker-compose` is one name.
 _COMPOUND = re.compile(rf"{NAME.pattern}(?:-\w+)*")
@@ -63,12 +62,11 @@ def failure_kind(error_class: str, template: str, error: str, call: str) -> Fail
 
 
 def kind_with(error_class: str, template: str, names: frozenset[str]) -> FailureKind:
-    """Do the same with names that are known."""
     return FailureKind(_kind_text(error_class, template, names), tuple(sorted(names)))
 
 
 def kind_of(failed: Step) -> FailureKind:
-    """Do the same for a recognised step. Steps of earlier releases hold only the text."""
+    """Steps of earlier releases hold only the text."""
     error_class, error = failed.error_type or "", failed.error_message or ""
     if not failed.template:
         return failure_kind(error_class, normal_form(error_class, excerpt(error)).template, error, failed.arguments)

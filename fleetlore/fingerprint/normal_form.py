@@ -1,10 +1,9 @@
 """Give the class and text of an error one form, whatever framework handed it over.
 
-The same exception arrives as a type with its text, under a framework's type with the class before the text, as a
-`repr`, a sentence, or a traceback. Its form is the class without package, and the template of the line that says what
-went wrong. The template masks as `<*>` what differs between instances: paths, hosts, users, ids, times, sizes, values.
-It keeps names that advice would give: commands, packages, functions, options, tables, keys, codes. Texts that the same
-advice serves shall share a template. The rules are in `fleetlore.fingerprint.template_rules` and `wordings`.
+The same exception arrives as a type and text, a `repr`, a sentence, or a traceback. Its form is the class without
+package, and the template of the line that says what went wrong. The template masks as `<*>` what differs between
+instances: paths, hosts, users, ids, times, sizes, values. It keeps names that advice would give: commands, packages,
+functions, options, tables, keys, codes. Texts that the same advice serves shall share a template.
 """
 
 import re

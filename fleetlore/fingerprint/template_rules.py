@@ -1,6 +1,6 @@
 """List what is masked in an error text, and which lines frame it.
 
-Instances are masked by their form (paths, files, hosts, addresses, ids, times, numbers) or by their position.
+Instances are masked by their form (`LOOKS`) or their position (`PLACES`).
 """
 
 import re
@@ -82,7 +82,7 @@ def _number(match: re.Match[str]) -> str:
     return number if (coded and len(number) <= _MAX_CODE_DIGITS) or named or said else MASK
 
 
-# The forms of instances. Longer forms come first, so that no part is masked separately.
+# Longer forms come first, so that no part is masked separately.
 LOOKS: tuple[Rule, ...] = (
     (("://",), re.compile(r"\b[a-z][a-z0-9+.-]{0,31}://[^\s'\"<>)\]`]+", re.I), MASK),
     (("s/",), re.compile(r"\b(?:projects|subscriptions|namespaces|organizations|folders|buckets|users|repos"
@@ -136,7 +136,6 @@ _NAMED_BARE = frozenset(
 )
 _NUMBERED = ("reservation", "booking", "order", "ticket", "flight", "invoice", "case", "customer", "item")
 
-# The positions of instances.
 PLACES: tuple[Rule, ...] = (
     # A file's name comes before or after a file system's message.
     (_SYSTEM,
@@ -320,7 +319,6 @@ FRAMES = tuple(
         ("drop", r"(?:subprocess\.)?CalledProcessError: Command .* returned non-zero exit status \d+\.?$",
          "CalledProcessError: Command 'jq' returned non-zero exit status 2\nboom"),
         ("drop", r"Msg \d+, Level \d+", "Msg 208, Level 16, State 1\nboom"),
-        # Lines that name a failure.
         ("sums", r"(?:FAILED \S+::|ERROR \S+\.py - )", "E   assert 3 == 4\nFAILED a.py::test_b - assert 3 == 4"),
         ("sums", r"--- FAIL: ", "=== RUN TestA\nerror: x\n--- FAIL: TestA"),
         ("sums", r"! \[(?:remote )?rejected\]", "error: x\n! [rejected] main -> main (fetch first)"),
@@ -335,7 +333,6 @@ FRAMES = tuple(
         ("raises", r"[A-Za-z_][\w.]*+(?=:|$)(?:(?<=Error)|(?<=Exception)|(?<=Warning)|(?<=Interrupt)|(?<=Exit)"
          r"|(?<=Timeout)|(?<=Iteration))", "no boom\nValueError: one"),
         ("raises", r"(?:[a-z_]\w*+\.)++[A-Z]\w*+(?:$|: )", "boom\ndocker.errors.NotFound: one"),
-        # Lines that lead to others.
         ("cause", r"(?:The |Raw |HTTP )*(?:[Rr]esponse|[Ss]erver) (?:body|text|message|said|content"
          r"|responded with): ?",
          "x.ApiException: (404)\nReason: Not Found\nHTTP response body: no such pod"),

@@ -10,7 +10,6 @@ from fleetlore.fingerprint.template_rules import MASK, Rule
 
 __all__ = ["CODES_BEFORE", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase", "PhraseBook"]
 
-# The end of a clause, in wordings.
 END = "$"
 
 
@@ -79,7 +78,7 @@ def _ended_by(signal: int) -> str:
     return "|".join((*exits, *signals))
 
 
-# Errors of systems, signals and networks, by their words and by the numbers and names that languages give them.
+# Errors of systems, signals and networks.
 _CODES = tuple(
     Phrase(*row, decides=True)
     for row in (

@@ -72,7 +72,7 @@ class Dialect(NamedTuple):
 
 
 def readable(parts: Iterable[Body], read: Callable[[Body], T]) -> Iterator[T]:
-    """Read each part of a conversation. One that cannot be read costs itself alone.
+    """A part that cannot be read costs itself alone.
 
     Raises one of MALFORMED after too many of them.
     """

@@ -73,7 +73,6 @@ class Traces:
         self._closed: OrderedDict[str, tuple[str, str, frozenset[str]]] = OrderedDict()
 
     def refuses(self) -> bool:
-        """Whether it is full."""
         if self._held < self._max_spans and not self._fleet.emitter.full:
             return False
         refused("buffer_full", "an export of spans is to be sent again later")
@@ -216,7 +215,7 @@ async def take_export(traces: Traces, request: Request) -> Response:
 
 
 def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
-    """Return how many records were rejected, and why of one: `partial_success` of the export's response."""
+    """Return `partial_success` of the export's response."""
     if not malformed:
         return b"{}" if form == "application/json" else b""
     why = str(malformed[0])[:_SHOWN]

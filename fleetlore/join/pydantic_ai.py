@@ -73,7 +73,7 @@ class FleetLore(AbstractCapability[Any]):
                 action.end(error_text=str(error.tool_retry.content))
                 _advise(session, error.tool_retry)
                 raise
-            except _FAILED_ERROR as error:  # from a `ToolFailed`
+            except _FAILED_ERROR as error:
                 action.end(error_text=str(error))
                 _advise(session, error.tool_failed)
                 raise

@@ -109,7 +109,7 @@ class _Batches:
 
 
 class _Batch:
-    """One batch. `next_offset` is always above `base_offset`, so a reader advances."""
+    """`next_offset` is always above `base_offset`, so a reader advances."""
 
     is_control_batch = is_transactional = False
     producer_id: int | None = None

@@ -152,8 +152,8 @@ class RelayProducer(_RelayClient):
         return _Batch()
 
     async def send_batch(self, batch: _Batch, topic: str, *, partition: int) -> asyncio.Future[None]:
-        """Send a batch of events. The future resolves once the broker has them. It raises MessageSizeTooLargeError: the
-        relay refuses an event as too large or invalid.
+        """The future resolves once the broker has the events. It raises MessageSizeTooLargeError: the relay refuses an
+        event as too large or invalid.
         """
         return asyncio.ensure_future(self._store(b"[%b]" % b",".join(value[1:-1] for value in batch.values)))
 

@@ -356,7 +356,7 @@ class Follower:
                 # The client hides a lost connection. End offsets then fail, and show a replaced log.
                 idle_since = self.clock.monotonic()
                 ends = await _ends(consumer)
-                # Tansu returns the first offset of the last batch.
+                # See `end_offsets`.
                 known = {part: max(end, consumer.last_stable_offset(part) or 0) for part, end in ends.items()}
                 if self._is_shorter(known):
                     raise BrokerUnavailable("its log is shorter than before")

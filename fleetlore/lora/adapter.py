@@ -154,8 +154,6 @@ class Lora(NamedTuple):
 def read_lora(folder: Path, base: Base) -> Lora:
     """Read an adapter that `peft` saved in a folder.
 
-    Other files are ignored.
-
     Raises ConfigError: the folder has no adapter. Raises AdapterRefused: `structure`, `foreign` (it does not fit the
     base), `oversized` or `not_finite`.
     """

@@ -313,7 +313,6 @@ class LoreIndex:
         return bool(entry.seen_by) and self._distrusted.issuperset(entry.seen_by)
 
     def retain(self, ids: Container[str] = ()) -> None:
-        """Drop all patterns and items except `ids`."""
         for id in (*self.patterns, *self.items, *self._hidden):
             if id not in ids:
                 self.forget(id)

@@ -122,7 +122,7 @@ class LoreReplica:
         self._spawn(self._follower.run(), "fleetlore-replica")
 
     async def close(self) -> None:
-        """Stop following. The lore stays readable. Never hangs."""
+        """The lore stays readable. Never hangs."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -2,7 +2,7 @@
 
 Milvus weighs words by BM25. If workers and agent have the extra `[meaning]`, items are also searched by the cosine of
 static vectors. Scores are fused here: Milvus Lite and a cluster scale them differently, and rank fusion loses the best
-match's margin. A similarity that also counts unshared words then compares found items.
+match's margin.
 """
 
 from __future__ import annotations

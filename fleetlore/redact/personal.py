@@ -97,7 +97,6 @@ _IN_TEXT, _IN_JSON = (
         re.compile(_COLONS.encode()),
     ),
 )
-# The second test.
 _DIGITS = re.compile(r"\d(?:[ .\t\u00a0\u2007\u2009\u202f-]{0,3}\d){7}")
 _CODED = re.compile(r"[A-Za-z]{2}\d{2}")
 _MIDDLE = re.compile(r"\.\d{1,3}\.\d|:[0-9A-Fa-f]{0,4}:")

@@ -128,7 +128,6 @@ HIDING = re.compile(
     % (_BESIDE_LATIN, _BESIDE_LATIN),
     re.DOTALL,
 )
-# Prefixes and names of secrets.
 _SIGNS = (b"ghp_", b"AKIA", b"sk-ant-", b"password", b"passwd", b"secret", b"token", b"PRIVATE KEY")
 # The second is for letters and digits only.
 _LEAST, _LEAST_PLAIN = 8, 16

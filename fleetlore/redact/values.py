@@ -71,7 +71,7 @@ def plain_value(value: Any, longest: int) -> Any:
 def cut_copies(value: Any) -> Iterator[Any]:
     """Yield copies that an event can hold, each shorter than the one before.
 
-    Texts and collections are cut. The structure stays: the shape identifies a call.
+    The structure stays: the shape identifies a call.
     """
     longest = 2 * MAX_CHARACTERS // 3
     while longest > 1:

@@ -39,7 +39,7 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 MAX_PART_BYTES = 128 * 1024 * 1024
 # Most values of a file that holds several sessions: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
 _MAX_VALUES = 8_000_000
-# Fields that hold a session's messages, among them tau-bench's and Gemini's.
+# Fields that hold a session's messages.
 _CHATS = ("messages", "traj", "contents", "conversation", "trajectory")
 _ZSTANDARD = 93  # some versions of zipfile lack it
 _HEADERS = ("header.json", "_journal/start.json")  # of finished runs, and of stopped ones
@@ -54,8 +54,7 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError
 def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     """Read sessions of chat messages: a session a line, or an array of sessions (tau-bench, LangSmith).
 
-    A session is a list of messages, or an object with one under a name of `_CHATS`, and perhaps `id`, `task` or
-    `task_id`, `goal`, `agent` or `model`, and `reward`, `success` or `outcome`.
+    A session is a list of messages, or an object with one under a name of `_CHATS`.
     """
     lines, ends = lines_of(path), set[int]()
     for line in lines:
@@ -73,7 +72,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
                 continue
         found = found.get("simulations", found) if isinstance(found, dict) else found  # tau2-bench
         if isinstance(found, list) and not (found and isinstance(found[0], dict) and _is_message(found[0])):
-            yield from (_readable(each, ends) for each in found)  # an array of sessions
+            yield from (_readable(each, ends) for each in found)
         else:
             # The last line has its end once more lines are written.
             yield _readable(found, ends, line if line.endswith(b"\n") else line + b"\n")

@@ -1,6 +1,6 @@
 """Turn the messages of a foreign log's session into events.
 
-The tuples above `take_message` name the fields of all makers. `docs/guide/import.md` lists the makers.
+`docs/guide/import.md` lists the makers.
 """
 
 import re
@@ -200,7 +200,7 @@ _RESULTS = (
     "function_response", "function_result", "tool_call_result", "toolResult", "codeExecutionResult",
 )  # fmt: skip
 _WRAPS = {*_CALLS, *_RESULTS, "toolInvocation"}
-# Of calls that the maker runs itself, such as `web_search_call`.
+# Calls that the maker runs itself, such as `web_search_call`.
 _CALL_ENDS, _RESULT_ENDS = ("_call", "_tool_use"), ("_call_output", "_tool_result")
 _READ = {"tool_calls", "invalid_tool_calls", "tool_call_chunks", "function_call", "toolInvocations", "role", "content"}
 _LIKE_CALLS = re.compile(r"tool|call|function|action|observation", re.IGNORECASE)
@@ -218,7 +218,7 @@ ARGUMENTS = (
 _RESULT = ("output", "content", "response", "result", "errorText")
 # Results of calls that the maker runs.
 _OUTPUT = ("output", "outputs", "results")
-# Fields that hold the parts of a message, and the type of a part: beside OpenAI's, of Gemini, Microsoft, LlamaIndex.
+# Fields that hold the parts of a message, and the type of a part.
 _PARTS = ("parts", "contents", "items", "blocks")
 _KIND = ("type", "part_kind", "content_type", "block_type")
 _ADDITIONAL = ("tool_calls", "function_call", "tool_call_id")
@@ -309,7 +309,6 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
 
 
 def _kind_of(part: dict[str, Any]) -> str:
-    """Return the type of a part, or the name of the object that it is in."""
     wrapped = (name for name in sorted(part.keys() & _WRAPS) if isinstance(part[name], dict))
     return next(wrapped, "") or str(_first(part, _KIND) or "")
 

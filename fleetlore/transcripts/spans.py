@@ -117,7 +117,6 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
 
 
 def _call_of(span: Span) -> _Call | None:
-    """Return the span of a call with its tool, arguments and result."""
     attributes, operation = span.attributes, span.attributes.get("gen_ai.operation.name")
     # Old versions of pydantic-ai name no operation.
     is_call = _is(span, _TOOL_KINDS) or ("gen_ai.tool.name" in attributes and operation is None)

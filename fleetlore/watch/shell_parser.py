@@ -1,7 +1,6 @@
 """Parse shell text into the commands it would run, without expanding anything.
 
-It distinguishes `rm -rf / tmp/x`, `rm -rf /tmp/x` and `echo "rm -rf /"`, and finds what `sudo`, `bash -c` and `$(…)`
-run.
+It finds what `sudo`, `bash -c` and `$(…)` run.
 """
 
 import re

@@ -68,7 +68,6 @@ class Watchdog:
         self._last_event = now
 
     def took_place(self, tool: str, arguments: object, result: object, failure: Failure | None) -> None:
-        """Note the end of a call."""
         self._transient = failure is not None and failure.transient
         loop = self._detector.add(tool, arguments, result, failure and failure.class_)
         if loop is not None and (self.loop is None or loop.id != self.loop.id):

@@ -231,7 +231,7 @@ def latest_from(now: float) -> datetime:
 
 
 def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a CloudEvent in binary mode, whose values are texts."""
+    """Return the attributes of a CloudEvent in binary mode."""
     sequence = attributes.get("sequence", "")
     if sequence.isdecimal() and len(sequence) <= len(str(ev.MAX_SEQUENCE)):
         return attributes | {"sequence": int(sequence)}

@@ -4,7 +4,7 @@ An event's id is made of tenant, agent, session and `sequence`, so a resent even
 
 - `session.started`: goal, task, place
 - `action`: a tool call begins (optional; a `Fleet` sends none)
-- `outcome`: a tool call ended: tool, arguments, result or error, duration; advice given, withheld; adapter
+- `outcome`: a tool call ended
 - `message`: the text of a person or the model between calls
 - `session.ended`: success, failure or unknown, and a reward where the environment gave one
 - `feedback`: a later correction, on a topic of its own; the agent is the one who gives it
@@ -119,7 +119,6 @@ def checked_name(what: str, name: str) -> str:
 
 
 def fitting_name(name: str, default: str = "unnamed") -> str:
-    """Make a name that every stage accepts."""
     if name and len(name) <= MAX_ID_LENGTH and name.isprintable():  # false for half a surrogate pair
         return name
     return CONTROL.sub(" ", name).encode("utf-8", "replace").decode()[:MAX_ID_LENGTH] or default

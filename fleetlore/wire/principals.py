@@ -94,7 +94,6 @@ class Principals:
         return name
 
     def signed_again(self, headers: Mapping[str, bytes | None], topic: str, value: bytes, part: bytes) -> bytes:
-        """Sign a part of a record."""
         name = self.signed_by(headers, topic, value)
         return f"{name} {_marked(hmac.digest(self._key, name.encode(), 'sha256'), topic, part)}".encode()
 

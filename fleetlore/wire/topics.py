@@ -87,7 +87,6 @@ TOPICS: tuple[TopicSpec, ...] = (
     TopicSpec("dead-letters", "source record", False, 30, "the untouched bytes and why", keyed=False),
 )  # fmt: skip
 NAMES = frozenset(spec.name for spec in TOPICS)
-# What agents ask a relay for to follow adapters.
 ADAPTER_TOPICS = ("adapters",)
 
 

@@ -217,7 +217,7 @@ def run_command(command: Sequence[str], session: Session) -> int:
     try:
         for line, is_whole in lines_of(server.stdout.readline):
             to_client(calls.from_server(line) if is_whole else line)
-    except (BrokenPipeError, KeyboardInterrupt):  # the client has gone
+    except (BrokenPipeError, KeyboardInterrupt):
         server.terminate()
     finally:
         calls.close()
