@@ -32,7 +32,7 @@ __all__ = ["Emitter"]
 
 log = logging.getLogger(__name__)
 
-_HEADERS = list(BATCH_HEADERS)
+_HEADERS = list(BATCH_HEADERS)  # the client requires a list
 
 # Below the broker's default limit of 1 MiB. Masking and packing it stops the event loop for two milliseconds.
 _BATCH_BYTES = 3 * (MAX_BYTES + 1024)
@@ -40,8 +40,8 @@ _BATCH_EVENTS = 8 * MAX_EVENTS
 # Sent at once. An embedded broker scans a partition's batches for each new one.
 _FULL_BATCH = 4 * MAX_EVENTS
 _MAX_WAITING_BYTES = 64 * 2**20
-_LINGER_SECONDS = 0.1
-_REQUEST_SECONDS = 5.0
+_LINGER_SECONDS = 0.1  # an event waits this long for its batch to fill
+_REQUEST_SECONDS = 5.0  # before a retry
 _KNOWN_SESSIONS = 4096  # above it the cache is cleared
 
 _Entry = tuple[int, str, Encoded]  # sequence number of `emit`, session, event

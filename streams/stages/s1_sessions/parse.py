@@ -1,7 +1,8 @@
 """Read events: the bytes of a record become checked structs in one pass, with cleaned texts.
 
 A wholly good record, as nearly all are, is decoded at once. Others are read event by event, so that each bad event gets
-its reason. Then secrets are masked and recalled advice is cut, because a foreign client may not have done so.
+its reason. Then secrets are masked and recalled advice, which is no evidence, is cut: a foreign client may not have
+done so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
