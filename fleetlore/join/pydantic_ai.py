@@ -24,6 +24,7 @@ __all__ = ["FleetLore"]
 # Absent from 1.x, where a tool can only answer or ask for a retry.
 _FAILED = getattr(exceptions, "ToolFailed", None)
 _FAILED_ERROR = getattr(exceptions, "ToolFailedError", ())
+_REFUSED = ("unknown_tool", "unavailable_tool")
 
 
 class FleetLore(AbstractCapability[Any]):
@@ -43,15 +44,16 @@ class FleetLore(AbstractCapability[Any]):
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """A call of an unknown tool is not even validated: the model is told in the next request."""
         session, messages = current_session(), request_context.messages
-        if session is None or ctx.tool_manager is None:
+        if session is None or not messages:
             return request_context
-        known = {each.name for each in ctx.tool_manager.tool_defs}
-        parts = [(message, part) for message in messages[-2:] for part in message.parts]
-        made = {part.tool_call_id: part for _, part in parts if part.part_kind == "tool-call"}
-        for message, part in parts:
-            answers = message is messages[-1] and part.part_kind in ("tool-return", "retry-prompt")
-            if answers and (call := made.get(part.tool_call_id)) is not None and call.tool_name not in known:
-                _refused(session, call.tool_name, call.args, call, part.content)
+        parts = [part for each in messages[-2:] for part in each.parts]
+        made = {part.tool_call_id: part for part in parts if part.part_kind == "tool-call"}
+        for part in messages[-1].parts:
+            if part.part_kind in ("tool-return", "retry-prompt") and (call := made.get(part.tool_call_id)) is not None:
+                # 1.x has no `retry`.
+                is_unknown = str(part.content).startswith(f"Unknown tool name: {call.tool_name!r}")
+                if is_unknown or getattr(getattr(part, "retry", None), "cause", "") in _REFUSED:
+                    _refused(session, call.tool_name, call.args, call, part.content)
         return request_context
 
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:

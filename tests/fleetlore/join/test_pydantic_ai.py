@@ -6,7 +6,7 @@ from pydantic_ai import Agent, ModelRetry, exceptions
 from pydantic_ai.exceptions import ApprovalRequired
 from pydantic_ai.messages import ModelMessage, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from fleetlore import Fleet, tool
@@ -62,6 +62,7 @@ INVALID: list[Any] = [{}, {"path": 3}, '{"path": ', '{"path": "/srv/a", "depth":
     ("tool_name", "arguments", "error"),
     [
         ("raed", {"path": "/srv/a"}, "Unknown tool name: 'raed'"),
+        *([("hidden", {"path": "/srv/a"}, "is not available yet")] if len(REFUSALS) > 1 else []),  # 1.x makes the call
         *(("read", each, "validation error") for each in INVALID),
     ],
 )
@@ -76,9 +77,35 @@ async def test_a_call_that_is_never_executed_has_failed(
         return ModelResponse([part])
 
     async with fleet.session("g"):
-        await Agent(FunctionModel(answer), tools=[read], capabilities=[FleetLore()]).run("go")
+        tools = [read, Tool(read, name="hidden", defer_loading=True)]
+        await Agent(FunctionModel(answer), tools=tools, capabilities=[FleetLore()]).run("go")
     [outcome] = recorder.outcomes
     assert outcome[events.TOOL] == tool_name and error in outcome[events.ERROR_MESSAGE]
+
+
+@pytest.mark.parametrize("asks_again", [False, True])
+async def test_a_tool_that_is_gone_one_step_later_is_recorded_once(
+    fleet: Fleet, recorder: Recorder, asks_again: bool
+) -> None:
+    calls: list[str] = []
+
+    def login() -> str:
+        calls.append("login")
+        if asks_again:
+            raise ModelRetry("wrong password")
+        return "logged in"
+
+    async def until_used(ctx: RunContext[None], tool_def: ToolDefinition) -> ToolDefinition | None:
+        return None if calls else tool_def
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart("done") if calls else ToolCallPart("login", {}, "call-1")])
+
+    async with fleet.session("g"):
+        tools = [Tool(login, prepare=until_used)]
+        await Agent(FunctionModel(answer), tools=tools, capabilities=[FleetLore()]).run("go")
+    [outcome] = recorder.outcomes
+    assert recorder.error(outcome) == (("_OTHER", "wrong password") if asks_again else None)
 
 
 async def test_an_approved_run_is_a_further_part_of_its_thread(fleet: Fleet, recorder: Recorder) -> None:
