@@ -108,6 +108,12 @@ class Action:
             self._call, self._phase = self._session.begin_call(self), "open"
         return self
 
+    def change(self, arguments: object) -> None:
+        """Replace the arguments of an open call, which keeps its advice."""
+        self.arguments = arguments
+        if self._call is not None:
+            self._call = self._session.begin_call(self, self._call)
+
     def end(
         self,
         result: object = None,

@@ -178,12 +178,13 @@ class Session:
         if reward is not None and self.reward is None:
             self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 
-    def begin_call(self, action: Action) -> BegunCall:
-        """Claim the advice that a call follows."""
+    def begin_call(self, action: Action, begun: BegunCall | None = None) -> BegunCall:
+        """Claim the advice that a call follows. `begun`: the call, if its arguments have changed since."""
         with self._locked():
-            self.fleet.replica.uses(action.tool)
-            self.fleet.adapters.action_opens()
-            return self._events.begin_call(action)
+            if begun is None:
+                self.fleet.replica.uses(action.tool)
+                self.fleet.adapters.action_opens()
+            return self._events.begin_call(action, begun)
 
     def end_call(
         self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None

@@ -104,10 +104,11 @@ class SessionEvents:
     def message(self, role: str, text: str) -> None:
         self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
-    def begin_call(self, action: Action) -> BegunCall:
-        made = MadeCall(action.tool, action.arguments)
+    def begin_call(self, action: Action, begun: BegunCall | None) -> BegunCall:
+        made, recorded = MadeCall(action.tool, action.arguments), self._ledger.redact_shown(action.arguments)
+        if begun is not None:
+            return begun._replace(made=made, recorded=recorded)
         advice, withheld = self._ledger.take(made.key(action.call_id))
-        recorded = self._ledger.redact_shown(action.arguments)
         followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: self._fleet.adapter_version}
         call = BegunCall(made, recorded, _known(followed), self._fleet.clock.monotonic())
         self._watchdog.saw_event(call.started)

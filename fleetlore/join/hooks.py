@@ -33,7 +33,7 @@ _HEARD = ("SessionStart", "PostToolUse")
 _MAX_BEGUN = 1024
 _ENTRY_BYTES = 512
 # Fields of a hook that a session keeps, or whose names it compares.
-_KEPT = ("prompt", "tool_name", "tool_use_id", "tool_input", "error", "last_assistant_message")
+_KEPT = {"prompt", "tool_name", "tool_use_id", "tool_input", "error", "last_assistant_message"}
 _MAX_MILLISECONDS = 1e12
 
 
@@ -76,7 +76,9 @@ class HookCalls:
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a hook. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
-        given = {**given, **fitting({name: given[name] for name in _KEPT if name in given})}
+        given = dict(given)
+        for name in given.keys() & _KEPT:  # both hooks of a call cut its arguments alike
+            given |= fitting({name: given[name]})
         if event == "PreToolUse":
             output = self._chosen(given)
         else:
@@ -125,12 +127,11 @@ class HookCalls:
         if call in self._held:
             return ""
         action = self._begun.pop(call)
-        # Another hook may have changed them.
-        if action is not None and given.get("tool_input", action.arguments) != action.arguments:
-            action.abandon()
-            action = None
         if action is None:
             action = self._session.begin(given["tool_name"], given.get("tool_input"), call_id=call)
+        # Another hook may have changed them.
+        if given.get("tool_input", action.arguments) != action.arguments:
+            action.change(given["tool_input"])
         took, response, why = given.get("duration_ms"), given.get("tool_response"), given.get("error") or ""
         seconds = took / 1000 if isinstance(took, int | float) and 0 <= took < _MAX_MILLISECONDS else None
         text = text_of_content(why) or arguments_text(why) if why else ""

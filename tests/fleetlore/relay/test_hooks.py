@@ -15,6 +15,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fleetlore import Fleet
+from fleetlore.advice.decide import Draft, write
 from fleetlore.join.hooks import CODING_AGENTS
 from fleetlore.relay.app import Hooks, relay_app
 from fleetlore.relay.callers import Caller
@@ -190,12 +191,25 @@ def test_the_frame_of_codex_decides_and_no_text_that_quotes_one(
     assert found == ([] if failed is None else [failed])
 
 
-def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(send: Send, recorder: Recorder) -> None:
+def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(send: Send, fleet: Fleet, recorder: Recorder) -> None:
+    draft = Draft(text="Look into /srv first.", why="w", start=True)
+    fleet.replica.index.put_hint(hint := write(fleet.replica.index, draft, by="ann", now=fleet.clock.now()))
     call = {"session_id": "c1", "tool_name": "Bash", "tool_use_id": "1", "tool_response": {"stdout": "x"}}
+    send("claude-code", session_id="c1", hook_event_name="UserPromptSubmit", prompt="look around")
     for given in ({"tool_input": {"command": "ls -A"}}, {}):
         send("claude-code", **call, hook_event_name="PreToolUse", tool_input={"command": "ls"})
+        fleet.clock.advance(2.0)  # type: ignore[attr-defined]
         send("claude-code", **call, hook_event_name="PostToolUse", **given)
-    assert [each[events.ARGUMENTS]["command"] for each in recorder.outcomes] == ["ls -A", "ls"]
+    found = [(each[events.ARGUMENTS]["command"], each[events.DURATION]) for each in recorder.outcomes]
+    assert found == [("ls -A", 2.0), ("ls", 2.0)]
+    assert [each.get(events.ADVICE) for each in recorder.outcomes] == [[hint.id], None], "the first followed advice"
+
+
+def test_a_long_error_shortens_no_arguments(send: Send, recorder: Recorder) -> None:
+    given = {"session_id": "c1", "tool_name": "Bash", "tool_use_id": "1", "tool_input": {"command": "ls " * 1_700}}
+    send("claude-code", **given, hook_event_name="PreToolUse")
+    send("claude-code", **given, hook_event_name="PostToolUseFailure", error="no such file. " * 650)
+    assert [each[events.ARGUMENTS] for each in recorder.outcomes] == [given["tool_input"]]
 
 
 def test_codex_is_told_of_a_loop(send: Send) -> None:
