@@ -41,6 +41,8 @@ class Result(NamedTuple):
     def value(self) -> Any:
         """Return the text, or a value without one. Images are left out."""
         content = self.holder.get(self.key) or self.holder.get("error")
+        if not content and mark_of(self.holder):
+            content = self.holder.get("status")
         if isinstance(content, list):
             untyped = [each for each in content if isinstance(each, dict) and "type" not in each]
             return text_of_content(content) or untyped or ""
@@ -163,7 +165,8 @@ def _item_turn(item: Body) -> Turn:
         return Turn("assistant", calls=(call,))
     if kind.endswith("_call") and has_ended(item):
         made = _made(item, {"name": kind, **item})
-        return Turn("assistant", calls=(made,), results=(Result(made.id, item, "output", is_told=False),))
+        key = next((name for name in ("output", "outputs", "results") if item.get(name)), "output")
+        return Turn("assistant", calls=(made,), results=(Result(made.id, item, key, is_told=False),))
     return Turn(item.get("role", "assistant"), text_of_content(item.get("content")))
 
 

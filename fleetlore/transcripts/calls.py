@@ -305,5 +305,5 @@ def text_of_content(content: object) -> str:
         return content
     if not isinstance(content, list):
         return ""
-    parts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, str | dict)]
+    parts = [each.get("text", each.get("logs")) if isinstance(each, dict) else each for each in content]
     return "\n".join(part for part in parts if isinstance(part, str))

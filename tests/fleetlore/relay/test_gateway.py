@@ -185,6 +185,24 @@ def test_a_call_that_the_provider_ran_is_recorded_and_its_result_is_left_as_it_i
     assert outcome[names.ARGUMENTS] == {"n": 1} and ERROR in outcome[names.ERROR_MESSAGE]
 
 
+@pytest.mark.parametrize(
+    ("item", "error", "result"),
+    [
+        ({"type": "web_search_call", "status": "failed"}, "failed", None),
+        ({"type": "code_interpreter_call", "status": "completed", "code": "1/0",
+          "outputs": [{"type": "logs", "logs": "ZeroDivisionError: by 0"}]}, "ZeroDivisionError: by 0", None),
+        ({"type": "file_search_call", "status": "completed", "results": [{"text": "a chair"}]}, None, "a chair"),
+    ],
+)  # fmt: skip
+def test_a_tool_of_the_provider_says_in_a_field_of_its_own_how_it_ended(
+    told: Any, recorder: Recorder, item: dict[str, Any], error: str | None, result: str | None
+) -> None:
+    for input in ([USER], [USER, {"id": "w1", **item}, USER]):
+        told({"input": input, "tools": TOOLS}, dialect=RESPONSES)
+    [outcome] = recorder.outcomes
+    assert (outcome.get(names.ERROR_MESSAGE), outcome.get(names.RESULT)) == (error, result)
+
+
 def test_a_second_result_of_one_call_is_counted_and_not_recorded(told: Any, recorder: Recorder) -> None:
     told(chat())
     body = chat(("c1", "three chairs"))

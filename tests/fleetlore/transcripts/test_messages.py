@@ -163,6 +163,7 @@ def test_every_maker_s_chat_says_the_same(form: str, bare: bool, tmp_path: Path)
         ({"type": "web_search_call", "status": "failed", "action": Q}, Q, "failed"),
         ({"type": "file_search_call", "status": "completed", "queries": ["x"], "results": [Q]}, ["x"], None),
         ({"type": "code_interpreter_call", "status": "completed", "code": "1", "outputs": None}, 1, None),
+        ({"type": "code_interpreter_call", "code": "1", "outputs": [{"logs": "Error: no row"}]}, 1, "Error: no row"),
     ],
 )
 def test_a_call_that_the_maker_ran_ends_by_its_status(
