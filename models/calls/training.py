@@ -89,7 +89,7 @@ class _NamedFailures:
         for old in {old for each in failed for old in self._failed.count(each, who)} - self._failed.keys():
             self._forget(old)
         for first in {(key[0], key[2][0]) for key in failed}:
-            if len(known := self._of_name[first]) > _KEPT_OF_NAME:
+            if len(known := self._of_name.get(first, ())) > _KEPT_OF_NAME:
                 turns = in_turns(reversed(known), lambda each: self._failed[each].alone)
                 for old in turns[_KEPT_OF_NAME - _KEPT_OF_NAME // 8 :]:
                     del self._failed[old]
@@ -97,7 +97,10 @@ class _NamedFailures:
 
     def _forget(self, key: Key) -> None:
         del self._passed[key]
-        self._of_name[key[0], key[2][0]].remove(key)
+        known = self._of_name[key[0], key[2][0]]
+        known.remove(key)
+        if not known:
+            del self._of_name[key[0], key[2][0]]
 
     def said(self, most: int) -> tuple[Named, ...]:
         found = []
@@ -200,15 +203,17 @@ class CallTraining:
         self._until = max(self._until, session.came)
         self._calls += len(lasting)
         if len(self._made_by) > KEPT_TOOLS:
-            for tool in in_turns(reversed(self._made_by), self._alone)[KEPT_TOOLS - KEPT_TOOLS // 8 :]:
+            for tool in self._ranked()[KEPT_TOOLS - KEPT_TOOLS // 8 :]:
                 del self._made_by[tool]
                 for state in get_args(State):
                     self._foreseen.pop((tool, state), None)
                     self._trials.pop((tool, state), None)
 
-    def _alone(self, tool: str) -> str:
-        """The only principal that called the tool, or ""."""
-        return next(iter(self._made_by[tool])) if len(self._made_by[tool]) == 1 else ""
+    def _ranked(self) -> list[str]:
+        """The tools, most used first. Those of one principal alone are in turns."""
+        made = self._made_by
+        best = sorted(made, key=lambda tool: (-len(made[tool]), -made[tool].total(), tool))
+        return in_turns(best, lambda tool: next(iter(made[tool])) if len(made[tool]) == 1 else "")
 
     def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
         for position, step in enumerate(session.calls):
@@ -227,8 +232,7 @@ class CallTraining:
 
     def _tools(self) -> dict[str, int]:
         calls = {tool: made.total() for tool, made in self._made_by.items()}
-        best = sorted(calls, key=lambda tool: (-len(self._made_by[tool]), -calls[tool], tool))
-        turns = in_turns(best, self._alone)
+        turns = self._ranked()
         sizes = zip(turns, accumulate(len(tool.encode()) for tool in turns), strict=True)
         return {tool: calls[tool] for tool in sorted(tool for tool, size in sizes if size <= _TOOL_BYTES)}
 

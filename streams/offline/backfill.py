@@ -286,7 +286,7 @@ async def _kept(decisions: Sequence[Decision], old: Store, new: Store, tenant: s
     """Return the decisions on ids that the new version lacks, for its ids of the same calls and changes."""
     known, again = await _named(old, tenant), await _named(new, tenant)
     about = {id for each in decisions for id in _about(each)}
-    calls = await _renamed(old, new, tenant, {known[id].pattern if id in known else id for id in about})
+    calls = await _renamed(old, new, tenant, {known[id].pattern if id in known else id for id in about} - {""})
 
     def renamed(id: str) -> list[str]:
         if id not in known or id in again:
@@ -338,7 +338,7 @@ async def _renamed(old: Store, new: Store, tenant: str, wanted: Collection[str])
         votes.update(zip(places.get(place, ()), ids, strict=False))
     found = defaultdict[str, list[str]](list)
     for (was, now), _ in votes.most_common():
-        if was in wanted and was != now != "":
+        if was in wanted and now and (was, was) not in votes:
             found[was].append(now)
     return found
 

@@ -345,6 +345,14 @@ def test_tools_that_one_agent_invents_fill_no_memory(monkeypatch: pytest.MonkeyP
     assert "sql" in tools and len(tools) <= 40
 
 
+def test_the_tool_that_is_used_most_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "KEPT_TOOLS", 40)
+    calls = [[*(call("bash", f"ls {n}", "x") for n in range(5)), *(call(f"t{n}x{each}", "{}", "") for each in range(9))]
+             for n in range(20)]  # fmt: skip
+    learned = train([trajectory(*each, session=f"s{n}", ended=float(n)) for n, each in enumerate(calls)])
+    assert Document.from_bytes(learned.weights).tools["bash"] == 100
+
+
 def test_one_agent_pushes_no_look_up_out() -> None:
     flood = [
         trajectory(call("ping", '{"a":1}', "pong"), session=f"e{number}", agent="eve", ended=99.0 + number)

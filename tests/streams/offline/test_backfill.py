@@ -343,6 +343,23 @@ async def test_of_two_lessons_with_one_change_a_decision_holds_for_the_one_it_wa
 
 
 @pytest.mark.parametrize(
+    ("was", "now", "after"),
+    [(("",), ("new",), ""), (("p", "p"), ("p", "q"), "p")],
+    ids=["a call that failed to no reader", "an id that most calls still have"],
+)
+async def test_a_hint_stays_where_it_was_written(was: tuple[str, ...], now: tuple[str, ...], after: str) -> None:
+    stores = []
+    for patterns in (was, now):
+        stores.append(store := _Live())
+        made = trajectory(*(structs.replace(call("sql", error="x"), pattern=each or None) for each in patterns))
+        body = SessionState(trajectory=made).to_json().decode()
+        await store.upsert("judgments", [{"id": "t/s", "tenant": "t", "body": "{}", "state": body}])
+    hint = Hint(text="Look it up.", author="ann", written=1.0, start=not after, after=after)
+    written = Decision(kind="hint", id="h1", on=False, by="ann", why="", time=1.0, hint=hint)
+    assert await _kept([written], *stores, "t") == []
+
+
+@pytest.mark.parametrize(
     ("words", "without"),
     [
         ([erasure(session="bad-1")], {"bad-1"}),
