@@ -136,10 +136,10 @@ VENDOR_FORMS: dict[str, tuple[Row, ...]] = {
         ("pbkdf2_hash", "pbkdf2", r"\bpbkdf2[_:](?:sha\d+)?\$\d+\$[A-Za-z0-9+/]{6,}\$[A-Za-z0-9+/=]{20,}"),
     ),
     ":": (
-        ("jwk", "\"kty\"|\"kty\\\\",
+        ("jwk", "\"kty\"|\"kty\\",
          r"\"(?:d|p|q|dp|dq|qi|k)\\*+\"\s?:\s?\\*+\"(?P<secret>[\w-]{20,1024})\\*+\""),
         ("pgpass_line", ":5432:|:5433:|:6432:|:*:*:",
-         r"(?<![\w.*-])[\w.*-]{1,200}:(?:543[23]|6432|\*):[\w*-]{1,64}:[\w*-]{1,64}:(?P<secret>(?!\[redacted:)"
+         r"(?<![\w.*:-])[\w.*-]{1,200}:(?:543[23]|6432|\*):[\w*-]{1,64}:[\w*-]{1,64}:(?P<secret>(?!\[redacted:)"
          r"[^\s:]{3,512})(?![^\s:])"),
         ("ntlm_hash", "aad3b435b51404ee", r"\baad3b435b51404ee[a-f0-9]{16}:[a-fA-F0-9]{32}\b"),
         ("putty_key", "PuTTY-Us", r"(?<=PuTTY-User-Key-File-)\d:[\s\S]{0,4000}?(?:Private-MAC: [0-9a-f]{40,64}"

@@ -91,6 +91,7 @@ _PLACEHOLDER = re.compile(
     r"|\d{1,3}(?:[_,]\d{3})+\W*\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|[~.]*+(?:/[\w.~-]++){2,}/?\Z"
 )
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
+IDENTIFIER = re.compile(r"[a-z]+(?:[_-][a-z\d]+)+")
 FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 
@@ -127,6 +128,8 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         )
         if match["name"].lower() == "pwd" and FOLDER.match(value):
             return match[0]  # the shell's working directory
+        if match.groupdict().get("item") and IDENTIFIER.fullmatch(value):
+            return match[0]
         if not is_secret(value, password=password, bare=bare, prose=prose):
             return match[0]
         return masked_group(match, form, mask)
@@ -135,12 +138,13 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     sign = (
         r"""\\*+["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}(?:value|for\s[\w.@-]{1,40}(?=:))"""
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
-        r"""|\\*+["']\s{0,4},\s{0,4}\\*+["'](?:value|val|content|default)\\*+["']"""
+        r"""|\\*+["']\s{0,4},\s{0,4}\\*+["'](?:value|val|default)\\*+["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
-        r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|->|\u2192|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])(?:\*\*)?\s{0,4}"""
+        r"""(?:\*\*)?\s{0,4}(?P<sign>===?|:{1,3}=|=>|<-|(?<=\s)->(?=\s)|\u2192|(?:[.?+]|\?\?|\|\|)=|[:=\uff1a])"""
+        r"""(?:\*\*)?\s{0,4}"""
         # A key or a list within, a YAML tag or anchor, a YAML block, or a call that converts the value to text.
         r"""(?:\{\s{0,8}\\*+["'](?:value|current|new|old|plain|data|text)\\*+["']\s{0,4}:\s{0,4}"""
-        r"""|(?:-|value:)\s{1,4})?(?:(?:!!?|&)\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?"""
+        r"""|(?:(?P<item>-)|value:)\s{1,4})?(?:(?:!!?|&)\w{1,12}\s{1,4})?(?:[|>][+-]?\s{1,40})?"""
         r"""(?:(?:String::from|SecretStr|quote|str|bytes)\(\s{0,2})?"""
     )
     assignment = re.compile(rf"(?<![/\\])(?P<name>{names}){sign}{_VALUE}", re.IGNORECASE)
@@ -209,7 +213,10 @@ def _said() -> Rule:
 
 # `my password is …`, `das Passwort lautet …`, `Password — …`, `with password …`
 TOLD = (
-    r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|to|\u00e9|\u00e8)(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
+    r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8"
+    # Neither "to" an address nor to a hash.
+    r"|to(?!\s{1,4}(?:[\w.+-]{1,64}@[\w-]{1,64}\.|argon2|bcrypt|pbkdf2|sha\d|md5))"
+    r")(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
     r"|\s{1,8})"
     r"[\"'`*]{0,3}(?=[^\s\"'`]{0,64}\d)"
 )
@@ -267,6 +274,9 @@ def _own_key() -> Rule:
     return Rule("secret", ("key",), pattern, replace)
 
 
+_NAMES_A_VALUE = re.compile(r"<(?!(?:label|a|button)\b)[\w:.-]{1,40}\s(?:key|name)=\\*+[\"'][\w.-]{0,40}\Z", re.I)
+
+
 def _element() -> Rule:
     """`<password>…</password>`, also HTML-escaped, `<secret>{AQAA …}</secret>` of credential stores, and a label's
     neighbour, as in `<td>Password</td><td>…</td>`."""
@@ -276,7 +286,9 @@ def _element() -> Rule:
         value = match["secret"].strip()
         if value[:1] in tuple("$%<*") or value[:2] == "{{" or not is_secret(value, password=True):
             return match[0]
-        if (match["label"] or match["quote"]) and value.isalpha():  # another label
+        if match["quote"] and not _NAMES_A_VALUE.search(match.string, max(0, match.start() - 64), match.start()):
+            return match[0]
+        if (match["label"] or match["quote"]) and value.rstrip(".:*?!").isalpha():  # another label
             return match[0]
         if (" " in value or value[0] == "{") and not any(_is_random(part, True) for part in value.strip("{}").split()):
             return match[0]

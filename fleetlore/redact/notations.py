@@ -2,7 +2,16 @@
 
 import re
 
-from fleetlore.redact.named_values import KEYS, PASSWORDS, REDACTED, Rule, is_secret, mask_of
+from fleetlore.redact.named_values import (
+    IDENTIFIER,
+    KEYS,
+    PASSWORDS,
+    REDACTED,
+    Rule,
+    is_secret,
+    mask_of,
+    masked_group,
+)
 
 __all__ = ["ARGUMENTS", "COLUMN_RULES", "Row"]
 
@@ -111,7 +120,8 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
          r"(?P<secret>(?!\[redacted:|[$<{%*])[^\"'<>\\]{3,512})"),
         ("password", "OTP:|OTP=|PIN:|PIN=", r"\b(?:OTP|PIN)\s?[:=]\s{0,4}(?P<secret>\d{4,8})\b"),
         ("password", "redentia|creds:|creds a|ogin:",
-         rf"(?i:\b(?:login|credentials|creds)):?\s(?:are\s)?[\w.@-]{{1,64}}\s?(?:[/:]|\band\b)\s?{_MIXED}"),
+         r"(?i:\b(?:login|credentials|creds)(?::|\sare))\s(?!\d{1,4}[:-]\d\d)[\w.@-]{1,64}(?:\s?/\s?|:|\sand\s)"
+         + _MIXED),
         ("password", "seed phra|seed_phra|nemon|NEMON|ecovery phra",
          r"(?i:\bseed[ _]?phrase|mnemonic|\brecovery phrase)\b(?:\\*+[\"']|[^\n\w]){1,6}(?:is\s)?[\"'`]?"
          r"(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})"),
@@ -144,8 +154,9 @@ ARGUMENTS: dict[str, tuple[Row, ...]] = {
         ("password", "WIFI:", r"(?<=WIFI:)[^\n]{0,120}?\bP:(?P<secret>(?!\[redacted:)[^;\n]{3,64})"),
         ("password", "thin:", rf"(?<=thin:)[\w.$-]{{1,64}}/{_MIXED}@"),
         ("password", "ecovery c|ackup c|cratch c|ecovery_c|ackup_c|ecovery-c|ackup-c",
-         r"(?i:(?:recovery|backup|scratch)[ _-]codes?)(?: are)?\\*+[\"']?:(?:[\s\"'\[*-]|\\[nr\"]){0,16}+"
-         r"(?P<secret>(?=[A-Za-z -]{0,16}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}"
+         r"(?i:(?:recovery|backup|scratch)[ _-]code(?:s|(?=\W{1,8}\w{4,12}-\w{4})))"
+         r"(?: are)?\\*+[\"']?:(?:[\s\"'\[*-]|\\[nr\"]){0,16}+"
+         r"(?P<secret>(?=[A-Za-z-]{0,16}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}"
          r"(?:(?:[\s\"',*-]|\\[nr\"]){1,8}+(?=[A-Za-z]{0,12}+\d)[A-Za-z\d]{4,12}(?:[ -][A-Za-z\d]{4,12}){0,3}){0,15})"),
     ),
 }  # fmt: skip
@@ -168,6 +179,10 @@ _INSERT = re.compile(
 _SQL = re.compile(r"(?P<quoted>\\*'(?:[^'\\]|''|\\[^'])*+\\*'|\"[^\"]*+\")|[(),]|[^(),'\"]+|.", re.S)
 
 
+_LIST = re.compile(r"pass(?:word|phrase|code)s[\"']?:(?:\r?\n[ \t]{0,40}-[ \t]{1,4}[^\n]{1,512}){2,100}", re.I)
+_ITEM = re.compile(r"-[ \t]{1,4}[\"']?(?P<secret>(?!\[redacted:)[^\s\"']{2,511}[^\s\"':])[\"']?[ \t\r]*$", re.M)
+
+
 def kind_of_column(name: str) -> str | None:
     name = name.strip(_MARKS)
     if _PASSWORD.fullmatch(name):
@@ -182,7 +197,7 @@ def _masked_table(match: re.Match[str]) -> str:
         return match[0]
     kinds = [kind_of_column(cell) for cell in head.split(separator)]
     for place, row in enumerate(rows):
-        if not set(row) - set("-=+ "):  # the line of `psql` under the names
+        if row.strip() and not set(row) - set("-=+ "):  # the line of `psql` under the names
             continue
         cells = row.split(separator)
         if len(cells) != len(kinds):
@@ -196,6 +211,17 @@ def _masked_cell(cell: str, kind: str | None) -> str:
     if kind is None or len(value) > _LONGEST_CELL or REDACTED in cell or not set(value) - set("-=:"):
         return cell
     return cell.replace(value, mask_of(kind)) if is_secret(value, password=kind == "password") else cell
+
+
+def _masked_list(match: re.Match[str]) -> str:
+    return _ITEM.sub(_masked_item, match[0])
+
+
+def _masked_item(match: re.Match[str]) -> str:
+    value = match["secret"]
+    if IDENTIFIER.fullmatch(value) or not is_secret(value, password=True, bare=True):
+        return match[0]
+    return masked_group(match, "secret", mask_of("password"))
 
 
 def _masked_insert(match: re.Match[str]) -> str:
@@ -220,4 +246,7 @@ def _masked_literal(text: str, kind: str) -> str:
 
 
 _NEEDLES = ("pass", "secret", "token", "key", "pwd", "cred", "auth", "kennwort", "senha", "contrase", "wachtwoo")
-COLUMN_RULES = (Rule("password", _NEEDLES, _HEAD, _masked_table), Rule("password", _NEEDLES, _INSERT, _masked_insert))
+COLUMN_RULES = tuple(
+    Rule("password", _NEEDLES, pattern, replace)
+    for pattern, replace in ((_HEAD, _masked_table), (_INSERT, _masked_insert), (_LIST, _masked_list))
+)

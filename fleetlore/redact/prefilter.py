@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 __all__ = [
     "BASE64", "BASE64_NEEDLES", "BASE64_SHAPE", "COLOURING", "HIDING", "Needles", "decoded", "masked_again",
-    "uncovered",
+    "uncovered", "with_own_letters",
 ]  # fmt: skip
 
 _GRAM = 4
@@ -119,12 +119,13 @@ COLOURING = (re.compile(rb"\x1b\["), re.compile(rb"\\u001b\["))
 # Letters that look Latin: full-width, mathematical, and the Cyrillic ones beside Latin letters.
 _CYRILLIC = dict(zip("\u0430\u0435\u043e\u0440\u0441\u0443\u0445", "aeopcyx", strict=True))
 _WIDE = "\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7ff"
-_ALIKE = re.compile(rf"[{_WIDE}{''.join(_CYRILLIC)}](?:(?<=[{_WIDE}])|(?=[A-Za-z])|(?<=[A-Za-z].))", re.DOTALL)
+_LETTERS = "".join(_CYRILLIC)
+_ALIKE = re.compile(rf"[{_WIDE}{_LETTERS}](?:(?<=[{_WIDE}])|(?=[{_LETTERS}]{{0,3}}[A-Za-z])|(?<=[A-Za-z].))", re.DOTALL)
 _BESIDE_LATIN = rb"(?:[A-Za-z]|(?<=[A-Za-z][\xd0\xd1].))"
 # Each alternative begins with a literal byte, or the search takes seven times as long.
 HIDING = re.compile(
     b"|".join(each.encode() for each in "\u00ad\u200b\u200c\u200d\u2060\ufeff")
-    + rb"|\xef\xbd[\x81-\x9a]|\xf0\x9d[\x90-\x9f]|\xd0[\xb0\xb5\xbe]%b|\xd1[\x80\x81\x83\x85]%b"
+    + rb"|\xef\xbc[\xa1-\xba]|\xef\xbd[\x81-\x9a]|\xf0\x9d[\x90-\x9f]|\xd0[\xb0\xb5\xbe]%b|\xd1[\x80\x81\x83\x85]%b"
     % (_BESIDE_LATIN, _BESIDE_LATIN),
     re.DOTALL,
 )
@@ -151,6 +152,21 @@ def uncovered(text: str) -> str:
     if text.isascii():
         return _COVER.sub("", text) if "\x1b[" in text else text
     return _ALIKE.sub(lambda match: _CYRILLIC.get(match[0]) or normalize("NFKC", match[0]), _COVER.sub("", text))
+
+
+def with_own_letters(masked: str, plain: str, text: str) -> str:
+    """Return `masked`, made of `uncovered(text)`, with the letters of `text` outside its masks."""
+    own = _COVER.sub("", text)
+    if own == plain:
+        return masked
+    parts: list[str] = []
+    start = 0
+    for part in re.split(r"(\[redacted:\w{1,40}\])", masked):
+        if _MASK.match(part) is None and (place := plain.find(part, start)) >= 0:
+            start = place + len(part)
+            part = own[place:start]
+        parts.append(part)
+    return "".join(parts)
 
 
 def decoded(text: str) -> str | None:

@@ -39,6 +39,7 @@ from fleetlore.redact.prefilter import (
     decoded,
     masked_again,
     uncovered,
+    with_own_letters,
 )
 
 __all__ = ["PART_OF_ID", "may_hold_secret", "redact", "redact_name", "spellings", "stored_name", "suspects"]
@@ -273,7 +274,7 @@ def _hash_of(text: str) -> str:
 def _redact(text: str) -> str:
     plain = uncovered(text)
     masked = _masked(plain)
-    return text if masked == plain else masked
+    return text if masked == plain else with_own_letters(masked, plain, text)
 
 
 def _masked(text: str) -> str:

@@ -37,7 +37,8 @@ _PASSWORD_KEY = re.compile(rf"(?:{PASSWORDS})\Z")
 _SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
 # Programs with `-p` for the password.
 _TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
-_VALUES_BESIDE = ("value", "Value", "val", "text", "content", "default")
+_VALUES_BESIDE = ("value", "Value", "val", "text", "default")
+_VALUES_WITHIN = frozenset({*_VALUES_BESIDE, "current", "new", "old", "plain", "data"})
 _NAMES_BESIDE = (
     "name", "Name", "key", "Key", "header", "field", "id", "label", "selector", "element", "target", "placeholder",
 )  # fmt: skip
@@ -137,7 +138,7 @@ class _Copy:
 
     def _named_beside(self, copy: dict[str, Any]) -> dict[str, Any]:
         """`{"name": "DB_PASSWORD", "value": …}`, `{"element": "Password field", "text": …}`"""
-        for held, value in [(held, copy[held]) for held in _VALUES_BESIDE if held in copy]:
+        for held, value in [(held, copy[held]) for held in _VALUES_BESIDE if type(copy.get(held)) in (str, list, dict)]:
             for name in map(copy.get, _NAMES_BESIDE):
                 if type(name) is str and len(name) <= _LONG_KEY:
                     name = _OF_AN_ELEMENT.sub("", name)
@@ -179,13 +180,18 @@ def _after_options(members: list[Any]) -> list[Any]:
     return members
 
 
-def _under_secret_name(name: str, kind: str, value: Any) -> Any:
+def _under_secret_name(name: str, kind: str, value: Any, depth: int = 0) -> Any:
     if kind == "password" and type(value) is int:
         return mask_of(kind)
     if type(value) is list:
-        return [each if type(each) is int else _under_secret_name(name, kind, each) for each in value]
+        return [each if type(each) is int else _under_secret_name(name, kind, each, depth + 1) for each in value]
     if type(value) is dict:
-        return {key: each if type(each) is int else _under_secret_name(name, kind, each) for key, each in value.items()}
+        return {
+            key: each
+            if type(each) is int or (depth and key not in _VALUES_WITHIN)
+            else _under_secret_name(name, kind, each, depth + 1)
+            for key, each in value.items()
+        }
     if type(value) is not str or "[redacted:" in value or (name.lower() == "pwd" and FOLDER.match(value)):
         return value
     return mask_of(kind) if is_secret(value, password=kind == "password") else value

@@ -29,6 +29,13 @@ SECRETS: list[tuple[str, str, str]] = [
     ("password", "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44: Xk9hunter22", "Xk9hunter22"),
     ("password", "p\u0430ssw\u043erd: Xk9hunter22", "Xk9hunter22"),
     ("password", "\U0001d5fd\U0001d5ee\U0001d600\U0001d600: Xk9hunter22", "Xk9hunter22"),
+    ("password", "\uff30\uff21\uff33\uff33\uff37\uff2f\uff32\uff24: Xk9hunter22", "Xk9hunter22"),
+    ("password", "\u0440\u0430ssword: Xk9hunter22", "Xk9hunter22"),
+    ("password", "passwords:\n- hunter1\n- 'hunter22'\n", "hunter22"),
+    ("password", '<property name="db.password">hunter22</property>', "hunter22"),
+    ("password", "credentials are admin and hunter22", "hunter22"),
+    ("password", "login: bob:hunter22", "hunter22"),
+    ("password", "recovery code: a1b2c-d3e4f", "d3e4f"),
     ("password", "password -> Xk9hunter22", "Xk9hunter22"),
     ("password", "I set the password to Xk9hunter22", "Xk9hunter22"),
     ("password", "password: &anchor hunter", "hunter"),
@@ -215,6 +222,29 @@ SECRETS: list[tuple[str, str, str]] = [
 ]
 
 HARMLESS = [
+    '"Resource": "arn:aws:lambda:*:*:function:my-func",',
+    "arn:aws:logs:*:*:log-group:/aws/lambda/x:*",
+    "cpe:2.3:a:acme:shop:*:*:*:*:*:wordpress:*:*",
+    "home = pwd->pw_dir, pw->pw_name, $token->accessTokenIdentifier, token->expirationTimestampUtc",
+    '<label for="password">Password:</label><label for="password">Password*</label>',
+    '<a href="/reset-password">Reset?</a>',
+    '<span class="token">my_func</span>',
+    '<option value="token">access_token</option>',
+    '<button name="token">new_token</button>',
+    "<td>Password</td><td>Email:</td>",
+    '{"name": "reset_password", "content": "any text"}',
+    "Invalid credentials error: AADSTS50126",
+    "Unable to load credentials file: config2.yaml",
+    "Last login: 2026-11-30T11:19:41Z",
+    "Last login: 11:19:41Z",
+    "error recovery code: E1234",
+    "recovery code: 0x8004",
+    "Recovery codes: generated 10 codes",
+    "Hash passwords to argon2id. We chose argon2id for its memory",
+    "Migrate passwords to pbkdf2_sha256",
+    "Sent a new password to jane42@example.com",
+    "services:\n  app:\n    secrets:\n      - db_password_v2\n      - tls_cert_v1\n",
+    "password:\n  - too_short\n  - no_digit\n",
     "cache_key=" + HEX * 2,
     'publicKey: "' + HEX * 2 + '"',
     "sha256_" + HEX * 3,
@@ -286,6 +316,7 @@ def test_each_secret_is_masked_and_named(kind: str, text: str, gone: str) -> Non
     assert gone not in masked
     assert f"[redacted:{kind}]" in masked
     assert redact(masked) == masked
+    assert may_hold_secret([orjson.dumps(text)]) == [0]
 
 
 PLANTED = list(planted_secrets(Random(3), 8))
@@ -501,6 +532,24 @@ def test_a_value_under_a_secret_name_is_masked_at_any_depth() -> None:
 def test_a_value_far_from_its_name_is_masked(value: Any) -> None:
     assert "hunter22" not in str(redact_value(value))
     assert may_hold_secret([orjson.dumps(value)]) == [0]
+
+
+@for_each(
+    "value",
+    [{"password": [{"message": "This password is too common.", "code": "password_too_common"}]},
+     {"password": {"allOf": [{"$ref": "#/components/schemas/Password"}]}},
+     {"name": "reset_password", "content": "def reset(): ..."}, {"label": "Weak passwords", "value": 17}],
+)  # fmt: skip
+def test_a_structure_that_describes_a_secret_is_unchanged(value: Any) -> None:
+    assert redact_value(value) == value
+
+
+@for_each(
+    "text",
+    ["\uff21\uff22\uff23\u5546\u4e8b password: hunter22 \uff21", "id | password\n1 | hunter22\n\na | or b2c3d4"],
+)
+def test_what_stands_beside_a_secret_stays_as_it_was(text: str) -> None:
+    assert redact(text) == text.replace("hunter22", "[redacted:password]")
 
 
 @for_each("text", ["../" * 26 + "!", "kind: data:" + " a: xaaaaaaax" * 16 + " Secret"])
