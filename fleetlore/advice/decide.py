@@ -16,6 +16,7 @@ from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.names import mentioned_names, names_in
 from fleetlore.recall.index import LoreIndex, Written
 from fleetlore.redact.redact import redact
+from fleetlore.wire.events import CONTROL
 from fleetlore.wire.lore import MAX_WHY, Decision, Hint, MemoryItem, Pattern
 from fleetlore.words import WORD
 
@@ -30,6 +31,7 @@ JUDGMENTS: tuple[Judgment, ...] = get_args(Judgment)
 HINT_PREFIX, _DIGITS = "hint", 28
 # A sender's decoder writes the last one for bytes that are no text.
 _UNSEEN = re.compile(rf"{INVISIBLE.pattern}|\ufffd")
+_OF_NO_NAME = re.compile(rf"{CONTROL.pattern}|[\ud800-\udfff\ufffd]")
 _YEAR_10000 = 253_402_300_800.0  # in Unix seconds, the end of `Moment`
 
 _Name = Annotated[str, Meta(max_length=_MAX_NAME)]
@@ -100,8 +102,17 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError("its end (until) is after the year 9999: leave it out, and it never ends")
     said = hint.text, str(hint.start), "\x1e".join(hint.before), *scope.values()
     id = id if known else _id("corrects", replaces) if replaces else _id(*said)
-    if not draft.id and (old := index.hints.decisions.get(id)) is not None and old.on:
-        raise ConfigError(f"{old.by} rejected these words: {old.why}. `fleetlore hints approve {id}` shows them again")
+    if not draft.id:
+        decisions = index.hints.decisions
+        old = next((each for each in decisions.values() if each.hint is not None and _same(each.hint, hint)), None)
+        if old is not None and old.on:
+            raise ConfigError(
+                f"{old.by} rejected these words: {old.why}. `fleetlore hints approve {old.id}` shows them again"
+            )
+        if old is not None:
+            id = old.id
+        while old is None and id in decisions:  # of words that were edited since
+            id = _id(*said, id)
     return Decision(
         kind="hint", id=id, on=False, by=by, why=_kept("the reason", draft.why, MAX_WHY), time=now, hint=hint
     )
@@ -206,6 +217,10 @@ def _check_read(id: str, read: str | None, wording: str, words: str) -> None:
         raise WordsChanged(f"nothing was approved: read what {id} says now and approve its wording {wording}: {words}")
 
 
+def _same(old: Hint, hint: Hint) -> bool:
+    return replace(old, author=hint.author, written=hint.written, until=hint.until) == hint
+
+
 def _id(*parts: str) -> str:
     return HINT_PREFIX + pattern_id("hint", *parts)[:_DIGITS]
 
@@ -221,6 +236,6 @@ def _kept(what: str, text: str, most: int) -> str:
 
 def _name(what: str, name: str) -> str:
     name = name.strip()
-    if len(name) > _MAX_NAME or _UNSEEN.search(name) or "\n" in name or "\t" in name:
-        raise ConfigError(f"{what} has at most {_MAX_NAME} characters, no line break and none that nobody sees")
+    if len(name) > _MAX_NAME or _OF_NO_NAME.search(name):
+        raise ConfigError(f"{what} has at most {_MAX_NAME} characters, no line break or control character, no U+FFFD")
     return name

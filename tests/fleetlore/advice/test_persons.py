@@ -300,6 +300,34 @@ def test_words_that_somebody_rejected_are_not_written_again_unawares(index: Lore
     assert hint(index, "Other words.", before=("orders",)).id != made.id
 
 
+@for_each("rejected", [False, True])
+def test_words_that_were_edited_are_written_again_as_another_hint(rejected: bool) -> None:
+    index = LoreIndex()
+    made = hint(index, start=True)
+    index.put_hint(write(index, Draft(text="Use c.", why="y", start=True, id=made.id), by="bob", now=NOW))
+    if rejected:
+        index.put_hint(judged(index, "reject", made.id, by="bob", why="slow", now=NOW, wording=""))
+        with pytest.raises(ConfigError, match=f"bob rejected these words: slow. .*approve {made.id}"):
+            hint(index, "Use c.", start=True)
+    again = hint(index, start=True)
+    told = SAID if rejected else [*SAID, "Use c. (written by bob)"]
+    assert again.id != made.id and sorted(shown(advise(index, situation(now=NOW)))) == sorted(told)
+    assert hint(index, start=True, by="eve").id == again.id, "the same words are one hint"
+    index.put_hint(judged(index, "reject", again.id, by="bob", why="it is slow", now=NOW, wording=""))
+    with pytest.raises(ConfigError, match=f"bob rejected these words: it is slow. .*approve {again.id}"):
+        hint(index, start=True)
+
+
+@for_each(
+    "name",
+    ["\U0001f6e0\ufe0f support", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f4bb"],
+)
+def test_a_name_is_kept_as_agents_send_it(name: str) -> None:
+    index = LoreIndex()
+    hint(index, start=True, tool=name, place=name, task=name)
+    assert shown(advise(index, situation(tools=(name,), place=name, task=name, now=NOW))) == SAID
+
+
 def test_a_person_reads_when_a_correction_is_shown(index: LoreIndex) -> None:
     """No id of a pattern says anything, least of all in a skill of a coding agent."""
     index.put_item(item())
@@ -366,7 +394,8 @@ def test_lines_of_windows_and_coloured_emoji_are_told_plainly(index: LoreIndex) 
         ({"before": ("a", " ")}, "words that a call must hold"),
         ({"before": ("a",) * 9}, "words that a call must hold"),
         ({"tool": "a\nb"}, "tool has at most 256"),
-        ({"tool": "sql\u200b"}, "none that nobody sees"),
+        ({"tool": "caf\ufffd"}, "no U\\+FFFD"),
+        ({"task": "caf\udce9"}, "task has at most 256"),
         ({"until": NOW}, "ended already"),
         ({"until": 9e15}, "after the year 9999"),
         ({"id": "gone"}, "no hint or memory item 'gone'"),
