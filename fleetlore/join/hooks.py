@@ -32,8 +32,8 @@ _CURSORS = {
 _HEARD = ("SessionStart", "PostToolUse")
 _MAX_BEGUN = 1024
 _ENTRY_BYTES = 512
-# Fields of a hook that a session keeps, or whose names it compares.
-_KEPT = {"prompt", "tool_name", "tool_use_id", "tool_input", "error", "last_assistant_message"}
+# Fields of a hook that a session keeps, or whose names it compares. Both hooks of a call cut its own alike.
+_KEPT = ("tool_name", "tool_use_id", "tool_input"), ("prompt",), ("error",), ("last_assistant_message",)
 _MAX_MILLISECONDS = 1e12
 
 
@@ -77,8 +77,8 @@ class HookCalls:
         """Return the answer to a hook. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
         given = dict(given)
-        for name in given.keys() & _KEPT:  # both hooks of a call cut its arguments alike
-            given |= fitting({name: given[name]})
+        for names in _KEPT:
+            given |= fitting({name: given[name] for name in names if name in given})
         if event == "PreToolUse":
             output = self._chosen(given)
         else:
