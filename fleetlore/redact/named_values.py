@@ -91,7 +91,7 @@ _PLACEHOLDER = re.compile(
     r"|\d{1,3}(?:[_,]\d{3})+\W*\Z|\$[A-Z_][A-Z0-9_]*\Z|<[^>]*>?\Z|[*•.xX]+\Z|\{\w*\}\Z|[~.]*+(?:/[\w.~-]++){2,}/?\Z"
 )
 _CODE = re.compile(r"[A-Za-z_][\w.]*[(\[]|(?:os|env|process|self|cfg|config|settings|args|request|ctx)\.|<")
-IDENTIFIER = re.compile(r"[a-z]+(?:[_-][a-z\d]+)+")
+NAME_IN_A_LIST = re.compile(r"[a-z]+(?:[_-][a-z\d]+)+|[\w-]+:")
 FOLDER = re.compile(r"[~/]|[A-Za-z]:")
 
 
@@ -128,7 +128,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
         )
         if match["name"].lower() == "pwd" and FOLDER.match(value):
             return match[0]  # the shell's working directory
-        if match.groupdict().get("item") and IDENTIFIER.fullmatch(value):
+        if match.groupdict().get("item") and NAME_IN_A_LIST.fullmatch(value):
             return match[0]
         if not is_secret(value, password=password, bare=bare, prose=prose):
             return match[0]
@@ -222,12 +222,18 @@ TOLD = (
 )
 
 
+_TO = re.compile(r"\sto\s+\S+\Z", re.I)
+_SETS = re.compile(r"\b(?:re)?(?:set|chang|updat)", re.I)
+
+
 def _told() -> Rule:
     """Letters with digits among them, because words such as "required" follow a verb as well."""
     mask = mask_of("password")
 
     def replace(match: re.Match[str]) -> str:
         value = match["secret"].rstrip(".:!?*")
+        if _TO.search(match[0]) and not _SETS.search(match.string, max(0, match.start() - 32), match.start()):
+            return match[0]
         mixed = any(
             len(part) >= 6 and not part.isalpha() and not part.isdigit() and not _WORD_AND_NUMBER.fullmatch(part)
             for part in _PARTS.split(value)

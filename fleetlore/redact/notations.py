@@ -3,8 +3,8 @@
 import re
 
 from fleetlore.redact.named_values import (
-    IDENTIFIER,
     KEYS,
+    NAME_IN_A_LIST,
     PASSWORDS,
     REDACTED,
     Rule,
@@ -180,7 +180,7 @@ _SQL = re.compile(r"(?P<quoted>\\*'(?:[^'\\]|''|\\[^'])*+\\*'|\"[^\"]*+\")|[(),]
 
 
 _LIST = re.compile(r"pass(?:word|phrase|code)s[\"']?:(?:\r?\n[ \t]{0,40}-[ \t]{1,4}[^\n]{1,512}){2,100}", re.I)
-_ITEM = re.compile(r"-[ \t]{1,4}[\"']?(?P<secret>(?!\[redacted:)[^\s\"']{2,511}[^\s\"':])[\"']?[ \t\r]*$", re.M)
+_ITEM = re.compile(r"-[ \t]{1,4}[\"']?(?P<secret>(?!\[redacted:)[^\s\"']{3,512})[\"']?[ \t\r]*$", re.M)
 
 
 def kind_of_column(name: str) -> str | None:
@@ -219,7 +219,7 @@ def _masked_list(match: re.Match[str]) -> str:
 
 def _masked_item(match: re.Match[str]) -> str:
     value = match["secret"]
-    if IDENTIFIER.fullmatch(value) or not is_secret(value, password=True, bare=True):
+    if NAME_IN_A_LIST.fullmatch(value) or not is_secret(value, password=True, bare=True):
         return match[0]
     return masked_group(match, "secret", mask_of("password"))
 

@@ -38,7 +38,7 @@ _SECRET_KEY = re.compile(rf"(?:{KEYS}|account[_-]?key|authorization|cookie)\Z")
 # Programs with `-p` for the password.
 _TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|podman|helm|twine|mongo\w*|sqlcmd)\Z")
 _VALUES_BESIDE = ("value", "Value", "val", "text", "default")
-_VALUES_WITHIN = frozenset({*_VALUES_BESIDE, "current", "new", "old", "plain", "data"})
+_VALUES_WITHIN = frozenset({*_VALUES_BESIDE, "current", "new", "old", "plain", "data", "string"})
 _NAMES_BESIDE = (
     "name", "Name", "key", "Key", "header", "field", "id", "label", "selector", "element", "target", "placeholder",
 )  # fmt: skip
@@ -143,7 +143,7 @@ class _Copy:
                 if type(name) is str and len(name) <= _LONG_KEY:
                     name = _OF_AN_ELEMENT.sub("", name)
                     if (secret := _key(name)[1]) is not None:
-                        copy[held] = _under_secret_name(name, secret, value)
+                        copy[held] = _under_secret_name(name, secret, value, 1)
         return copy
 
     def _masked(self, text: str) -> str:

@@ -244,6 +244,8 @@ HARMLESS = [
     "Migrate passwords to pbkdf2_sha256",
     "Sent a new password to jane42@example.com",
     "services:\n  app:\n    secrets:\n      - db_password_v2\n      - tls_cert_v1\n",
+    "passwords:\n  - name: db\n  - name: mail\n",
+    "Copy password to clip2board",
     "password:\n  - too_short\n  - no_digit\n",
     "cache_key=" + HEX * 2,
     'publicKey: "' + HEX * 2 + '"',
@@ -538,7 +540,8 @@ def test_a_value_far_from_its_name_is_masked(value: Any) -> None:
     "value",
     [{"password": [{"message": "This password is too common.", "code": "password_too_common"}]},
      {"password": {"allOf": [{"$ref": "#/components/schemas/Password"}]}},
-     {"name": "reset_password", "content": "def reset(): ..."}, {"label": "Weak passwords", "value": 17}],
+     {"name": "reset_password", "content": "def reset(): ..."}, {"label": "Weak passwords", "value": 17},
+     {"name": "api_key", "value": {"$ref": "keys/mail2024x"}}],
 )  # fmt: skip
 def test_a_structure_that_describes_a_secret_is_unchanged(value: Any) -> None:
     assert redact_value(value) == value
