@@ -214,7 +214,6 @@ def _said() -> Rule:
 # `my password is …`, `das Passwort lautet …`, `Password — …`, `with password …`
 TOLD = (
     r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8"
-    # Neither "to" an address nor to a hash.
     r"|to(?!\s{1,4}(?:[\w.+-]{1,64}@[\w-]{1,64}\.|argon2|bcrypt|pbkdf2|sha\d|md5))"
     r")(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
     r"|\s{1,8})"
