@@ -111,7 +111,7 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
             )
         if old is not None:
             id = old.id
-        while old is None and id in decisions:  # of words that were edited since
+        while old is None and id in decisions:  # edited since
             id = _id(*said, id)
     return Decision(
         kind="hint", id=id, on=False, by=by, why=_kept("the reason", draft.why, MAX_WHY), time=now, hint=hint

@@ -179,7 +179,7 @@ class Session:
             self.warn(f"{reward!r} is no reward, which is a finite number: it is left out")
 
     def begin_call(self, action: Action, begun: BegunCall | None = None) -> BegunCall:
-        """Claim the advice that a call follows. `begun`: the call, if its arguments have changed since."""
+        """Claim the advice that a call follows. `begun`: a call whose arguments have changed."""
         with self._locked():
             if begun is None:
                 self.fleet.replica.uses(action.tool)

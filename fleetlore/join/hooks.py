@@ -32,7 +32,7 @@ _CURSORS = {
 _HEARD = ("SessionStart", "PostToolUse")
 _MAX_BEGUN = 1024
 _ENTRY_BYTES = 512
-# Fields of a hook that a session keeps, or whose names it compares. Both hooks of a call cut its own alike.
+# Fields of a hook that a session keeps or compares. Those of a call are cut together.
 _KEPT = ("tool_name", "tool_use_id", "tool_input"), ("prompt",), ("error",), ("last_assistant_message",)
 _MAX_MILLISECONDS = 1e12
 
