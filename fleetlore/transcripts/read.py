@@ -37,7 +37,7 @@ Reader = Callable[[Path], Iterator[LoggedSession | None]]
 
 # Limit of an unpacked part or line: a few kB may expand to gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
-# Most values of a file that holds several sessions: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
+# Most values of a line, document or sample: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
 _MAX_VALUES = 8_000_000
 # Fields that hold a session's messages.
 _CHATS = ("messages", "traj", "contents", "conversation", "trajectory")
@@ -57,7 +57,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     A session is a list of messages, or an object with one under a name of `_CHATS`.
     """
     lines, ends = lines_of(path), set[int]()
-    for line in lines:
+    for number, line in enumerate(lines):
         try:
             found = read_json(line, _MAX_VALUES)
         except msgspec.DecodeError:
@@ -66,7 +66,8 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
                     yield None
                 continue
             try:
-                found = read_json(line + b"".join(lines), _MAX_VALUES)
+                line += b"".join(lines)
+                found = read_json(line, _MAX_VALUES)
             except msgspec.DecodeError:  # it was cut
                 yield None
                 continue
@@ -74,8 +75,8 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
         if isinstance(found, list) and not (found and isinstance(found[0], dict) and _is_message(found[0])):
             yield from (_readable(each, ends) for each in found)
         else:
-            # The last line has its end once more lines are written.
-            yield _readable(found, ends, line if line.endswith(b"\n") else line + b"\n")
+            # The last of several lines has its end once more are written. A document of one may never have it.
+            yield _readable(found, ends, line if line.endswith(b"\n") or not number else line + b"\n")
 
 
 def _is_message(found: dict[str, Any]) -> bool:
@@ -96,9 +97,9 @@ def _history_of(messages: list[Any], ends: set[int]) -> int:
     with suppress(*MALFORMED):  # one is nested too deep
         for number, message in enumerate(messages, 1):
             key = hash((key, msgspec.json.encode(message)))
-            history = number if key in ends else history
+            history = number if key in ends and (history or number < len(messages)) else history
         ends.add(key)
-    return history if history < len(messages) else 0
+    return history
 
 
 def _session_of(found: Any, raw: bytes, ends: set[int]) -> LoggedSession | None:
@@ -147,7 +148,7 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
     goal, again = "", 0
     for line in lines_of(path):
         try:
-            entry = read_json(line)
+            entry = read_json(line, _MAX_VALUES)
             message, id, written = (entry.get(name) for name in ("message", "uuid", "timestamp"))
             talk = talk_of.get(parent, last) if (parent := entry.get("parentUuid")) else last
             content = message.get("content") if isinstance(message, dict) else None
@@ -201,9 +202,8 @@ def _atif(path: Path) -> LoggedSession:
                 talk.call(str(call.get("tool_call_id") or ""), str(call["function_name"]), call.get("arguments"))
             marked = (step.get("extra") or {}).get("tool_result_is_error") or None  # Harbor
             for result in (step.get("observation") or {}).get("results") or ():
-                talk.result(
-                    str(result.get("source_call_id") or ""), text_of_content(result.get("content")), marked, time
-                )
+                answered = str(result.get("source_call_id") or "")
+                talk.result(answered, text_of_content(result.get("content")), marked, time)
     return talk.done()
 
 
@@ -257,7 +257,7 @@ def _read_inspect(path: Path) -> Iterator[LoggedSession | None]:
         for name in archive.namelist():
             if name.startswith("samples/") and name.endswith(".json"):
                 try:
-                    yield _sample(read_json(_member(archive, name)), about)
+                    yield _sample(read_json(_member(archive, name), _MAX_VALUES), about)
                 except (*MALFORMED, *_DAMAGED):
                     yield None
 
@@ -376,8 +376,9 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
 
 def read_sessions(path: Path) -> list[LoggedSession]:
     files = files_of([path], tuple(ending for _, endings in FORMS.values() for ending in endings))
-    found = [each for file in files if (form := _form_of(file)) for each in read_files(form, [file])]
-    sessions = [each for each in found if each is not None]
+    forms = {file: _form_of(file) for file in files}
+    found = [each for form in FORMS for each in read_files(form, [file for file in files if forms[file] == form])]
+    sessions = [each for each in found if each is not None and each.events]
     if not sessions:
         raise ConfigError(f"{path} holds no logged session in any form: {', '.join(FORMS)}")
     return sessions
@@ -387,7 +388,7 @@ def _form_of(path: Path) -> Form | None:
     if path.suffix in (".eval", ".traj"):
         return "inspect" if path.suffix == ".eval" else "swe-agent"
     try:
-        first = read_json(next(lines_of(path), b""))
+        first = read_json(next(lines_of(path), b""), _MAX_VALUES)
     except msgspec.DecodeError:  # a document of several lines
         return "atif" if b'"schema_version"' in _beginning(path) else "messages"
     if not isinstance(first, dict):
@@ -396,4 +397,4 @@ def _form_of(path: Path) -> Form | None:
         return "atif"
     if {"sessionId", "leafUuid", "snapshot"} & first.keys():
         return "claude-code"
-    return "messages" if first.keys() & _CHATS else None
+    return "messages" if first.keys() & {*_CHATS, "inputs", "simulations"} else None

@@ -247,7 +247,8 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
         return
     content = message.get("content")
     if not message.keys().isdisjoint(_PARTS):
-        content = next((message[name] for name in _PARTS if isinstance(message.get(name), list)), content)
+        lists = [message[name] for name in _PARTS if isinstance(message.get(name), list)]
+        content = next((each for each in (*filter(None, lists), content, *lists) if each is not None), None)
     content = [content] if isinstance(content, dict) and role not in _ANSWERS else content
     for name, value in (message.get("additional_kwargs") or {}).items():  # of OpenAI's models, in LangChain
         if name in _ADDITIONAL and not message.get(name):
@@ -263,7 +264,7 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     made = list(json_or_text(message.get("tool_calls")) or ())
     made += [message["function_call"]] if isinstance(message.get("function_call"), dict) else []
     # The Vercel AI SDK repeats them among the parts.
-    invoked = () if "parts" in message else message.get("toolInvocations") or ()
+    invoked = () if message.get("parts") else message.get("toolInvocations") or ()
     others = (name for name in message.keys() - _READ if message[name] and isinstance(message[name], list | dict))
     unread = any(map(_LIKE_CALLS.search, others))
     if unread or (not isinstance(content, str | list) and not made and not invoked and kind not in _SILENT):

@@ -52,12 +52,12 @@ _EXCEPTIONS = ("exception", "gen_ai.execute_tool.exception")
 _STATUS_OK, _STATUS_ERROR = ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)
 _TRACES, _LOGS = ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords")
 _SHOWN = 200
-# Twice a trace id in hex.
-_MAX_ID = 64
+_MAX_ID = 64  # twice a trace id in hex
 # A call that was cancelled, or waits for a person, says nothing of its tool.
 _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError", "GraphInterrupt", "ApprovalRequired", "CallDeferred")
-# Spans between a call's span and another of it.
-_MAX_BETWEEN = 16
+_MAX_BETWEEN = 16  # spans between a call's span and another of it
+# Fields of an export: a Collector's full batch of 8,192 spans has a million. They take at most 0.45 GB.
+_MAX_FIELDS = 2 * MAX_VALUES
 
 
 class Span(NamedTuple):
@@ -102,8 +102,7 @@ def session_of(spans: Sequence[Span]) -> LoggedSession | None:
     if agents and agents[0].failed and not _is_unknown(agents[0]):
         talk.session.end(None, False)
     ids = {span.id for span in agents}
-    evaluated = [found for span in spans if (found := evaluation_of(span, ids)) is not None]
-    if evaluated:
+    if evaluated := [found for span in spans if (found := evaluation_of(span, ids)) is not None]:
         talk.session.end(None, all(evaluated))
     for span, tool, arguments, result in calls:
         error = _error(span, has_result=result is not None)
@@ -131,21 +130,38 @@ def _call_of(span: Span) -> _Call | None:
 
 
 def _once(spans: Sequence[Span]) -> Iterator[_Call]:
-    """Yield each call once: clients and servers of MCP add spans of it below another."""
+    """Yield each call once, with its last failure: clients and servers of MCP add spans of it below another."""
     calls = list(filter(None, map(_call_of, spans)))
     parents = {span.id: span.parent for span in spans}
-    known = {span.id: (tool, arguments) for span, tool, arguments, _ in calls}
-    again = set[str]()
-    for span, tool, arguments, _ in calls:
-        above = span.parent
+    known = {span.id: (tool, json_or_text(arguments)) for span, tool, arguments, _ in calls}
+    again = dict[str, str]()  # a span of another's call, by id
+    for id, (tool, arguments) in known.items():
+        above = parents[id]
         for _ in range(_MAX_BETWEEN):
             outer, asked = known.get(above, (None, None))
-            if outer == tool and above != span.id and arguments in (None, asked):
-                again.add(span.id)
-            elif outer == tool and above != span.id and asked is None:
-                again.add(above)
+            if outer == tool and above != id and arguments in (None, asked):
+                again[id] = above
+            elif outer == tool and above != id and asked is None:
+                again[above] = id
             above = parents.get(above, "")
-    return (call for call in calls if call[0].id not in again)
+    others: dict[str, list[Span]] = {}
+    for span, *_ in calls:
+        if kept := again.get(span.id):
+            for _ in range(_MAX_BETWEEN):
+                kept = again.get(kept, kept)
+            others.setdefault(kept, []).append(span)
+    for span, tool, arguments, result in calls:
+        if span.id not in again:
+            yield _ended(span, others.get(span.id, ()), has_result=result is not None), tool, arguments, result
+
+
+def _ended(span: Span, others: Sequence[Span], *, has_result: bool) -> Span:
+    if span.worked or not others or _error(span, has_result=has_result) is not None:
+        return span
+    latest = max(each.start for each in others)
+    last = (each for each in others if (each.end > latest or each.start == latest) and not _is_unknown(each))
+    errors = [error for each in last if (error := _error(each, has_result=has_result)) is not None]
+    return span._replace(failed=True, status=max(errors, key=len)) if errors else span
 
 
 def is_agent(span: Span) -> bool:
@@ -180,8 +196,7 @@ def _error(span: Span, *, has_result: bool) -> str | None:
 
 
 def _is(span: Span, kinds: set[tuple[str, str]]) -> bool:
-    # MLflow's values are JSON.
-    return any(str(span.attributes.get(name)).strip('"') == value for name, value in kinds)
+    return any(str(span.attributes.get(name)).strip('"') == value for name, value in kinds)  # MLflow's are JSON
 
 
 def _first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -225,7 +240,7 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
 
 
 def _of_json(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
-    export = read_json(body)
+    export = read_json(body, _MAX_FIELDS)
     if not isinstance(export, dict):
         raise ValueError("an export is a JSON object")
     resources, scopes, records = _LOGS if logs else _TRACES
@@ -342,7 +357,7 @@ class _Protobuf:
     """Reads the messages of one export, and counts their fields: an empty one of two bytes takes 300 of memory."""
 
     def __init__(self) -> None:
-        self._left = MAX_VALUES
+        self._left = _MAX_FIELDS
 
     def parts(self, message: bytes | memoryview, number: int) -> Iterator[memoryview]:
         return (value for found, value in self._fields(message) if found == number and isinstance(value, memoryview))
@@ -362,7 +377,7 @@ class _Protobuf:
         while place < len(view):
             self._left -= 1
             if self._left < 0:
-                raise ValueError(f"an export of more than {MAX_VALUES} values")
+                raise ValueError(f"an export of more than {_MAX_FIELDS} values is not read: send smaller batches")
             tag, place = _varint(view, place)
             kind, size = tag & 7, _FIXED.get(tag & 7)
             if size is None:

@@ -45,7 +45,7 @@ def read_json(value: bytes | str, most: int = MAX_VALUES) -> Any:
     if len(value) > most:
         before = [value.count(each) for each in (",[{" if isinstance(value, str) else b",[{")]  # type: ignore[arg-type]
         if sum(before) > most:
-            raise msgspec.DecodeError(f"JSON of more than {most} values is not read")
+            raise msgspec.DecodeError(f"JSON of more than {most} values is not read: send smaller batches")
     try:
         return msgspec.json.decode(value)
     except _SYNTAX:

@@ -276,7 +276,7 @@ def test_a_call_that_client_and_server_trace_too_is_one_call() -> None:
         Span("execute_tool x", "t", "a", "run", 1.0, 9.0, TOOL | GIVEN | result),
         Span("HTTP POST", "t", "b", "a", 2.0, 8.0, {}),
         Span("tools/call x", "t", "c", "b", 2.0, 7.0, mcp | GIVEN | result),
-        Span("tools/call x", "t", "d", "c", 3.0, 6.0, mcp),
+        Span("tools/call x", "t", "d", "c", 3.0, 6.0, mcp | result | {"gen_ai.tool.call.arguments": '{"q": 1}'}),
         Span("execute_tool y", "t", "e", "a", 3.0, 5.0, other),  # a sub-agent's
         Span("execute_tool y", "t", "f", "run", 9.0, 9.5, TOOL | {"gen_ai.tool.name": "y"}),
         Span("tools/call y", "t", "g", "f", 9.1, 9.4, mcp | {"gen_ai.tool.name": "y"} | GIVEN | result),
@@ -285,6 +285,38 @@ def test_a_call_that_client_and_server_trace_too_is_one_call() -> None:
     loop = [Span("a", "t", "i", "j", 1.0, 2.0, {}), Span("b", "t", "j", "i", 1.0, 2.0, other)]
     calls = [(data[events.TOOL], data[events.ARGUMENTS]) for _, data in told([*spans, *loop]).events]
     assert calls == [("y", None), ("y", None), ("x", {"q": 1}), ("y", {"q": 1})][-len(calls) :] and len(calls) == 4
+
+
+MCP = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "x"}
+
+
+@for_each(
+    "outer, inner, error",
+    [
+        ({}, [{"status": "no rule", "failed": True}], "no rule"),
+        ({}, [{"attributes": MCP | {"error.type": "a.Timeout"}}], "3 rows"),
+        ({}, [{"events": [("exception", {"exception.type": "Gone", "exception.message": "no"})]}], "Gone: no"),
+        ({}, [{"status": "again", "failed": True}, {"start": 5.0, "end": 6.0}], None),  # it was tried again
+        ({}, [{"end": 4.5}, {"status": "no rule", "failed": True, "parent": "i0"}], "no rule"),  # the server's
+        ({"worked": True}, [{"status": "no rule", "failed": True}], None),
+        ({"failed": True, "status": "own"}, [{"status": "no rule", "failed": True}], "own"),
+        ({}, [{"attributes": MCP | {"error.type": "CancelledError"}}], None),
+        ({"attributes": TOOL, "failed": True, "status": "no rule"}, [{"attributes": MCP | GIVEN}], "no rule"),
+    ],
+)
+def test_a_failure_that_one_span_of_a_call_alone_tells_is_not_lost(
+    outer: dict[str, Any], inner: list[dict[str, Any]], error: str | None
+) -> None:
+    result = {"gen_ai.tool.call.result": "3 rows"}
+    kept = Span("execute_tool x", "t", "o", "", 1.0, 9.0, TOOL | GIVEN | result)._replace(**outer)
+    below = [
+        Span("tools/call x", "t", f"i{number}", "o", 2.0, 4.0, MCP)._replace(**given)
+        for number, given in enumerate(inner)
+    ]
+    for spans in ([kept, *below], [*below[::-1], kept]):
+        [(_, data)] = [each for each in told(spans).events if each[0] == "outcome"]
+        assert (error is None) == (events.ERROR_MESSAGE not in data)
+        assert error is None or error in data[events.ERROR_MESSAGE]
 
 
 async def wait(path: str) -> str:
@@ -519,6 +551,20 @@ async def test_other_bytes_are_refused(fleet: Fleet, recorder: Recorder, body: b
     [answer] = await post(fleet, (body, headers))
     assert answer.status_code == 400
     assert not recorder.events
+
+
+@for_each("form", ["application/json", "application/x-protobuf"])
+def test_a_full_batch_of_a_collector_is_read_and_a_larger_export_is_told_to_be_smaller(form: str) -> None:
+    named = [{"key": f"key {number:02}", "value": {"stringValue": "v" * 30}} for number in range(31)]
+    ids = {"traceId": "YWFhYWFhYWFhYWFhYWFhYQ==", "spanId": "YWFhYWFhYWE="}
+    body, _ = made_export([{**ids, "attributes": named}] * (4_096 if form == "application/json" else 8_192))
+    large = b'{"resourceSpans":[' + b"{}," * 1_000_000 + b"{}]}"
+    if form == "application/x-protobuf":
+        body = ParseDict(orjson.loads(body), ExportTraceServiceRequest()).SerializeToString()
+        large = b"\x0a\x00" * 2_000_001
+    assert len(list(spans_of(body, form))) in (4_096, 8_192) and len(body) < 1 << 24
+    with pytest.raises(ValueError, match="smaller batches"):
+        list(spans_of(large, form))
 
 
 SPAN = {

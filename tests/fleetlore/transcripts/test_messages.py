@@ -263,6 +263,24 @@ def test_a_log_of_requests_counts_each_call_once(about: dict[str, str], tmp_path
     ]
 
 
+def test_a_request_that_was_sent_again_counts_no_call_again_and_equal_trials_do(tmp_path: Path) -> None:
+    chat = CHATS["OpenAI chat"]
+    for requests, calls in (([chat[:1], chat, chat, chat], [0, 1, 0, 0]), ([chat, chat], [1, 1])):
+        found = read(tmp_path, *requests)
+        assert [each and sum(kind == "outcome" for kind, _ in each.events) for each in found] == calls
+
+
+def test_chats_in_indented_json_have_ids_of_their_own_and_one_line_keeps_its_id(tmp_path: Path) -> None:
+    path, found = tmp_path / "x.json", set[str]()
+    for chat in ({"messages": CHATS["Anthropic"]}, {"messages": CHATS["AutoGen"]}, CHATS["Bedrock"], CHATS["Haystack"]):
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(chat)))
+        found |= {each.session for each in read_files("messages", [path]) if each is not None}
+    assert len(found) == 4
+    [session] = read(tmp_path, chat)
+    before = Conversation("messages", msgspec.json.encode(chat)).session
+    assert session is not None and session.session == before.session
+
+
 @for_each("name", ["messages", "conversation", "trajectory", "inputs", "batch", "text"])
 def test_a_session_is_found_where_its_maker_puts_it(name: str, tmp_path: Path) -> None:
     chat = CHATS["OpenAI chat"]
@@ -280,6 +298,17 @@ def test_a_file_of_tau2_bench_is_read(tmp_path: Path) -> None:
     [session] = read(tmp_path, {"timestamp": "x", "info": {}, "tasks": [{"id": "7"}], "simulations": [run]})
     assert session is not None and (session.task, session.outcome, session.reward) == ("7", "failure", 0.0)
     assert session.events[-1][1][ev.ERROR_MESSAGE] == ERROR
+
+
+@for_each("parts", [[], None])
+@for_each("name", ["parts", "contents", "items", "blocks"])
+def test_empty_parts_hide_no_message(name: str, parts: object, tmp_path: Path) -> None:
+    for form in ("OpenAI chat", "Vercel AI SDK, tool invocations"):
+        [session] = read(tmp_path, [{**message, name: parts} for message in CHATS[form]])
+        assert session is not None and session.goal == "go" and not session.left_out
+        assert [kind for kind, _ in session.events] == ["message", "outcome"]
+    [session] = read(tmp_path, [*CHATS["Gemini"], {"role": "model", "parts": []}])
+    assert session is not None and not session.left_out
 
 
 def test_names_of_keys_are_bounded_and_printable(tmp_path: Path) -> None:

@@ -377,6 +377,26 @@ def test_the_form_is_found_behind_a_long_first_line(tmp_path: Path) -> None:
     assert session.source == "claude-code"
 
 
+def test_sessions_in_compact_json_are_found_and_copies_count_once(tmp_path: Path) -> None:
+    chat = {"messages": [{"role": "user", "content": "go"}]}
+    for number, document in enumerate(({"inputs": chat}, {"simulations": [chat | {"id": "s"}]})):
+        (tmp_path / f"{number}.json").write_bytes(orjson.dumps(document))
+    transcript(tmp_path / "a.jsonl", "a", ["1"])
+    transcript(tmp_path / "b.jsonl", "b", ["1", "2"])
+    assert sorted(made_in(read_sessions(tmp_path))) == [[], [], ["done 1"], ["done 2"]]
+
+
+def test_a_part_of_more_than_a_million_values_is_read(tmp_path: Path) -> None:
+    many = b'"many": [' + b"0," * 1_100_000 + b"0], "
+    sample = b"{" + many + b'"id": 1, "input": "go"}'
+    path = transcript(tmp_path / "a.jsonl", "a", ["1"])
+    path.write_bytes(path.read_bytes().replace(b"{", b"{" + many, 1))
+    archive = archived(tmp_path / "log.eval", {"samples/1.json": sample})
+    for form, file in (("claude-code", path), ("inspect", archive)):
+        [session] = read_files(form, [file])  # type: ignore[arg-type]
+        assert session is not None and session.goal in ("go", "do 1")
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         read_sessions(tmp_path / "no")
