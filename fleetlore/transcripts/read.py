@@ -75,7 +75,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
         if isinstance(found, list) and not (found and isinstance(found[0], dict) and _is_message(found[0])):
             yield from (_readable(each, ends) for each in found)
         else:
-            # The last of several lines has its end once more are written. A document of one may never have it.
+            # The last of several lines gets its end later.
             yield _readable(found, ends, line if line.endswith(b"\n") or not number else line + b"\n")
 
 

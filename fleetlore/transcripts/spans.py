@@ -348,7 +348,7 @@ _LOG: _Fields = {
     1: ("timeUnixNano", _fixed), 6: ("attributes", _PAIRS), 9: ("traceId", memoryview.hex),
     10: ("spanId", memoryview.hex), 11: ("observedTimeUnixNano", _fixed), 12: ("eventName", _text),
 }  # fmt: skip
-# Wire types of protobuf: a number, bytes behind their length, and bytes of a fixed length. Groups are obsolete.
+# Wire types of protobuf. Groups are obsolete.
 _VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
 _MAX_VARINT_BYTES = 10
 
