@@ -96,7 +96,7 @@ class AdapterView(Generic[Manifest]):
 
     @property
     def epoch(self) -> int:
-        """The highest epoch. That of a deleted version stands in its revocation, unless its signer is revoked."""
+        """The highest epoch. The revocation of a deleted version holds its epoch, unless the signer is revoked."""
         epochs = [each.record.epoch for each in self._newest.values()]
         deleted = [each.epoch for each, _, signer in self._revocations.values() if signer in self._trusted]
         return max([*epochs, *deleted], default=0)

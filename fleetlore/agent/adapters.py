@@ -42,7 +42,7 @@ class AgentAdapters:
         lock: the fleet's, under which a version is swapped.
 
     Attributes:
-        calls: None before `start` and without a key.
+        calls: its follower; it has none before `start` or without a key.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE,
 __all__ = ["head_line", "is_sentence", "template"]
 
 _Instead = str | Callable[[re.Match[str]], str]
-# A lower-case text and others, one of which every match holds, and the patterns' `sub` with its replacement.
+# A lower-case text and others: each match holds one of them. Then the patterns' `sub` and its replacement.
 _Masks = tuple[str, tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
 
 MAX_TEMPLATE = 240

@@ -42,7 +42,7 @@ class FleetLore(AbstractCapability[Any]):
             raise
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-        """A call of an unknown tool is not even validated: the model is told in the next request."""
+        """Record calls of unknown tools: nobody validates them, and the next request tells the model."""
         session, messages = current_session(), request_context.messages
         if session is None or not messages:
             return request_context

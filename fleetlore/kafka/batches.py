@@ -1,7 +1,7 @@
 """Read the batches of a fetch and skip what cannot be decoded.
 
 After a parser or codec error, aiokafka fetches the same batch for ever. So a `Consumer` returns an `Unreadable`
-instead. A batch with a bad checksum is fetched once more: the network may have damaged it. A codec's missing package is
+instead. A batch with a bad checksum is fetched again: the network may have damaged it. A codec's missing package is
 this process' error: no record is skipped.
 """
 

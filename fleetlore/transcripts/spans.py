@@ -250,7 +250,7 @@ def _of_json(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
 
 
 def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
-    """A text that is not UTF-8 makes its whole message unreadable, so each record is read by itself."""
+    """A text that is not UTF-8 makes its whole message unreadable, so each record is read alone."""
     export = _Protobuf()
 
     def read(message: bytes | memoryview, fields: _Fields) -> Any:

@@ -1,6 +1,6 @@
 """Define events: what agents report, as CloudEvents 1.0 whose `data` uses OpenTelemetry's GenAI attribute names.
 
-An event's id is made of tenant, agent, session and `sequence`, so a resent event is the same.
+An event's id consists of tenant, agent, session and `sequence`, so a resent event has the same id.
 
 - `session.started`: goal, task, place
 - `action`: a tool call begins (optional; a `Fleet` sends none)
