@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import NewTopic, RecordsToDelete
-from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetOutOfRangeError
-from hypothesis import given
-from hypothesis import strategies as st
+from aiokafka.admin import NewTopic
+from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.kafka.client import connected, make_admin
@@ -68,8 +66,7 @@ class Broker:
             end = (await consumer.end_offsets([part]))[part]
             consumer.seek(part, offset)
             records: list[Record] = []
-            # The first fetch also of what lies behind the end: it is refused.
-            while offset > end or await consumer.position(part) < end:
+            while await consumer.position(part) < end:
                 for each in (await consumer.getmany(part, timeout_ms=200)).get(part, []):
                     records.append(Record(*part, each.offset, each.key, each.value, tuple(each.headers)))
             return records
@@ -77,10 +74,6 @@ class Broker:
     async def end_offset(self, topic: str, partition: int) -> int:
         async with self._at(topic, partition) as (consumer, part):
             return int((await consumer.end_offsets([part]))[part])
-
-    async def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        async with connected(make_admin(self.address)) as admin:
-            await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(offset)})
 
     async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
         async with self._at(topic, partition, group) as (consumer, part):
@@ -147,9 +140,9 @@ async def log(request: pytest.FixtureRequest) -> AsyncIterator[Log]:
 
 @pytest.fixture
 def faithful(log: Log, pytestconfig: pytest.Config) -> Log:
-    """A log with limits, retention and compaction: the one in memory, and Apache Kafka with `--kafka`."""
+    """A log with limits: the one in memory, and Apache Kafka with `--kafka`."""
     if isinstance(log, Broker) and not pytestconfig.getoption("--kafka"):
-        pytest.skip("tansu takes records of any size and deletes none")
+        pytest.skip("tansu takes records of any size")
     return log
 
 
@@ -215,40 +208,3 @@ async def test_a_record_too_large_is_refused_and_takes_no_offset(faithful: Log, 
     with pytest.raises(MessageSizeTooLargeError):
         await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES + 1), partition=0)
     assert place(await faithful.append(name, b"x" * (MAX_MESSAGE_BYTES - 1000), partition=0)) == (0, 0)
-
-
-async def test_what_retention_deleted_and_what_lies_behind_the_end_is_out_of_range(faithful: Log, name: str) -> None:
-    for n in range(4):
-        await faithful.append(name, b"%d" % n, partition=0)
-    await faithful.delete_before(name, 0, 2)
-    assert [record.offset for record in await faithful.read(name, 0, 2)] == [2, 3]
-    assert await faithful.read(name, 0, 4) == [] and await faithful.end_offset(name, 0) == 4
-    for offset in (0, 1, 5):
-        with pytest.raises(OffsetOutOfRangeError):
-            await faithful.read(name, 0, offset)
-    with pytest.raises(OffsetOutOfRangeError):
-        await faithful.delete_before(name, 0, 5)
-    assert place(await faithful.append(name, b"4", partition=0)) == (0, 4)
-
-
-def test_compaction_leaves_gaps_and_the_same_view() -> None:
-    log = InMemoryLog(1)
-    for key, value in ((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"b", None), (b"c", b"1")):
-        log.append("t", value, key=key)
-    before = log.compacted("t")
-    log.compact("t")
-    assert [(each.offset, each.key) for each in log.read("t", 0)] == [(2, b"a"), (4, b"c")]
-    assert [each.offset for each in log.read("t", 0, 3)] == [4]
-    assert log.compacted("t") == before == {b"a": b"2", b"c": b"1"}
-    assert log.append("t", b"1", key=b"d").offset == 5
-
-
-@given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.binary(max_size=3)), max_size=30))
-def test_the_compacted_view_is_the_last_value_of_each_key(writes: list[tuple[bytes, bytes | None]]) -> None:
-    log = InMemoryLog(3)
-    expected: dict[bytes, bytes | None] = {}
-    for key, value in writes:
-        log.append("t", value, key=key)
-        expected[key] = value
-    assert log.compacted("t") == {key: value for key, value in expected.items() if value is not None}
-    assert len(log.read_all("t")) == len(writes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError, OffsetOutOfRangeError
+from aiokafka.errors import CommitFailedError, MessageSizeTooLargeError
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, partition_for
@@ -34,7 +34,6 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class _Partition:
-    start: int = 0
     end: int = 0
     records: list[Record] = field(default_factory=list)
 
@@ -87,12 +86,10 @@ class InMemoryLog:
         return record
 
     def read(self, topic: str, partition: int, offset: int = 0, limit: int | None = None) -> list[Record]:
-        """Records from `offset` on, oldest first. Raises OffsetOutOfRangeError for deleted ones and behind the end."""
-        log = self._partition(topic, partition)
-        if not log.start <= offset <= log.end:
-            raise OffsetOutOfRangeError(f"offset {offset} is not in {log.start}..{log.end}")
-        first = bisect_left(log.records, offset, key=attrgetter("offset"))
-        return log.records[first : None if limit is None else first + limit]
+        """Records from `offset` on, oldest first."""
+        records = self._partition(topic, partition).records
+        first = bisect_left(records, offset, key=attrgetter("offset"))
+        return records[first : None if limit is None else first + limit]
 
     def read_all(self, topic: str) -> list[Record]:
         """All records, partition by partition."""
@@ -105,10 +102,7 @@ class InMemoryLog:
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete all records below `offset`, as retention does."""
         log = self._partition(topic, partition)
-        if offset > log.end:
-            raise OffsetOutOfRangeError(f"offset {offset} is behind the end, {log.end}")
-        log.start = max(log.start, offset)
-        log.records = [record for record in log.records if record.offset >= log.start]
+        log.records = [record for record in log.records if record.offset >= offset]
 
     def compact(self, topic: str) -> None:
         """Keep the newest record of each key and no tombstone, as compaction does once tombstones are old.

@@ -1,8 +1,6 @@
 """Attack advice by remedies: what one agent says helped must not be run by all others."""
 
 from fleetlore.wire.topics import topic
-from models.memory.candidate import QUORUM_AGENTS, is_unconfirmed
-from tests.build import memory_item
 from tests.rows import for_each
 from tests.streams.log_pipeline import LogPipeline
 
@@ -28,13 +26,6 @@ async def test_what_is_fetched_and_run_is_told_once_three_agents_did_it() -> Non
     assert await pipeline.metric("fleetlore_junk_items_total", reason="unconfirmed") >= 1
     await pipeline.send(pipeline.story.session("third", WRONG, EVIL, agent="another"))
     assert "sudo sh" in await told(pipeline)
-
-
-@for_each("danger", [True, False])
-def test_what_could_do_harm_waits_for_a_quorum(danger: bool) -> None:
-    for agents in (1, QUORUM_AGENTS - 1):
-        assert is_unconfirmed(memory_item("i", danger=danger, agents=agents)) is danger
-    assert not is_unconfirmed(memory_item("i", danger=danger, agents=QUORUM_AGENTS))
 
 
 @for_each("mode, known", [("no-auth-checks", False), ("skip_verify", False), ("staged", True)])

@@ -97,13 +97,6 @@ async def test_a_quorum_is_told_and_three_where_it_could_do_harm(tool: str, agen
     assert bool(leaks(await fleet.read(asked, goal="mine", tools=[tool]), "newer")) == is_told
 
 
-async def test_one_owner_is_a_quorum_of_one() -> None:
-    old, new, error = {"mode": "old", "v": 1}, {"mode": "newer", "v": 1}, "unknown to 'old'"
-    fleet = await changed("search", old, new, error, 1, 1, quorum=1)
-    asked = Made("search", old, error=error)
-    assert leaks(await fleet.read(asked, goal="mine", tools=["search"]), "newer")
-
-
 THINGS = (
     "nickname", "emergencyContact", "accountAlias", "loved_one", "handle", "who", "folder", "channel", "repo",
     "filename", "file", "meeting", "cohort", "title", "reason", "label", "tag", "team", "project", "company",

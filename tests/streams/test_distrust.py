@@ -95,11 +95,3 @@ async def test_whose_word_counts_follows_from_the_newest_decisions(data: st.Data
             pipeline.crash()
     never = await learned([each for each in fleet if each[0].agent in trusted])
     assert await told(pipeline) == await told(never)
-
-
-async def test_an_older_decision_that_comes_later_changes_nothing() -> None:
-    pipeline = LogPipeline()
-    for number in (2, 1):
-        pipeline.operators.distrusted.add(pipeline.tenant, decision("mallory", on=number == 1, number=number))
-    assert not pipeline.operators.distrusted.agents(pipeline.tenant)
-    assert not pipeline.operators.distrusted.agents("other")

@@ -8,21 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.demo.agents import Run, repeated
 from benchmarks.demo.arms import Plan, isolated_arm
 from benchmarks.demo.figures import (
-    Comparison,
-    Figures,
-    Percentiles,
-    Version,
     advice_times,
     compare_repeats,
-    compare_success,
 )
 from benchmarks.demo.run import can_train, run_demo
 
@@ -59,11 +51,6 @@ sys.exit(can_train())
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
-@given(st.lists(st.sampled_from("abcd")))
-def test_repeated_counts_all_but_the_first_of_each_fault(faults: list[str]) -> None:
-    assert repeated(faults) == sum(fault in faults[:index] for index, fault in enumerate(faults))
-
-
 async def test_the_isolated_arm_repeats_itself_to_the_letter_and_its_failures_often() -> None:
     plan = Plan(agents=12, sessions=3)
     seen = []
@@ -90,55 +77,3 @@ def test_advice_times_leave_out_who_met_it_and_who_was_not_there_yet() -> None:
     assert advice_times(first_met, learners) == [pytest.approx(0.4)]
     assert advice_times(first_met, [Known("b", 0.0, {"p": 9.9})]) == [0.0], "it was known before the call ended"
     assert advice_times(first_met, [Known("a"), Known("b")]) == [math.inf], "it never learned"
-
-
-def made(policy: Version | None) -> Figures:
-    return Figures(
-        agents=50,
-        sessions=200,
-        events=3000,
-        events_per_second=150.0,
-        patterns=90,
-        judgments=200,
-        memory_items=40,
-        adapter_versions=2,
-        agents_on_latest_adapter=50,
-        time_to_advice_seconds=Percentiles(0.2, 0.9),
-        time_to_first_event_seconds=6.5,
-        repeat_failures=Comparison(2000, 300),
-        success_rate=Comparison(0.4, 0.95),
-        call_model=Version("ab" * 32, 2, 2, {}),
-        hints=(("- Use `format=json` instead of `format=csv` in sql.export.", 12),),
-        policy=policy,
-    )
-
-
-def test_the_summary_says_what_was_learned_what_it_saved_and_what_was_swapped_in() -> None:
-    text = "\n".join(made(None).summary())
-    for part in (
-        "- Use `format=json` instead",
-        "12 sessions",
-        "2000 repeated failures alone, 300 as a fleet",
-        "abababababab",
-    ):
-        assert part in text
-    assert "policy" not in text
-    metrics = {"pairs_later": 74.0, "margin": 9.8, "margin_base": 7.3, "perplexity_change": 0.011}
-    text = "\n".join(made(Version("cd" * 32, 1, 1, metrics)).summary())
-    assert (
-        "version 1 of the policy adapter, cdcdcdcdcdcd" in text and "9.8, 7.3 without it" in text and "+1.1 %" in text
-    )
-
-
-def test_percentiles_by_nearest_rank() -> None:
-    assert Percentiles.of([float(value) for value in range(1, 101)]) == Percentiles(50.0, 99.0)
-    assert Percentiles.of([0.2]) == Percentiles(0.2, 0.2)
-    with pytest.raises(ValueError, match="no values"):
-        Percentiles.of([])
-
-
-def test_both_arms_are_counted_over_the_whole_arm() -> None:
-    isolated = [Run(False, 3, ("x", "x", "y")), Run(True, 2, ("x",))]
-    fleet = [Run(True, 3, ("x", "y")), Run(True, 1, ())]
-    assert compare_repeats(isolated, fleet) == Comparison(2, 0)
-    assert compare_success(isolated, fleet) == Comparison(0.5, 1.0)

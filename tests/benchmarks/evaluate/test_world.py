@@ -16,8 +16,8 @@ from benchmarks.evaluate.__main__ import app
 from benchmarks.evaluate.figures import interval
 from benchmarks.evaluate.fleet import Fleet, OtherPlace
 from benchmarks.evaluate.holdouts import Measured, stages_by_group, stages_by_task, stages_of_others
-from benchmarks.evaluate.logs import WORLDS, python_log, sql_log
-from benchmarks.evaluate.memories import Counts, Memory, OwnLog, Perfect
+from benchmarks.evaluate.logs import WORLDS, sql_log
+from benchmarks.evaluate.memories import Memory, Perfect
 from benchmarks.evaluate.play import BUDGET, RUNS, play
 from benchmarks.evaluate.recall import Note, Recall
 from benchmarks.evaluate.world import LoggedTask, LoggedWorld, family
@@ -114,48 +114,9 @@ def test_the_safest_proposal_is_taken_however_sure_a_memory_is(world: LoggedWorl
     assert asyncio.run(play(Memory(), measured[:1], world.tasks, 0))[0].failed_safest is None
 
 
-def test_draws_in_a_session_are_those_of_one_that_hears_nothing(world: LoggedWorld) -> None:
-    class Silent(Memory):
-        in_session = True
-
-    assert [solved(world, Silent(), budget) for budget in (1, 2)] == [
-        solved(world, Memory(), budget) for budget in (1, 2)
-    ]
-    assert solved(world, OwnLog(), 1) == solved(world, Memory(), 1)
-
-
-def test_counts_know_the_names_that_failed_at_other_tasks(world: LoggedWorld) -> None:
-    memory = Counts()
-    asyncio.run(memory.learn([each for each in world.sessions if not each.task.endswith("/5")]))
-    risks = memory.recall(world.tasks["t/3/5"]).risks
-    assert risks[0] is not None and risks[0] > 0.9
-    assert risks[1] is not None and risks[1] < 0.1
-
-
 def write(folder: Path, sessions: Mapping[tuple[str, str], tuple[int, Sequence[Step]]]) -> Path:
     """Logs of {(agent, task): (outcome, [(tool, input, error, reward)])}, one session each."""
     return write_logs(folder, [(*names, *outcome_and_calls, {}) for names, outcome_and_calls in sessions.items()])
-
-
-def test_python_sessions_are_begun_again_and_solve_what_most_of_those_solved(tmp_path: Path) -> None:
-    good, bad = ("python", "import math\nmath.pi", None, 0.0), ("python", "import maths", "no such module", 0.0)
-    world = python_log(
-        write(
-            tmp_path,
-            {
-                ("ada-7b", "sums/1"): (1, [good, bad]),
-                ("ada-13b", "sums/1"): (1, [good]),
-                ("bob-7b", "sums/1"): (0, [good]),
-                ("cyd-7b", "sums/1"): (0, [bad, good]),
-            },
-        )
-    )
-    task = world.tasks["sums/1"]
-    assert task.proposals == [good[1], bad[1]]  # the first of each session, with its line breaks
-    assert task.solves().tolist() == [True, False]
-    assert task.replies[bad[1]].call.failure is not None
-    assert world.groups == {"sums/1": "sums"}
-    assert {family(agent) for agent in task.made} == {"ada", "bob", "cyd"}
 
 
 def test_an_interval_is_as_wide_as_its_clusters_differ() -> None:

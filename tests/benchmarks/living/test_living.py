@@ -2,26 +2,19 @@
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import httpx
-import msgspec
 import pytest
 
 from benchmarks.living.agent import Silent, play
-from benchmarks.living.arms import ARMS, HINTS
-from benchmarks.living.command import chosen, measure
+from benchmarks.living.arms import ARMS
+from benchmarks.living.command import measure
 from benchmarks.living.figures import Past, of_states
-from benchmarks.living.llm.model import Answer, Answers, Message, Model
+from benchmarks.living.llm.model import Answers, Message, Model
 from benchmarks.living.sql.world import Question, SqlWorld
 from benchmarks.living.states import DRAWS, State
 from benchmarks.living.world import Call, Ran, split
-from fleetlore.advice.decide import Draft, write
-from fleetlore.errors import ConfigError, ModelUnavailable
-from fleetlore.recall.index import LoreIndex
 from tests.benchmarks.living.scripted import Scripted, reads_nothing, reads_what_it_is_told
 
 # Seed of the draws: with it two agents of each place have read the schema, as with most seeds; with 0 one has.
@@ -80,15 +73,6 @@ def test_every_arm_runs(world: SqlWorld, tmp_path: Path) -> None:
         assert part["placebo"]["characters"] == pytest.approx(part["ours"]["characters"], abs=0.5)
 
 
-def test_the_hints_by_hand_are_hints_of_one_database() -> None:
-    drafts = [msgspec.json.decode(line, type=Draft) for line in HINTS.read_bytes().splitlines()]
-    index = LoreIndex()
-    for draft in drafts:
-        index.put_hint(write(index, draft, by="a", now=1.0))
-    assert len(index.hints.standing) == len(drafts) == 32
-    assert set(Counter(each.place for each in drafts).values()) == {4}
-
-
 def test_who_looks_first_reads_the_whole_schema_before_the_first_call(world: SqlWorld, tmp_path: Path) -> None:
     with Scripted(reads_what_it_is_told, tmp_path / "answers.db") as model:
         report = measure(world, model, ("none", "look first"), states=6, sessions=2, seed=0)
@@ -138,34 +122,3 @@ def test_the_database_is_read_and_not_written(world: SqlWorld) -> None:
         world.query("garden", forever, seconds=0.1)
     assert world.query("garden", "SELECT date('now'), CURRENT_DATE").rows == [("2026-11-24", "2026-11-24")]
     assert "plant(label TEXT, height INTEGER)" in world.in_full(task)
-
-
-def test_an_endpoint_is_asked_in_openais_form_and_a_llama_server_by_grammar_too(tmp_path: Path) -> None:
-    bodies: list[tuple[str, dict[str, Any]]] = []
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        bodies.append((request.url.path, json.loads(request.content)))
-        usage = {"prompt_tokens": 3, "completion_tokens": 2}
-        return httpx.Response(200, json={"choices": [{"message": {"content": "sql: X"}}], "usage": usage})
-
-    answers = Answers(tmp_path / "a.db")
-    for url in ("http://one", "http://two/v1"):
-        model = Model(url, answers, url, client=httpx.Client(transport=httpx.MockTransport(handle)))
-        for _ in range(2):
-            asked = model.ask([("user", "hi")], grammar="root ::= x", temperature=0.3, seed=1, most=9)
-            assert asked == Answer("sql: X", 3, 2)
-        assert model.asked == 1
-    assert [path for path, _ in bodies] == ["/v1/chat/completions"] * 2
-    assert "grammar" in bodies[0][1] and "grammar" not in bodies[1][1]
-
-
-def test_faults_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no questions"):
-        SqlWorld(tmp_path)
-    with pytest.raises(ConfigError, match="schema"):
-        chosen("none,schema")
-    with (
-        Model("no-such-model", Answers(tmp_path / "a.db")) as model,
-        pytest.raises(ModelUnavailable, match="needs --url"),
-    ):
-        model.ask([("user", "hi")], grammar="", temperature=0, seed=0, most=1)

@@ -375,13 +375,6 @@ def test_two_traces_of_a_conversation_are_two_parts_of_it(fleet: Fleet, recorder
     assert len({event.session for event in started}) == 2
 
 
-def test_the_order_of_spans_does_not_count(provider: Provider, exporter: InMemorySpanExporter) -> None:
-    semantic_conventions(provider)
-    raw = encode_spans(exporter.get_finished_spans()).SerializeToString()
-    spans = list(spans_of(raw, "application/x-protobuf"))
-    assert told(spans) == told(reversed(spans))
-
-
 def test_a_span_says_what_was_told_in_it(fleet: Fleet, provider: Provider, exporter: InMemorySpanExporter) -> None:
     fleet.replica.index.put_pattern(
         Pattern(id=call_id("sql", "SELECT 1"), level="call", tenant="default", tool="sql", failures=1, calls=4)

@@ -21,75 +21,11 @@ from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
-from streams.stage.merging_stage import Key, StateCache, WriteBuffer
+from streams.stage.merging_stage import Key, StateCache
 from streams.stage.operators import Forget
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
-
-HERE = TopicPartition("t", 0)
-
-
-def record(offset: int) -> Record:
-    return Record(*HERE, offset, None, b"", {})
-
-
-def held(clock: FakeClock, most: int = 10) -> WriteBuffer[int]:
-    return WriteBuffer(clock, seconds=5.0, most=most)
-
-
-def written(changes: WriteBuffer[int]) -> Callable[[], None]:
-    changes.begin()
-    return changes.write()
-
-
-def test_it_is_due_after_a_while_or_when_nothing_comes_or_too_much_waits() -> None:
-    clock = FakeClock()
-    changes = held(clock, most=2)
-    changes.waiting["t", "a"] = 1
-    assert not changes.due([record(0)])
-    assert changes.due([])
-    clock.advance(5.0)
-    assert changes.due([record(1)])
-    written(changes)()
-    changes.waiting |= {("t", "a"): 1, ("t", "b"): 1}
-    assert not changes.due([record(2)])
-    changes.waiting["t", "c"] = 1
-    assert changes.due([record(3)])
-
-
-def test_what_is_written_behind_is_covered_until_it_is_acknowledged() -> None:
-    changes = held(FakeClock())
-    changes.waiting["t", "a"] = 1
-    changes.due([record(3)])
-    changes.due([record(4)])
-    assert (changes.committable(HERE, 5), changes.committable(TopicPartition("t", 1), 7)) == (3, 7)
-    first = written(changes)
-    assert changes and not changes.waiting
-    changes.waiting["t", "a"] = 2
-    changes.due([record(5)])
-    assert changes.newest(("t", "a")) == 2
-    second = written(changes)
-    assert changes.newest(("t", "a")) == 2
-    assert changes.committable(HERE, 7) == 3
-    first()
-    assert changes.committable(HERE, 7) == 5
-    second()
-    assert changes.committable(HERE, 7) == 7 and not changes
-    assert changes.newest(("t", "a")) is None
-
-
-def test_nothing_counts_as_newer_than_another_store() -> None:
-    changes = held(FakeClock())
-    changes.waiting["t", "a"] = 1
-    changes.due([record(3)])
-    acknowledged = written(changes)
-    changes.waiting["t", "b"] = 1
-    changes.drop()
-    assert changes.newest(("t", "a")) is changes.newest(("t", "b")) is None
-    assert changes.committable(HERE, 7) == 3
-    acknowledged()
-    assert changes.committable(HERE, 7) == 7
 
 
 class SlowClock(FakeClock):

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import cached_hash
 from models.llm.questions import LanguageModel
@@ -210,30 +209,6 @@ async def test_not_more_is_asked_at_once_than_was_set(endpoint: ModelEndpoint, m
     # machine.
     assert 1 <= endpoint.most_at_once <= 4
     assert set((await judgments(pipeline)).values()) == {("success", "llm")}
-
-
-async def test_a_worker_that_dies_anywhere_leaves_the_same_behind(model: MakeModel) -> None:
-    asking = model()
-
-    async def sent() -> LogPipeline:
-        pipeline = LogPipeline(model=asking, batch_records=2)
-        story = pipeline.story
-        await send_unsure(pipeline, "good", "bad-1", "bad-2")
-        await pipeline.send([*story.session("rewarded", RIGHT), story.feedback("bad-2", "failure")])
-        return pipeline
-
-    undisturbed = await sent()
-    await undisturbed.drain()
-    expected = await undisturbed.knowledge()
-    for delivery in range(1, undisturbed.producer.deliveries + 1, 2):
-        pipeline = await sent()
-        pipeline.producer.fails_at = {delivery}
-        try:
-            await pipeline.drain()
-        except BrokerUnavailable:
-            pipeline.crash()
-            await pipeline.drain()
-        assert await pipeline.knowledge() == expected, f"died in delivery {delivery}"
 
 
 async def test_a_worker_asks_the_model_and_ends_in_order(
