@@ -4,8 +4,6 @@ Readers follow the first of two records with one epoch (optimistic locking). A p
 another came first. If so, a person's decision is repeated, and a trainer's dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -37,6 +35,37 @@ log = logging.getLogger(__name__)
 
 _KEY_ID = re.compile("[0-9a-f]{16}")
 _KEPT_VERSIONS = 32
+
+
+class LocalMirror:
+    """Published versions as files of one process.
+
+        FOLDER/TENANT/ADAPTER/VERSION.record    the record as on the topic
+        FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
+
+    Files are private to the owner and written atomically.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def records(self, tenant: str, adapter: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all (key, value), unverified."""
+        folder = self.folder / tenant / adapter
+        for record in sorted(folder.glob("*.record")):
+            yield f"{adapter}/{record.stem}".encode(), record.read_bytes()
+        for revocation in sorted(folder.parent.glob("*.revoked")):
+            yield REVOKED.encode(), revocation.read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        file = self.folder / name
+        for folder in reversed((file.parent, *file.parent.parents)):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would create parents with the umask's mode
+        write_whole(file, data)
+
+    def drop(self, tenant: str, adapter: str, version: str) -> None:
+        (self.folder / tenant / adapter / f"{version}.record").unlink(missing_ok=True)
 
 
 class AdapterPublisher(Generic[Manifest]):
@@ -339,34 +368,3 @@ def _take(view: AdapterView[Manifest], key: bytes, value: bytes | None) -> None:
     # Agents would refuse it.
     with contextlib.suppress(AdapterRefused):
         view.take(key, value)
-
-
-class LocalMirror:
-    """Published versions as files of one process.
-
-        FOLDER/TENANT/ADAPTER/VERSION.record    the record as on the topic
-        FOLDER/TENANT/KIND-WHAT.revoked         a signed revocation
-
-    Files are private to the owner and written atomically.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-
-    def records(self, tenant: str, adapter: str) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all (key, value), unverified."""
-        folder = self.folder / tenant / adapter
-        for record in sorted(folder.glob("*.record")):
-            yield f"{adapter}/{record.stem}".encode(), record.read_bytes()
-        for revocation in sorted(folder.parent.glob("*.revoked")):
-            yield REVOKED.encode(), revocation.read_bytes()
-
-    def write(self, name: str, data: bytes) -> None:
-        file = self.folder / name
-        for folder in reversed((file.parent, *file.parent.parents)):
-            if not folder.exists():
-                folder.mkdir(exist_ok=True, mode=0o700)  # `parents=True` would create parents with the umask's mode
-        write_whole(file, data)
-
-    def drop(self, tenant: str, adapter: str, version: str) -> None:
-        (self.folder / tenant / adapter / f"{version}.record").unlink(missing_ok=True)

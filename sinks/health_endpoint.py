@@ -4,8 +4,6 @@ A separate thread answers even if the event loop is blocked. Liveness covers thi
 broker or Milvus would restart every worker at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -18,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from socket import SHUT_RDWR
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -211,7 +209,7 @@ class Endpoint:
         self._server.server_close()
         self._thread.join()
 
-    def __enter__(self) -> Endpoint:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,6 @@ Rows have deterministic ids, `<tenant>/<id>`, so upserts are idempotent. The ten
 row's public form as JSON, `state` is for its single writer, and the other columns are filters.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -101,7 +99,7 @@ class MilvusStore:
     @classmethod
     def from_settings(
         cls, settings: Settings, metrics: Metrics | None = None, version: str | None = None, **options: Any
-    ) -> MilvusStore:
+    ) -> Self:
         return cls(settings.milvus, settings.milvus_token, installed_encoder(), metrics, version, **options)
 
     async def open(self) -> bool:

@@ -1,7 +1,5 @@
 """Send values and raw records to Kafka in whole batches, and wait for every acknowledgement."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,15 +4,13 @@ A worker creates missing topics, but changes no existing topic. It ends if one i
 move keys, and an automatic topic is not compacted. Commits record the partition count.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from aiokafka import OffsetAndMetadata, TopicPartition
 from aiokafka.admin import NewPartitions, NewTopic
@@ -125,7 +123,7 @@ class TopicAdmin:
         self._stated = {topic(tenant, spec.name): spec for tenant in settings.tenants for spec in TOPICS}
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[TopicAdmin]:
+    async def connected(self) -> AsyncIterator[Self]:
         try:
             async with connected(self._client):
                 yield self

@@ -1,7 +1,5 @@
 """Run `fleetlore console`."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from contextlib import AsyncExitStack

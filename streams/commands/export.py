@@ -1,7 +1,5 @@
 """Run `fleetlore export` and `import lore`."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turn a snapshot into the rows of the page's six blocks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

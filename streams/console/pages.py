@@ -1,7 +1,5 @@
 """Serve the page: six live blocks, and a page for each item that a row names."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -4,8 +4,6 @@ A proxy that authenticates or a token names the person, never the form. On loopb
 an operator. An action must come from the page itself, so that another page in the same browser cannot send it.
 """
 
-from __future__ import annotations
-
 import getpass
 import hmac
 import re
@@ -13,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
@@ -153,7 +151,7 @@ class People:
     local: Identity | None = None
 
     @classmethod
-    def of(cls, settings: Settings, host: str, made: str) -> People:
+    def of(cls, settings: Settings, host: str, made: str) -> Self:
         """Read the settings for a page on `host`. `made`: a viewer's token, if none is set. Raises ConfigError."""
         try:
             proxies = tuple(ip_network(each) for each in settings.console_proxies)

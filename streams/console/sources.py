@@ -3,8 +3,6 @@
 The page follows the topics as an agent does and queries the store only for a session, so it does not slow the workers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import urllib.request
@@ -13,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from aiokafka import ConsumerRecord
 from prometheus_client.parser import text_string_to_metric_families
@@ -242,7 +240,7 @@ class Sources:
         topics = [topic(self._tenant, name)]
         return Follower(cluster, topics, take, what=name, fetch_wait_ms=wait_ms, newest=newest, clock=self._clock)
 
-    async def __aenter__(self) -> Sources:
+    async def __aenter__(self) -> Self:
         settings = self._settings
         await self._replica.start()
         erasures = self._erased.follow(settings.cluster, [self._tenant], self._clock, settings.fetch_wait_ms)

@@ -5,8 +5,6 @@ would delete acknowledged rows. Requests run one by one, because two writes may 
 flush is repeated: it may miss a moving row. Compaction requests, which were ignored, rewrite a collection's files.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

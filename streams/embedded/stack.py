@@ -4,8 +4,6 @@ With `keep_log` the broker is Apache Kafka. Otherwise it is `tansu`, which keeps
 durable ones from the folder. The rest is processed by then, because workers stop first.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl
@@ -21,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import orjson
 
@@ -110,7 +108,7 @@ class Stack:
         self._failed: asyncio.Future[FleetloreError] | None = None
         self._awaited = "the broker's files"
 
-    async def __aenter__(self) -> Stack:
+    async def __aenter__(self) -> Self:
         self._lock_folder()
         self._failed = asyncio.get_running_loop().create_future()
         start, failed = asyncio.create_task(self._start()), asyncio.create_task(self.failed())

@@ -4,8 +4,6 @@ The parent holds the other end of standard input, which closes even on `kill -9`
 so the start takes milliseconds.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -6,8 +6,6 @@ event and gives each row a single writer: (1) The version catches up. (2) The al
 old collections only. (4) The compacted topics are updated.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import Counter, defaultdict
@@ -15,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -133,7 +131,7 @@ class Backfill:
         self._watcher: Any = None
         self._partitions: list[TopicPartition] = []
 
-    async def __aenter__(self) -> Backfill:
+    async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
             if self._model is not None:

@@ -7,8 +7,6 @@ learned of it are revoked and deleted. To continue a stopped run, repeat the com
 The command takes a person's name and words out of the decisions. It keeps what they decided on, and when.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress

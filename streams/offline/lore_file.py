@@ -6,8 +6,6 @@ so it merges with the tenant's lore, may be repeated, and runs beside live worke
 `SKILL.md`, as coding agents read it, for each tool or task.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Run the stages on Faust: one agent a stage, whole batches, explicit commits."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import tempfile

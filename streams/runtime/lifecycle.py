@@ -3,8 +3,6 @@
 At SIGTERM or SIGINT a role stops fetching, finishes its work within `Settings.drain_seconds`, commits and leaves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -6,8 +6,6 @@ lease or deadline can stop them. So each record of a compacted topic carries its
 it again. Such a request lies behind all earlier positions, so requests end.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress

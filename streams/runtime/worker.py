@@ -1,7 +1,5 @@
 """Run the role `worker`: the pipeline in one process, until SIGTERM."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

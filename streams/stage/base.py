@@ -3,15 +3,13 @@
 A stage decides and `streams.runtime.delivery` acts, so a stage also runs on a log in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import msgspec
 
@@ -56,7 +54,7 @@ class Record(NamedTuple):
     unreadable: str = ""
 
     @classmethod
-    def of(cls, read: Any) -> Record:
+    def of(cls, read: Any) -> Self:
         time = inf if read.timestamp is None else read.timestamp / 1000
         why = read.checksum if isinstance(read, Unreadable) else ""
         return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time, why)

@@ -4,8 +4,6 @@ All contributions to a state are on one partition, so each state has a single wr
 stored every few seconds, and urgent ones at once. The commit waits for that write; later batches do not.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence

@@ -4,8 +4,6 @@ Erased sessions are dropped wherever they reappear: on the log, from a returning
 distrusted agent are kept for an undo.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable

@@ -3,8 +3,6 @@
 A new failure is published at once, because other agents may be about to make the same call.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any

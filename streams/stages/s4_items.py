@@ -1,7 +1,5 @@
 """Merge candidates into memory items and count their trials (stage 4). New items and withdrawals go out at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

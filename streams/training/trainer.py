@@ -1,7 +1,5 @@
 """Run the role `trainer`: closed sessions in, signed adapter versions out."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

@@ -3,8 +3,6 @@
 The trainer commits no offsets: a restart reads the newest sessions again and makes the same bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

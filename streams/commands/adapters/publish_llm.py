@@ -1,21 +1,16 @@
 """Run `fleetlore adapters publish-llm`."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
 
 from fleetlore.cli.shared import Asked, ask, command, group, print_json
 from fleetlore.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 __all__ = ["register"]
 

@@ -1,6 +1,6 @@
 """Assemble one session from its events: a set, whatever the order in which they arrive."""
 
-from __future__ import annotations
+from typing import Self
 
 import msgspec
 from msgspec.structs import astuple, replace
@@ -304,7 +304,7 @@ class OpenSession(msgspec.Struct):
         return steps, tuple([Looped(calls, *pattern) for pattern, calls in most])
 
     @classmethod
-    def restored(cls, known: Trajectory, first_offset: int) -> OpenSession:
+    def restored(cls, known: Trajectory, first_offset: int) -> Self:
         """Restore a stored judgment's session, so that it can go on.
 
         Cut texts stay cut, and left-out calls are a number. Calls to compare have marks in place of texts.
