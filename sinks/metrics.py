@@ -41,30 +41,6 @@ LABELS = {
 }
 
 
-class _Family(Generic[M]):
-    def __init__(self, collector: M, labels: tuple[str, ...]) -> None:
-        self._collector: M = collector
-        self._labels = labels
-        self._series: dict[tuple[str | int, ...], M] = {}
-
-    def __call__(self, *values: str | int) -> M:
-        series = self._series.get(values)
-        if series is None:
-            if len(values) != len(self._labels):
-                raise ValueError(f"expected the labels {self._labels}, got {values}")
-            series = self._collector.labels(*values) if self._labels else self._collector
-            self._series[values] = series
-        return series
-
-    def remove(self, *values: str | int) -> None:
-        if self._series.pop(values, None) is not None:
-            self._collector.remove(*values)
-
-    def clear(self) -> None:
-        self._series.clear()
-        self._collector.clear()
-
-
 class MetricSpec(Generic[M]):
     def __init__(
         self, metric: type[M], row: str, help: str, labels: tuple[str, ...], unit: str, **options: Any
@@ -81,15 +57,15 @@ class MetricSpec(Generic[M]):
     def name(self) -> str:
         return PREFIX + self.stem
 
-    def build(self, registry: CollectorRegistry) -> _Family[M]:
-        return _Family(self._metric(self.name, self.help, self.labels, registry=registry, **self._options), self.labels)
-
     @overload
     def __get__(self, metrics: None, owner: type[Metrics]) -> MetricSpec[M]: ...
     @overload
-    def __get__(self, metrics: Metrics, owner: type[Metrics]) -> _Family[M]: ...
-    def __get__(self, metrics: Metrics | None, owner: type[Metrics]) -> MetricSpec[M] | _Family[M]:
-        return self if metrics is None else cast("_Family[M]", metrics._families[self.stem])
+    def __get__(self, metrics: Metrics, owner: type[Metrics]) -> M: ...
+    def __get__(self, metrics: Metrics | None, owner: type[Metrics]) -> MetricSpec[M] | M:
+        return self if metrics is None else cast(M, metrics._collectors[self])
+
+    def build(self, registry: CollectorRegistry) -> M:
+        return self._metric(self.name, self.help, self.labels, registry=registry, **self._options)
 
 
 def _counter(row: str, help: str, *labels: str) -> MetricSpec[Counter]:
@@ -105,7 +81,7 @@ def _histogram(row: str, help: str, *labels: str) -> MetricSpec[Histogram]:
 
 
 class Metrics:
-    """The metrics of one process: `metrics.dead_letters("bad_json").inc(3)`. Thread-safe.
+    """The metrics of one process: `metrics.dead_letters.labels("bad_json").inc(3)`. Thread-safe.
 
     Update once a batch: an increment can cost more than decoding an event.
     """
@@ -250,17 +226,17 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._families: dict[str, Any] = {spec.stem: spec.build(self.registry) for spec in CATALOGUE}
+        self._collectors = {spec: spec.build(self.registry) for spec in CATALOGUE}
         self.role = role
         self._shown_adapters: dict[str, str] = {}
-        self.build_info(package_version(), platform.python_version(), role).set(1)
+        self.build_info.labels(package_version(), platform.python_version(), role).set(1)
 
     def show_adapter(self, adapter: str, adapter_version: str) -> None:
         shown = self._shown_adapters.get(adapter)
         if shown is not None:
             self.adapter_info.remove(adapter, shown)
         self._shown_adapters[adapter] = adapter_version
-        self.adapter_info(adapter, adapter_version).set(1)
+        self.adapter_info.labels(adapter, adapter_version).set(1)
 
     def serve(self, port: int, host: str = "127.0.0.1", health: Readiness | None = None) -> Endpoint:
         return Endpoint(self.registry, health or Readiness(), self.role, host, port)

@@ -174,11 +174,11 @@ class MilvusStore:
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
         alias = alias_of(collection)
-        with self._metrics.sink_duration(alias).time():
+        with self._metrics.sink_duration.labels(alias).time():
             for start in range(0, len(unique), MAX_ROWS_PER_CALL):
                 chunk = unique[start : start + MAX_ROWS_PER_CALL]
                 refused += await self._call(partial(self._upsert, collection, chunk))
-        self._metrics.sink_rows(alias).inc(len(unique) - len(refused))
+        self._metrics.sink_rows.labels(alias).inc(len(unique) - len(refused))
         if refused:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 

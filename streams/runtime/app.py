@@ -199,11 +199,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         await self._store.close()
 
     async def on_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self._metrics.rebalances().inc()
+        self._metrics.rebalances.inc()
         for name in {tp.topic for tp in assigned}:
             # Create the counter at 0: Prometheus misses the increase of a new series.
-            self._metrics.expired_records(name)
-            self._metrics.truncated_records(name)
+            self._metrics.expired_records.labels(name)
+            self._metrics.truncated_records.labels(name)
         self._delivery.second_writes.begin()
         self._assigned = frozenset(assigned)
         self._open = not self.should_stop
@@ -220,7 +220,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         metrics.degraded_tools.clear()
 
     def on_expired(self, tp: TopicPartition, records: int) -> None:
-        self._metrics.expired_records(tp.topic).inc(records)
+        self._metrics.expired_records.labels(tp.topic).inc(records)
         message = (
             "%s[%d]: retention has deleted %d records that no worker had come to. Their events are lost; keep the "
             "topic for longer than an outage may last"
@@ -251,10 +251,10 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         committed = await self._pump.commit(offsets)
         if not offsets:
             return
-        self._metrics.commits("ok" if committed else "rebalanced").inc()
+        self._metrics.commits.labels("ok" if committed else "rebalanced").inc()
         if committed:
             self._ledger.settle(offsets)
-            self._metrics.last_commit().set_to_current_time()
+            self._metrics.last_commit.set_to_current_time()
         else:
             # No later batch would allow these offsets again if no events come.
             self._ledger.put_back(offsets)
@@ -275,7 +275,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
         """Read partitions from the beginning: the broker lost acknowledged records."""
         for tp, records in lost.items():
-            self._metrics.truncated_records(tp.topic).inc(records)
+            self._metrics.truncated_records.labels(tp.topic).inc(records)
             message = (
                 "%s[%d]: the broker has lost %d records or more that it had acknowledged (a replica that was not in "
                 "sync was elected, or the topic was made anew). What is there now is read from its beginning"
@@ -297,16 +297,16 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:
-            self._metrics.paused_partitions().set(self._pump.paused())
+            self._metrics.paused_partitions.set(self._pump.paused())
             try:
                 lags = await self._pump.lags(self._ledger.positions())
             except BrokerUnavailable as error:
                 await self._end("the Kafka client", error)
                 return
             for tp, lag in lags.items():
-                self._metrics.consumer_lag(tp.topic, tp.partition).set(lag)
+                self._metrics.consumer_lag.labels(tp.topic, tp.partition).set(lag)
             for tp, records in self._ledger.uncommitted().items():
-                self._metrics.uncommitted_records(tp.topic, tp.partition).set(records)
+                self._metrics.uncommitted_records.labels(tp.topic, tp.partition).set(records)
             await self.sleep(_LAG_SECONDS)
 
 

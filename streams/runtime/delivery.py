@@ -189,7 +189,7 @@ class Delivery:
         topics = {record.topic for record in batch}
         tripped = self._breaker.weigh(batch, effects.dead_letters, stage.principals)
         for name in topics:
-            self._metrics.lost_run(name).set(self._breaker.run(name))
+            self._metrics.lost_run.labels(name).set(self._breaker.run(name))
         self._hold_back(topics - tripped.keys(), _SUSPECT_SECONDS)
         if not tripped:
             return
@@ -227,7 +227,7 @@ class Delivery:
             # A row combines many records.
             last = self._last[stage.name, tenant]
             if self._weigh_rows(last, collection, len(mine) - len(bad), bad) and bad:
-                self._metrics.dead_letters(ROW_REFUSED).inc(len(bad))
+                self._metrics.dead_letters.labels(ROW_REFUSED).inc(len(bad))
                 values = [orjson.dumps(row, default=str) for row in bad]
                 letters += [record_of(stage, DeadLetter(last, value, ROW_REFUSED, detail)) for value in values]
         return letters
@@ -246,7 +246,7 @@ class Delivery:
             self._stop({last.topic: error})
             return False
         finally:
-            self._metrics.lost_run(rows).set(self._breaker.run(rows))
+            self._metrics.lost_run.labels(rows).set(self._breaker.run(rows))
         return True
 
     async def _deliver(self, stage: Stage, values: Sequence[Outgoing], positions: Mapping[TopicPartition, int]) -> None:
@@ -254,7 +254,7 @@ class Delivery:
         try:
             await self._retried(lambda: self._producer.deliver(values, read), stage.name)
         except RecordsRefused as error:
-            self._metrics.dead_letters(RECORD_REFUSED).inc(len(error.values))
+            self._metrics.dead_letters.labels(RECORD_REFUSED).inc(len(error.values))
             letters = [
                 DeadLetter(self._last[stage.name, tenant_of(name)], value, RECORD_REFUSED, error.detail)
                 for name, value in error.values
@@ -289,16 +289,16 @@ class Delivery:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", what, error, pause)
                 if isinstance(error, StoreUnavailable):
-                    self._metrics.sink_retries(what).inc()
+                    self._metrics.sink_retries.labels(what).inc()
             await asyncio.sleep(pause)
 
     def _count(self, stage: Stage, batch: Sequence[Record], effects: Effects, seconds: float) -> None:
         metrics = self._metrics
-        metrics.stage_duration(stage.name).observe(seconds)
-        metrics.processed_events(stage.name).inc(effects.processed)
+        metrics.stage_duration.labels(stage.name).observe(seconds)
+        metrics.processed_events.labels(stage.name).inc(effects.processed)
         if effects.newest:
-            metrics.end_to_end_latency(stage.name).observe(max(0.0, self._clock.now() - effects.newest))
+            metrics.end_to_end_latency.labels(stage.name).observe(max(0.0, self._clock.now() - effects.newest))
         for name, records in Counter([record.topic for record in batch]).items():
-            metrics.received_records(name).inc(records)
+            metrics.received_records.labels(name).inc(records)
         for letter in effects.dead_letters:
-            metrics.dead_letters(letter.reason).inc()
+            metrics.dead_letters.labels(letter.reason).inc()

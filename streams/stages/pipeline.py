@@ -88,7 +88,7 @@ def language_model(settings: Settings, metrics: Metrics) -> LanguageModel | None
     from models.llm.questions import LanguageModel
 
     def observe(result: str, tokens: int) -> None:
-        metrics.llm_questions(result).inc()
-        metrics.llm_tokens().inc(tokens)
+        metrics.llm_questions.labels(result).inc()
+        metrics.llm_tokens.inc(tokens)
 
     return LanguageModel(settings, observe)

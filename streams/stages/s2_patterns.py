@@ -131,7 +131,7 @@ class PatternsStage(MergingStage[PatternState, Observation]):
                     family.remove(tenant, tool)
             for tool, counts in found.items():
                 calls, failures, bad = map(sum, zip(*counts, strict=True))
-                self._metrics.tool_calls(tenant, tool).set(calls)
-                self._metrics.tool_failures(tenant, tool).set(failures)
-                self._metrics.degraded_tools(tenant, tool).set(bad)
+                self._metrics.tool_calls.labels(tenant, tool).set(calls)
+                self._metrics.tool_failures.labels(tenant, tool).set(failures)
+                self._metrics.degraded_tools.labels(tenant, tool).set(bad)
             self._shown[tenant] = set(found)

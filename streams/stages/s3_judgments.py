@@ -167,7 +167,7 @@ class JudgmentsStage(Stage):
             state.votes = self._judge.votes(state.trajectory)
             self._recall(state, state.trajectory)
         for case in _cases(state) - before:
-            self._metrics.judge_cases(*case).inc()
+            self._metrics.judge_cases.labels(*case).inc()
         only_model = all(isinstance(value, Opinion) for value in values)
         return _PendingJudgment(tenant, state, state.trajectory, only_model)
 
@@ -204,7 +204,7 @@ class JudgmentsStage(Stage):
         if trajectory.is_open:
             self._keep(tenant, trajectory.id, trajectory.session, state, effects)
             return
-        self._metrics.judgments(verdict.label, verdict.source).inc()
+        self._metrics.judgments.labels(verdict.label, verdict.source).inc()
         outline = {"session": trajectory.session, "part": trajectory.part, "events": trajectory.events}
         effects.rows.setdefault(self._collection, []).append(
             {

@@ -97,7 +97,7 @@ class ItemsStage(MergingStage[_Item, Candidate]):
         state.published = True
         if item is not None:
             effects.outgoing.append(Outgoing(key[0], "items", key[1], item.to_json()))
-            self._metrics.items(item.kind).inc()
+            self._metrics.items.labels(item.kind).inc()
         elif state.public:
             effects.outgoing.append(Outgoing(key[0], "items", key[1], None))
         state.public = item is not None
@@ -127,7 +127,7 @@ class ItemsStage(MergingStage[_Item, Candidate]):
             return None
         reason = is_junk(item) or ("unconfirmed" if is_unconfirmed(item) else None)
         if reason is not None:
-            self._metrics.junk_items(reason).inc()
+            self._metrics.junk_items.labels(reason).inc()
             return None
         review = self._review_of(item.tenant)
         return replace(item, proposed=review == "all" or (review == "risky" and item.danger))

@@ -108,7 +108,7 @@ class Publication(Generic[Manifest]):
             return
         self._trial = None
         log.info("tenant %s: the canary trial decided %s %s", self.tenant, decision, trial.counts)
-        self.metrics.gate_decisions(f"canary_{decision}").inc()
+        self.metrics.gate_decisions.labels(f"canary_{decision}").inc()
         published = await self._publisher.published(self.tenant)
         promoted = decision == "promote"
         reason = "promoted after its trial" if promoted else "the trial was lost"
@@ -126,6 +126,6 @@ class Publication(Generic[Manifest]):
 
     def _set_in_service(self, weights: bytes, manifest: Manifest) -> None:
         self.running = weights, manifest
-        self.metrics.adapters_published("ok").inc()
+        self.metrics.adapters_published.labels("ok").inc()
         self.metrics.show_adapter(self.name, manifest.version)
         log.info("tenant %s: %s %d (%s)", self.tenant, self.name, manifest.ordinal, manifest.version[:12])

@@ -94,7 +94,7 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
         self._candidate = self._passes.version()
         self._budget.pace()
         if self._candidate.sessions:
-            self._metrics.trainer_newest_session(self._tenant).set(self._passes.sessions[-1].ended)
+            self._metrics.trainer_newest_session.labels(self._tenant).set(self._passes.sessions[-1].ended)
         return self._candidate.weights
 
     def _judged(self, weights: bytes, version: str, chosen: Sequence[KeptSession]) -> Decided[CallsManifest]:
@@ -158,7 +158,7 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
     async def count(fetched: Fetched) -> None:
         for record in (record for records in fetched.values() for record in records):
             if (reason := refusal_of(record.value)) is not None:
-                metrics.adapters_refused(reason).inc()
+                metrics.adapters_refused.labels(reason).inc()
 
     names = [topic(tenant, "adapters.acks") for tenant in tenants]
     await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=_FETCH_WAIT_MS, newest=0).run()

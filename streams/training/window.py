@@ -175,7 +175,7 @@ class WindowTrainer(ABC, Generic[Manifest]):
         if self._is_erased(session):
             return
         if self._window.add(session, partition, offset):
-            self._metrics.trainer_sessions(self.publication.name).inc()
+            self._metrics.trainer_sessions.labels(self.publication.name).inc()
             self._waiting_since = self._waiting_since if self._new else self._clock.monotonic()
             self._new += 1
 
@@ -217,12 +217,12 @@ class WindowTrainer(ABC, Generic[Manifest]):
         weights = await asyncio.to_thread(self._learned, chosen)
         if weights is None:
             return
-        self._metrics.trainer_updates(self.publication.name).inc()
+        self._metrics.trainer_updates.labels(self.publication.name).inc()
         version, running = hashlib.sha256(weights).hexdigest(), self.publication.running
         if running is not None and running[1].version == version:
             return
         report, manifest = await asyncio.to_thread(self._judged, weights, version, chosen)
-        self._metrics.gate_decisions(report.reason).inc()
+        self._metrics.gate_decisions.labels(report.reason).inc()
         seconds = self._clock.monotonic() - began
         message = "tenant %s: a version of a window of %d sessions in %.1f s: %s %s"
         log.info(message, self._tenant, len(chosen), seconds, report.reason, report.figures)
@@ -280,7 +280,7 @@ async def train(settings: Settings, clock: Clock, budget: CpuBudget, *groups: Se
     async def read(fetched: Fetched) -> None:
         for partition, records in fetched.items():
             for each in metrics:
-                each.received_records(partition.topic).inc(len(records))
+                each.received_records.labels(partition.topic).inc(len(records))
             for record in records:
                 if (debt := budget.reading_debt_seconds()) > 0:
                     await asyncio.sleep(debt)

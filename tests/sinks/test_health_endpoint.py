@@ -20,7 +20,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def endpoint(clock: FakeClock) -> Iterator[Endpoint]:
     metrics = Metrics("worker")
-    metrics.dead_letters("not_json").inc(2)
+    metrics.dead_letters.labels("not_json").inc(2)
     with metrics.serve(0, health=Readiness("broker", "milvus", clock=clock, stall_seconds=30)) as endpoint:
         yield endpoint
 

@@ -79,7 +79,7 @@ class SessionsStage(Stage):
         for record in batch:
             before = len(effects.dead_letters)
             events = read_events(record, effects, self.principals)
-            self._metrics.received_events(record.topic).inc(len(events) + len(effects.dead_letters) - before)
+            self._metrics.received_events.labels(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             read.append((record, events))
         clean_records(read, effects, self.principals)
         for record, events in read:
@@ -108,7 +108,7 @@ class SessionsStage(Stage):
                     value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
                     effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, value))
             partition.news.clear()
-        self._metrics.open_sessions().set(sum(len(each.open) for each in self._partitions.values()))
+        self._metrics.open_sessions.set(sum(len(each.open) for each in self._partitions.values()))
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
@@ -148,7 +148,7 @@ class SessionsStage(Stage):
         if known and session.is_another(sequence, time):
             raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")
         if known or sequence < session.persisted_up_to:
-            self._metrics.duplicate_events().inc()
+            self._metrics.duplicate_events.inc()
             return
         if session.ended_at is not None and sequence > session.ended_at:
             raise after_end()
@@ -157,9 +157,9 @@ class SessionsStage(Stage):
             session.arrived = max(session.arrived, record.time)
         session.add(event, time)
         if event.data.advice:
-            self._metrics.advised_calls("given").inc()
+            self._metrics.advised_calls.labels("given").inc()
         if event.data.withheld:
-            self._metrics.advised_calls("withheld").inc()
+            self._metrics.advised_calls.labels("withheld").inc()
         if not session.follows(sequence):
             session.out_of_order[sequence] = letter_of(event, record, after_end())
             session.size += len(record.value or b"")
@@ -167,7 +167,7 @@ class SessionsStage(Stage):
         if session.has_new_failure or session.has_way_out:
             partition.news[key] = session
         if key in partition.closed:
-            self._metrics.reopened_sessions().inc()
+            self._metrics.reopened_sessions.inc()
             partition.reopen(key, record.offset)
         if session.complete:
             self._close(partition, key, session, effects)
@@ -206,7 +206,7 @@ class SessionsStage(Stage):
         effects.dead_letters.extend(left_out)
         value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
         effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, value))
-        self._metrics.sessions_closed(trajectory.ending).inc()
+        self._metrics.sessions_closed.labels(trajectory.ending).inc()
 
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]

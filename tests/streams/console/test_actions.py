@@ -117,14 +117,14 @@ def test_figures_come_from_what_two_processes_count_together() -> None:
     clock, one, two = FakeClock(), Metrics("worker"), Metrics("worker")
     scraper = Scraper(["http://a", "http://b"], clock)
     for metrics in (one, two):
-        metrics.consumer_lag("fleetlore.default.events", "0").set(30)
+        metrics.consumer_lag.labels("fleetlore.default.events", "0").set(30)
     scraper.take([said(one), said(two)])
     clock.advance(10)
     for metrics in (one, two):
-        metrics.processed_events("sessions").inc(50)
-        metrics.received_records("fleetlore.default.events").inc(15)
+        metrics.processed_events.labels("sessions").inc(50)
+        metrics.received_records.labels("fleetlore.default.events").inc(15)
         for seconds in (0.02,) * 98 + (3.0,) * 2:
-            metrics.end_to_end_latency("patterns").observe(seconds)
+            metrics.end_to_end_latency.labels("patterns").observe(seconds)
     scraper.take([said(one), said(two)])
     figures = scraper.figures
     assert (figures.answering, figures.endpoints) == (2, 2)
@@ -136,7 +136,7 @@ def test_figures_come_from_what_two_processes_count_together() -> None:
 def test_lag_that_nothing_works_off_stands_still() -> None:
     clock, metrics = FakeClock(), Metrics("worker")
     scraper = Scraper(["http://a"], clock)
-    metrics.consumer_lag("fleetlore.default.events", "0").set(30)
+    metrics.consumer_lag.labels("fleetlore.default.events", "0").set(30)
     for _ in range(2):
         scraper.take([said(metrics)])
         clock.advance(2)
@@ -146,7 +146,7 @@ def test_lag_that_nothing_works_off_stands_still() -> None:
 def test_a_process_that_begins_anew_gives_no_negative_rate() -> None:
     clock, metrics = FakeClock(), Metrics("worker")
     scraper = Scraper(["http://a"], clock)
-    metrics.processed_events("sessions").inc(50)
+    metrics.processed_events.labels("sessions").inc(50)
     scraper.take([said(metrics)])
     clock.advance(2)
     scraper.take([said(Metrics("worker"))])

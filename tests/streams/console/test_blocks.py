@@ -51,7 +51,7 @@ def test_only_items_first_seen_in_a_day_are_new() -> None:
 
 def test_junk_is_counted_by_its_reason() -> None:
     metrics, scraper = Metrics("worker"), Scraper(["http://a"], FakeClock())
-    metrics.junk_items("transient").inc(3)
+    metrics.junk_items.labels("transient").inc(3)
     scraper.take([generate_latest(metrics.registry).decode()])
     shown = snapshot(figures=scraper.figures)
     assert blocks.refused(shown).junk == (("transient", 3),)
