@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
+import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     InvalidProducerEpoch,
@@ -28,7 +29,7 @@ from fleetlore.kafka.client import connect, disconnect, make_producer, no_broker
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import TOPICS, partition_for, topic
 
-__all__ = ["COMPACTED", "POSITION", "BatchProducer", "json_arrays"]
+__all__ = ["COMPACTED", "POSITION", "BatchProducer", "Outgoing", "json_arrays"]
 
 # Header of a compacted topic's record: how far its writer had read the source topic.
 POSITION = "fleetlore.position"
@@ -54,15 +55,17 @@ _Headers = list[tuple[str, bytes | None]]
 _Prepared = tuple[str, int, bytes | None, bytes | None, _Headers]
 
 
-class _Value(Protocol):
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def value(self) -> bytes | None: ...
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """A value for a topic.
+
+    On a compacted topic `key` is the record's key, and a None value deletes it. Elsewhere `key` only picks the
+    partition, and records hold a JSON array of values.
+    """
+
+    tenant: str
+    topic: str
+    key: str
+    value: bytes | None
 
 
 @dataclass(slots=True)
@@ -115,7 +118,7 @@ class BatchProducer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def deliver(self, values: Sequence[_Value], positions: Mapping[_Place, int] = {}) -> None:
+    async def deliver(self, values: Sequence[Outgoing], positions: Mapping[_Place, int] = {}) -> None:
         """Send values and wait for every acknowledgement. `positions`: source offsets up to which they were made.
 
         On a compacted topic each value is a record; elsewhere values share records.

@@ -322,15 +322,6 @@ def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 30.0
-_POLICY = "cleanup.policy"
-
-
-class Shape(NamedTuple):
-    partitions: int
-    policy: str | None
-
-    def __str__(self) -> str:
-        return f"{self.partitions} partitions" + (f", {_POLICY}={self.policy}" if self.policy else "")
 
 
 async def refuse_grown(settings: Settings) -> None:
@@ -346,7 +337,7 @@ async def refuse_grown(settings: Settings) -> None:
 
 
 async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> None:
-    before: Mapping[str, Shape] | None = None
+    before: Mapping[str, str] | None = None
     while True:
         try:
             now = await _shapes(settings)
@@ -359,7 +350,7 @@ async def watch_topics(settings: Settings, seconds: float = WATCH_SECONDS) -> No
         await asyncio.sleep(seconds)
 
 
-def describe(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
+def describe(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     name = min(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     return (
         f"topic {name} had {before.get(name, 'no partition')} and has {now.get(name, 'no partition')} now; "
@@ -367,7 +358,12 @@ def describe(before: Mapping[str, Shape], now: Mapping[str, Shape]) -> str:
     )
 
 
-async def _shapes(settings: Settings) -> dict[str, Shape]:
+async def _shapes(settings: Settings) -> dict[str, str]:
     async with TopicAdmin(settings).connected() as admin:
         found = await admin.read()
-    return {name: Shape(each.partitions, (each.configs or {}).get(_POLICY)) for name, each in found.items()}
+
+    def shape(each: Found) -> str:
+        policy = (each.configs or {}).get("cleanup.policy")
+        return f"{each.partitions} partitions" + (f", cleanup.policy={policy}" if policy else "")
+
+    return {name: shape(each) for name, each in found.items()}

@@ -17,6 +17,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.batches import Unreadable
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import Principals
+from sinks.producer import Outgoing
 
 __all__ = [
     "DeadLetter", "Effects", "Outgoing", "Record", "Stage", "Store", "TopicPartition", "Values",
@@ -62,19 +63,6 @@ class Record(NamedTuple):
     @property
     def tp(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
-
-
-class Outgoing(msgspec.Struct, frozen=True, gc=False):
-    """A value for a topic.
-
-    On a compacted topic `key` is the record's key, and a None value deletes it. Elsewhere `key` only picks the
-    partition, and records hold a JSON array of values.
-    """
-
-    tenant: str
-    topic: str
-    key: str
-    value: bytes | None
 
 
 class DeadLetter(NamedTuple):

@@ -1,7 +1,7 @@
 """The producer on a real broker: what it has sent is there, packed, on the right partition; else it raises."""
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import pytest
@@ -16,18 +16,11 @@ from fleetlore.errors import BrokerUnavailable, RecordsRefused
 from fleetlore.kafka.read import end_offsets, observer, partitions_of
 from fleetlore.wire.dead_letter import RawRecord
 from fleetlore.wire.topics import partition_for, topic
-from sinks.producer import MAX_RECORD_BYTES, BatchProducer, json_arrays
+from sinks.producer import MAX_RECORD_BYTES, BatchProducer, Outgoing, json_arrays
 from streams.embedded.broker import free_port
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
 
 PARTITIONS = 3
-
-
-class Value(NamedTuple):
-    tenant: str
-    topic: str
-    key: str
-    value: bytes | None
 
 
 @pytest.fixture
@@ -56,9 +49,9 @@ async def test_values_of_one_partition_share_a_record_in_their_order(
     producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     await producer.deliver([])
-    await producer.deliver([Value(tenant, "observations", "k", None)])  # a tombstone says nothing here
+    await producer.deliver([Outgoing(tenant, "observations", "k", None)])  # a tombstone says nothing here
     keys = [f"k{number % 7}" for number in range(60)]
-    await producer.deliver([Value(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
+    await producer.deliver([Outgoing(tenant, "observations", key, b"[%d]" % n) for n, key in enumerate(keys)])
     records = await read(broker.address, topic(tenant, "observations"))
     assert len(records) == len({partition_for(key, PARTITIONS) for key in keys})
     for record in records:
@@ -81,7 +74,7 @@ async def test_arrays_are_compressed_and_what_agents_read_is_not(
 
     monkeypatch.setattr(AIOKafkaProducer, "send_batch", spy)
     said = orjson.dumps("the same again and " * 500)
-    await producer.deliver([Value(tenant, name, "k", said) for name in ("observations", "items")])
+    await producer.deliver([Outgoing(tenant, name, "k", said) for name in ("observations", "items")])
     assert sent[topic(tenant, "observations")] < len(said) / 10
     assert sent[topic(tenant, "items")] > len(said)
 
@@ -90,7 +83,11 @@ async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombsto
     producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
     await producer.deliver(
-        [Value(tenant, "items", "a", b"1"), Value(tenant, "items", "b", b"2"), Value(tenant, "items", "a", None)]
+        [
+            Outgoing(tenant, "items", "a", b"1"),
+            Outgoing(tenant, "items", "b", b"2"),
+            Outgoing(tenant, "items", "a", None),
+        ]
     )
     records = await read(broker.address, topic(tenant, "items"))
     assert [(r.key, r.value) for r in records if r.key == b"a"] == [(b"a", b"1"), (b"a", None)]
@@ -101,7 +98,7 @@ async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombsto
 async def test_many_values_become_records_that_a_broker_takes(
     producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:
-    values = [Value(tenant, "observations", "k", orjson.dumps("x" * 50_000)) for _ in range(40)]
+    values = [Outgoing(tenant, "observations", "k", orjson.dumps("x" * 50_000)) for _ in range(40)]
     await producer.deliver(values)
     records = await read(broker.address, topic(tenant, "observations"))
     assert 1 < len(records) < 8
@@ -128,7 +125,7 @@ async def test_a_broker_that_is_away_at_the_start_is_said_to_be() -> None:
     with pytest.raises(BrokerUnavailable, match=f"no Kafka broker at {address}$"):
         await BatchProducer(address).start()
     with pytest.raises(BrokerUnavailable, match="started"):
-        await BatchProducer(address).deliver([Value("acme", "items", "a", b"1")])
+        await BatchProducer(address).deliver([Outgoing("acme", "items", "a", b"1")])
 
 
 async def test_a_topic_that_is_not_there_is_named(
@@ -142,7 +139,7 @@ async def test_a_topic_that_is_not_there_is_named(
     monkeypatch.setattr(BatchProducer, "_partitions", absent)
     async with BatchProducer(broker.address) as producer:
         with pytest.raises(BrokerUnavailable, match=f"has no topic fleetlore.{tenant}.decisions"):
-            await producer.deliver([Value(tenant, "decisions", "a", b"1")])
+            await producer.deliver([Outgoing(tenant, "decisions", "a", b"1")])
 
 
 @pytest.mark.long
@@ -153,10 +150,10 @@ async def test_a_broker_that_dies_is_an_error_and_not_a_loss(
     await make_topics(own_broker.address, tenant, "items", "dead-letters", partitions=1)
     producer = BatchProducer(own_broker.address, delivery_seconds=4.0)
     await producer.start()
-    await producer.deliver([Value(tenant, "items", "a", b"1")])
+    await producer.deliver([Outgoing(tenant, "items", "a", b"1")])
     own_broker.kill()
     with pytest.raises(BrokerUnavailable):
-        await producer.deliver([Value(tenant, "items", "a", b"2")])
+        await producer.deliver([Outgoing(tenant, "items", "a", b"2")])
     with pytest.raises(BrokerUnavailable):
         await producer.send([RawRecord(topic(tenant, "dead-letters"), 0, None, b"x", [])])
     await producer.stop()
@@ -181,7 +178,7 @@ async def test_a_record_that_the_broker_never_takes_stops_no_other(failure: Fail
             # The three travel together; sent one by one, the first is refused again.
             cluster.fail_next(Request.PRODUCE, [failure] * 2)
             with pytest.raises(RecordsRefused) as refused:
-                await producer.deliver([Value("acme", "items", key, key.encode()) for key in "abc"])
+                await producer.deliver([Outgoing("acme", "items", key, key.encode()) for key in "abc"])
         assert refused.value.values == ((name, b"a"),)
         assert [record.value for record in await read(cluster.address, name)] == [b"b", b"c"]
 
@@ -192,11 +189,11 @@ async def test_a_producer_whose_sequence_the_broker_lost_is_replaced(failure: Fa
         name = topic("acme", "items")
         cluster.create_topic(name, 1)
         async with BatchProducer(cluster.address) as producer:
-            await producer.deliver([Value("acme", "items", "a", b"a")])
+            await producer.deliver([Outgoing("acme", "items", "a", b"a")])
             lost = producer._producer
             cluster.fail_next(Request.PRODUCE, [failure])
             with pytest.raises(BrokerUnavailable, match="did not take"):
-                await producer.deliver([Value("acme", "items", "b", b"b")])
-            await producer.deliver([Value("acme", "items", "b", b"b")])
+                await producer.deliver([Outgoing("acme", "items", "b", b"b")])
+            await producer.deliver([Outgoing("acme", "items", "b", b"b")])
             assert producer._producer is not lost
         assert [record.value for record in await read(cluster.address, name)] == [b"a", b"b"]

@@ -11,13 +11,13 @@ from fleetlore.errors import BrokerUnavailable, ConfigError, TopicsChanged
 from fleetlore.kafka.client import connected, make_consumer
 from fleetlore.wire.topics import topic
 from sinks import topics
-from sinks.topics import Shape, TopicAdmin, describe, ensure_topics, refuse_grown, watch_topics
+from sinks.topics import TopicAdmin, describe, ensure_topics, refuse_grown, watch_topics
 
 
 def test_what_changed_is_said_by_name_with_what_to_do() -> None:
-    before = {"a": Shape(4, "compact"), "b": Shape(4, "delete"), "c": Shape(2, None)}
+    before = {"a": "4 partitions", "b": "4 partitions, cleanup.policy=delete", "c": "2 partitions"}
     assert "topic b had 4 partitions, cleanup.policy=delete and has 8 partitions" in describe(
-        before, before | {"b": Shape(8, "delete"), "c": Shape(3, None)}
+        before, before | {"b": "8 partitions", "c": "3 partitions"}
     )
     assert "topic c had 2 partitions and has no partition now" in describe(before, {"a": before["a"], "b": before["b"]})
     assert "topics apply" in describe(before, {})
@@ -71,7 +71,7 @@ async def test_topics_that_a_broker_makes_anew_are_noticed_and_its_absence_is_no
     answered: list[bool] = []
     read = topics._shapes
 
-    async def noted(settings: Settings) -> dict[str, Shape]:
+    async def noted(settings: Settings) -> dict[str, str]:
         try:
             found = await read(settings)
         except BrokerUnavailable:
