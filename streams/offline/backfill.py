@@ -38,7 +38,7 @@ from sinks.producer import BatchProducer, json_arrays
 from sinks.topics import ensure_topics
 from streams.offline.erase import forget_erased
 from streams.offline.memory_pipeline import Chain
-from streams.offline.operator_word import decide, publish_again, read_decisions
+from streams.offline.operator_word import Owners, decide, read_decisions
 from streams.offline.republish import republish
 from streams.stage.base import Record, Store
 from streams.stage.operators import Operators
@@ -206,11 +206,11 @@ class Backfill:
     async def heed(self) -> None:
         await self._read_operators()
         erased, distrusted = self._operators.topics
-        deliver, settle = self._chain.deliver, self._chain.settle
         for tenant in self.tenants:
-            await forget_erased(self._settings, self.store, tenant, erased, deliver, settle)
+            owners = Owners(self._settings, tenant, self.store, self._chain.deliver, self._chain.settle)
+            await forget_erased(owners, erased)
             for decision in distrusted.decided(tenant):
-                await publish_again(self._settings, self.store, tenant, decision, deliver)
+                await owners.publish_again(decision)
 
     async def keep_decisions(self) -> None:
         """Publish decisions again under this version's ids."""

@@ -8,7 +8,7 @@ The command takes a person's name and words out of the decisions. It keeps what 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.memory_pipeline import Chain
-from streams.offline.operator_word import BEHIND, Deliver, States, ask_owners, beside_workers, states_that, wait_drained
+from streams.offline.operator_word import Deliver, Owners, States, beside_workers, states_that
 from streams.stage.base import Outgoing, Store, split
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators, put_in_history, without
 from streams.stages.pipeline import pipeline
@@ -73,12 +73,11 @@ class Erasing:
 async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_seconds: float) -> Erasing:
     """The workers must be running."""
     tenant, now, compacting, versions, other = wanted.tenant, SystemClock().now(), False, list[str](), list[str]()
-    async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
+    async with beside_workers(settings, tenant, timeout_seconds) as owners:
+        deliver, store = owners.deliver, owners.store
         persons: _Persons | None = None
         if not (wanted.session or wanted.user):
-            persons = await erase_persons(
-                settings, tenant, wanted.means_person, producer.deliver, now=now, dry_run=dry_run
-            )
+            persons = await erase_persons(settings, tenant, wanted.means_person, deliver, now=now, dry_run=dry_run)
         found = await find(settings, store, wanted)
         first = await _knowing(store, tenant, found)
         if dry_run:
@@ -89,15 +88,11 @@ async def erase(settings: Settings, wanted: Wanted, *, dry_run: bool, timeout_se
                 # Also drop events not read yet.
                 names = sorted(spellings(wanted.agent))
                 erasures += [Erasure(time=now, agent=stable_hash(name), before=now) for name in names]
-            await producer.deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
+            await deliver([Outgoing(tenant, ERASURES, each.key, each.to_json()) for each in erasures])
             await asyncio.sleep(_HEARD_SECONDS)
             # Later versions have not learned of it.
             versions = await learned_versions(settings, tenant, found, erase=True)
-
-            async def settle() -> None:
-                await wait_drained(settings, tenant, timeout_seconds, BEHIND)
-
-            compacting = await _forget(settings, store, tenant, wanted.means, found, producer.deliver, settle)
+            compacting = await _forget(owners, wanted.means, found)
         if not dry_run:
             other = await _forget_in_other_versions(settings, store, wanted, found)
     rows = {"judgments": len(found.rows), "patterns": len(first.patterns), "items": len(first.items)}
@@ -227,43 +222,30 @@ async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wante
                 continue
             chain = Chain(pipeline(store, metrics, SystemClock(), settings, None, operators), store)
             there = replace(found, parts=dict(found.parts), ended=dict(found.ended), shared=set(found.shared))
-            await _forget(settings, store, wanted.tenant, wanted.means, there, chain.deliver, chain.settle)
+            owners = Owners(settings, wanted.tenant, store, chain.deliver, chain.settle)
+            await _forget(owners, wanted.means, there)
     return unread
 
 
-async def forget_erased(
-    settings: Settings,
-    store: MilvusStore,
-    tenant: str,
-    erased: Erased,
-    deliver: Deliver,
-    settle: Callable[[], Awaitable[object]],
-) -> None:
+async def forget_erased(owners: Owners, erased: Erased) -> None:
+    tenant = owners.tenant
     if erased.has_any(tenant):
-        found = Found(others=erased.sessions(tenant))
 
         def means(session: str, agent: str, _: str, ended: float) -> bool:
             return erased.drops(tenant, session, agent, ended)
 
-        await _forget(settings, store, tenant, means, found, deliver, settle)
+        await _forget(owners, means, Found(others=erased.sessions(tenant)))
 
 
-async def _forget(
-    settings: Settings,
-    store: MilvusStore,
-    tenant: str,
-    means: Means,
-    found: Found,
-    deliver: Deliver,
-    settle: Callable[[], Awaitable[object]],
-) -> bool:
+async def _forget(owners: Owners, means: Means, found: Found) -> bool:
+    store, tenant = owners.store, owners.tenant
     for _ in range(_ROUNDS):
-        await settle()
+        await owners.drained()
         # Their worker judged these before it knew of the erasure.
         await look_at_rows(store, tenant, means, found)
         if not (left := await _knowing(store, tenant, found)):
             break
-        await ask_owners(settings, deliver, tenant, left, Forget, found.hashes)
+        await owners.ask(left, Forget, found.hashes)
     else:
         raise StackError(f"states of tenant {tenant} still know what was erased after {_ROUNDS} rounds: run it again")
     await store.delete("judgments", found.rows)

@@ -43,7 +43,7 @@ from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
 from sinks.milvus import MilvusStore
-from streams.offline.operator_word import BEHIND, Deliver, beside_workers, newest_of, settle, wait_drained
+from streams.offline.operator_word import Deliver, beside_workers, newest_of
 from streams.stage.base import Outgoing, Store
 from streams.stage.operators import ERASURES, Adopt, Erased, Erasure, without
 
@@ -289,11 +289,11 @@ async def import_lore(settings: Settings, tenant: str, file: LoreFile, timeout_s
         known[kind, record.key] = record.time
         if isinstance(record, Erasure):
             erased.take(tenant, record.to_json())
-    async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
-        trust = await deliver(file, known, producer.deliver, erased)
-        await wait_drained(settings, tenant, timeout_seconds, BEHIND)
+    async with beside_workers(settings, tenant, timeout_seconds) as owners:
+        trust = await deliver(file, known, owners.deliver, erased)
+        await owners.drained()
         for decided in trust:
-            await settle(settings, store, tenant, decided, producer.deliver, timeout_seconds)
+            await owners.settle(decided)
 
 
 async def deliver(

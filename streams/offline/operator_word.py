@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -59,19 +60,56 @@ class States:
         return bool(self.patterns or self.items)
 
 
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The owners of a tenant's states: workers beside this process, or stages in it.
+
+    `deliver` sends them values. `drained` waits until the rows of what was sent are stored.
+    """
+
+    settings: Settings
+    tenant: str
+    store: MilvusStore
+    deliver: Deliver
+    drained: Callable[[], Awaitable[object]]
+
+    async def ask(self, found: States, request: _Request, gone: Collection[int] = ()) -> None:
+        """Send a request to each state's owner, then the log's contributions to its items without `gone`."""
+        await self.deliver(requests(self.tenant, found, request))
+        chunk: list[Outgoing] = []
+        async for record in records_of(self.settings.cluster, topic(self.tenant, "candidates")):
+            chunk += contributed(self.tenant, record.value or b"", found.items, gone)
+            if len(chunk) >= _CHUNK:
+                await self.deliver(chunk)
+                chunk = []
+        await self.deliver(chunk)
+
+    async def publish_again(self, decided: Decision) -> States:
+        known = await known_to(self.store, self.tenant, decided.id)
+        # An erasure does not reach the owners' topics, so no name or text of a person goes there.
+        plain = msgspec.structs.replace(decided, by="", why="", hint=None)
+        await self.ask(known, lambda id, _: Reconsider(id, plain))
+        return known
+
+    async def settle(self, decided: Decision) -> States:
+        for _ in range(_ROUNDS):
+            known = await self.publish_again(decided)
+            await self.drained()
+        return known
+
+
 @asynccontextmanager
-async def beside_workers(
-    settings: Settings, tenant: str, timeout_seconds: float
-) -> AsyncIterator[tuple[MilvusStore, BatchProducer]]:
+async def beside_workers(settings: Settings, tenant: str, timeout_seconds: float) -> AsyncIterator[Owners]:
     from sinks.milvus import MilvusStore
 
+    drained = partial(wait_drained, settings, tenant, timeout_seconds, _BEHIND)
     try:
         async with (
             asyncio.timeout(timeout_seconds),
             MilvusStore.from_settings(settings) as store,
             BatchProducer(settings.cluster) as producer,
         ):
-            yield store, producer
+            yield Owners(settings, tenant, store, producer.deliver, drained)
     except TimeoutError:
         raise StackError(
             f"not done within {timeout_seconds:g} s: run it again; is a worker of tenant {tenant} running?"
@@ -98,20 +136,6 @@ async def states_that(know: Callable[[PatternState | ItemState], Collection[int]
 def requests(tenant: str, found: States, request: _Request) -> list[Outgoing]:
     topics = (("observations", found.patterns), ("candidates", found.items))
     return [Outgoing(tenant, name, id, request(id, known).to_json()) for name, of in topics for id, known in of.items()]
-
-
-async def ask_owners(
-    settings: Settings, deliver: Deliver, tenant: str, found: States, request: _Request, gone: Collection[int] = ()
-) -> None:
-    """Send a request to each state's owner, then the log's contributions to its items without `gone`."""
-    await deliver(requests(tenant, found, request))
-    chunk: list[Outgoing] = []
-    async for record in records_of(settings.cluster, topic(tenant, "candidates")):
-        chunk += contributed(tenant, record.value or b"", found.items, gone)
-        if len(chunk) >= _CHUNK:
-            await deliver(chunk)
-            chunk = []
-    await deliver(chunk)
 
 
 class _Contribution(msgspec.Struct, gc=False):
@@ -143,26 +167,9 @@ async def decide(settings: Settings, tenant: str, *decided: Decision) -> None:
 
 
 async def reconsider(settings: Settings, tenant: str, decided: Decision, timeout_seconds: float) -> States:
-    async with beside_workers(settings, tenant, timeout_seconds) as (store, producer):
+    async with beside_workers(settings, tenant, timeout_seconds) as owners:
         await decide(settings, tenant, decided)
-        return await settle(settings, store, tenant, decided, producer.deliver, timeout_seconds)
-
-
-async def settle(
-    settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver, timeout_seconds: float
-) -> States:
-    for _ in range(_ROUNDS):
-        known = await publish_again(settings, store, tenant, decided, deliver)
-        await wait_drained(settings, tenant, timeout_seconds, BEHIND)
-    return known
-
-
-async def publish_again(settings: Settings, store: Store, tenant: str, decided: Decision, deliver: Deliver) -> States:
-    known = await known_to(store, tenant, decided.id)
-    # An erasure does not reach the owners' topics, so no name or text of a person goes there.
-    plain = msgspec.structs.replace(decided, by="", why="", hint=None)
-    await ask_owners(settings, deliver, tenant, known, lambda id, _: Reconsider(id, plain))
-    return known
+        return await owners.settle(decided)
 
 
 async def read_decisions(
@@ -210,7 +217,7 @@ async def known_to(store: Store, tenant: str, agent: str) -> States:
 
 
 # Without the first stage, whose commits wait for open sessions.
-BEHIND = FLOW[1:]
+_BEHIND = FLOW[1:]
 _POLL_SECONDS = 0.05
 # The rest may be transaction markers and aborted records, which no stage commits. Check for them once a commit has
 # stood still for so many seconds.
