@@ -184,7 +184,7 @@ async def walk(broker: str) -> tuple[Walk, Walk]:
     settings = Settings(broker=broker, tenants=(DEFAULT_TENANT,), partitions=1)
     await ensure_topics(settings)
     metrics, clock = Metrics("walk"), SystemClock()
-    store, producer = milvus.MilvusStore.from_settings(settings, metrics), Producer(broker)
+    store, producer = milvus.MilvusStore.from_settings(settings, metrics=metrics), Producer(broker)
     await producer.start()
     delivery = Delivery(store, producer, metrics, clock, Ledger())
     stages = pipeline(store, metrics, clock, settings)

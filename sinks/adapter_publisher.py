@@ -9,6 +9,8 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Generic, Literal, Self
 
@@ -68,6 +70,7 @@ class LocalMirror:
         (self.folder / tenant / adapter / f"{version}.record").unlink(missing_ok=True)
 
 
+@dataclass(eq=False, repr=False)
 class AdapterPublisher(Generic[Manifest]):
     """Writes an adapter's records, and the local store if there is one.
 
@@ -75,31 +78,22 @@ class AdapterPublisher(Generic[Manifest]):
     `timeout_seconds`.
     """
 
-    def __init__(
-        self,
-        kind: type[Manifest],
-        bootstrap: Bootstrap,
-        key: SigningKey,
-        store: LocalMirror | None = None,
-        *,
-        trusted: str = "",
-        blob_store: BlobStore | None = None,
-        timeout_seconds: float = 20.0,
-        kept_versions: int = _KEPT_VERSIONS,
-        make_producer: Callable[..., AIOKafkaProducer] = make_producer,
-    ) -> None:
-        self.kind = kind
-        self._bootstrap = bootstrap
-        self._key = key
-        self._trusted = public_keys(key.public_base64, trusted)
-        stated = list(public_keys(trusted)) if trusted else []
-        self._outranked_by = set(stated[: stated.index(key.key_id)] if key.key_id in stated else ())
-        self._store = store
-        self._blob_store = blob_store or BlobStore("")
+    kind: type[Manifest]
+    bootstrap: Bootstrap
+    key: SigningKey
+    store: LocalMirror | None = None
+    _: KW_ONLY
+    trusted: str = ""
+    blob_store: BlobStore = field(default_factory=partial(BlobStore, ""))
+    timeout_seconds: float = 20.0
+    kept_versions: int = _KEPT_VERSIONS
+    make_producer: Callable[..., AIOKafkaProducer] = make_producer
+
+    def __post_init__(self) -> None:
+        self._trusted = public_keys(self.key.public_base64, self.trusted)
+        stated = list(public_keys(self.trusted)) if self.trusted else []
+        self._outranked_by = set(stated[: stated.index(self.key.key_id)] if self.key.key_id in stated else ())
         self._clock = SystemClock()
-        self._timeout_seconds = timeout_seconds
-        self._kept_versions = kept_versions
-        self._make_producer = make_producer
         self._producer: AIOKafkaProducer | None = None
         self._warned = False
 
@@ -114,11 +108,11 @@ class AdapterPublisher(Generic[Manifest]):
         return cls(kind, settings.cluster, key, store, trusted=settings.public_key, blob_store=blob_store)
 
     async def __aenter__(self) -> Self:
-        producer = self._make_producer(self._bootstrap, request_timeout_ms=int(self._timeout_seconds * 1000))
+        producer = self.make_producer(self.bootstrap, request_timeout_ms=int(self.timeout_seconds * 1000))
         try:
             await connect(producer)
         except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"{self._bootstrap}: {error!r}") from error
+            raise BrokerUnavailable(f"{self.bootstrap}: {error!r}") from error
         self._producer = producer
         return self
 
@@ -136,7 +130,7 @@ class AdapterPublisher(Generic[Manifest]):
         stable = known.stable
         if stable is not None and stable.record.uri and not known.revoked(stable):
             try:
-                fetched = await asyncio.to_thread(self._blob_store.fetch, stable.record.uri, stable.manifest)
+                fetched = await asyncio.to_thread(self.blob_store.fetch, stable.record.uri, stable.manifest)
             except AdapterRefused as refusal:
                 raise BrokerUnavailable(f"the weights in service cannot be fetched: {refusal}") from refusal
             known.fetched(fetched)
@@ -162,7 +156,7 @@ class AdapterPublisher(Generic[Manifest]):
         known = known or await self._read_all(manifest.tenant)
         uri = ""
         if len(weights) > MAX_INLINE_BYTES:
-            uri = await asyncio.to_thread(self._blob_store.put, manifest.tenant, manifest.version, weights)
+            uri = await asyncio.to_thread(self.blob_store.put, manifest.tenant, manifest.version, weights)
         # A canary of the version in service would replace the record that puts it there.
         is_canary = canary_share > 0 and (known.stable is None or known.stable.record.version != manifest.version)
         record = AdapterRecord(
@@ -174,10 +168,10 @@ class AdapterPublisher(Generic[Manifest]):
             share=canary_share if is_canary else 1.0,
             uri=uri,
         )
-        await self._put(known, release_of(record, self._key, None if uri else weights))
+        await self._put(known, release_of(record, self.key, None if uri else weights))
         # Delete old versions. Each has its own key, so compaction never drops it.
         others = (each for each in known.versions.values() if each.version != manifest.version)
-        for old in sorted(others, key=lambda each: each.ordinal)[: 1 - self._kept_versions]:
+        for old in sorted(others, key=lambda each: each.ordinal)[: 1 - self.kept_versions]:
             if old.version != manifest.parent:
                 await self.delete(known, old.version)
         return record
@@ -232,11 +226,11 @@ class AdapterPublisher(Generic[Manifest]):
         """
         if not _KEY_ID.fullmatch(key_id):
             raise ConfigError(f"{key_id!r} is no id of a key, which is 16 hex digits: `adapters show` prints it")
-        if key_id == self._key.key_id:
+        if key_id == self.key.key_id:
             raise ConfigError("a key cannot revoke itself: sign with the one that takes its place")
         if key_id in self._outranked_by:
             raise ConfigError(
-                f"the key {key_id} stands before {self._key.key_id} in FLEETLORE_PUBLIC_KEY, and agents let a key "
+                f"the key {key_id} stands before {self.key.key_id} in FLEETLORE_PUBLIC_KEY, and agents let a key "
                 "revoke only those after it: put the new key first there, for the agents as well"
             )
         await self._revoke(tenant, "key", key_id, reason)
@@ -245,9 +239,9 @@ class AdapterPublisher(Generic[Manifest]):
         self, tenant: str, kind: Literal["version", "key"], what: str, reason: str, epoch: int = 0
     ) -> None:
         revocation = Revocation(tenant, kind, what, reason, self._clock.now(), epoch)
-        signed = self._key.sign(revocation)
-        if self._store is not None:
-            self._store.write(f"{tenant}/{kind}-{what}.revoked", signed)
+        signed = self.key.sign(revocation)
+        if self.store is not None:
+            self.store.write(f"{tenant}/{kind}-{what}.revoked", signed)
         await self._send(tenant, revocation.key, signed)
 
     async def restore(self, tenant: str) -> int:
@@ -255,7 +249,7 @@ class AdapterPublisher(Generic[Manifest]):
 
         Untrusted and revoked versions are not sent: a revoked one may hold erased data.
         """
-        if self._store is None:
+        if self.store is None:
             return 0
         there, known = await self._read_topic(tenant), await self._read_all(tenant)
         for key, value in known.revocations().items():
@@ -270,7 +264,7 @@ class AdapterPublisher(Generic[Manifest]):
 
     async def _read_topic(self, tenant: str) -> AdapterView[Manifest]:
         view = AdapterView(self.kind, tenant, self._trusted, all_versions=True)
-        for record in await read_to_end(self._bootstrap, [topic(tenant, "adapters")], self._timeout_seconds):
+        for record in await read_to_end(self.bootstrap, [topic(tenant, "adapters")], self.timeout_seconds):
             _take(view, record.key or b"", record.value)
         if (unknown := view.unknown_keys) and not self._warned:
             self._warned = True
@@ -285,7 +279,7 @@ class AdapterPublisher(Generic[Manifest]):
 
     async def _read_all(self, tenant: str) -> AdapterView[Manifest]:
         view = await self._read_topic(tenant)
-        for key, value in self._store.records(tenant, self.kind.name) if self._store is not None else ():
+        for key, value in self.store.records(tenant, self.kind.name) if self.store is not None else ():
             _take(view, key, value)
         return view
 
@@ -308,7 +302,7 @@ class AdapterPublisher(Generic[Manifest]):
         record = structs.replace(
             old.record, channel=CHANNEL, epoch=epoch, reason=reason, created=now, share=1.0, pinned=pinned
         )
-        await self._put(known, release_of(record, self._key, old.weights))
+        await self._put(known, release_of(record, self.key, old.weights))
         return record
 
     async def _put(self, known: AdapterView[Manifest], release: Release[Manifest]) -> None:
@@ -327,24 +321,24 @@ class AdapterPublisher(Generic[Manifest]):
             raise ChannelMoved(
                 f"the channel {record.channel} of tenant {record.tenant} was moved while it was being moved"
             )
-        if self._store is not None:
-            self._store.write(f"{record.tenant}/{self.kind.name}/{record.version}.record", release.value)
+        if self.store is not None:
+            self.store.write(f"{record.tenant}/{self.kind.name}/{record.version}.record", release.value)
 
     async def delete(self, known: AdapterView[Manifest], version: str) -> None:
         """Delete a version from topic and stores. Its revocation stays."""
         record = known.releases[version].record
         await self._send(known.tenant, record.key, None)
         if record.uri:
-            await asyncio.to_thread(self._blob_store.drop, known.tenant, version)
-        if self._store is not None:
-            self._store.drop(known.tenant, self.kind.name, version)
+            await asyncio.to_thread(self.blob_store.drop, known.tenant, version)
+        if self.store is not None:
+            self.store.drop(known.tenant, self.kind.name, version)
 
     async def _send(self, tenant: str, key: bytes, value: bytes | None) -> None:
         if self._producer is None:
             raise RuntimeError("use `async with AdapterPublisher(...)`")
         try:
             # An idempotent producer retries without end.
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(self.timeout_seconds):
                 await self._producer.send_and_wait(topic(tenant, "adapters"), value, key=key)
         except (KafkaError, OSError, TimeoutError) as error:
             raise BrokerUnavailable(f"a record of adapters was not acknowledged: {error!r}") from error

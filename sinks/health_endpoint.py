@@ -44,8 +44,7 @@ class Readiness:
         self, *parts: str, clock: Clock | None = None, stall_seconds: float = _STALL_SECONDS, beat_seconds: float = 5.0
     ) -> None:
         self._clock = clock or SystemClock()
-        self._beat_seconds = beat_seconds
-        self._stall_seconds = stall_seconds
+        self._beat_seconds, self._stall_seconds = beat_seconds, stall_seconds
         self._waiting = dict.fromkeys(parts, "not started")
         self._fatal: str | None = None
         self._last_beat: float | None = None

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, Self, TypeVar
@@ -63,6 +64,7 @@ _NOT_LOADED = 101
 _COLLECTIONS = {each.name: each for each in COLLECTIONS}
 
 
+@dataclass(eq=False, repr=False)
 class MilvusStore:
     """The three collections. Calls run in threads, because pymilvus blocks.
 
@@ -71,51 +73,41 @@ class MilvusStore:
     Milvus does not answer or refuses for a transient reason.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        token: str,
-        encoder: Encoder | None,
-        metrics: Metrics | None = None,
-        version: str | None = None,
-        *,
-        clock: Clock | None = None,
-        timeout_seconds: float = _TIMEOUT_SECONDS,
-        write_seconds: float = _TIMEOUT_SECONDS,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._uri, self._token = uri, token
-        self._clock = clock or SystemClock()
-        self._timeout_seconds = timeout_seconds
-        self._write_seconds = min(write_seconds, timeout_seconds)
-        self._check = check
-        self._encoder, self._metrics = encoder, metrics or Metrics("store")
-        self._version = version
+    uri: str
+    token: str
+    encoder: Encoder | None
+    metrics: Metrics = field(default_factory=partial(Metrics, "store"))
+    version: str | None = None
+    _: KW_ONLY
+    clock: Clock = field(default_factory=SystemClock)
+    timeout_seconds: float = _TIMEOUT_SECONDS
+    write_seconds: float = _TIMEOUT_SECONDS
+    check: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
         self._client: MilvusClient | None = None
         self._schemas: dict[str, dict[str, Any]] = {}
         self._resolved: dict[str, tuple[float, str]] = {}
         self._asked: dict[str, asyncio.Task[tuple[float, str]]] = {}
 
     @classmethod
-    def from_settings(
-        cls, settings: Settings, metrics: Metrics | None = None, version: str | None = None, **options: Any
-    ) -> Self:
-        return cls(settings.milvus, settings.milvus_token, installed_encoder(), metrics, version, **options)
+    def from_settings(cls, settings: Settings, **options: Any) -> Self:
+        return cls(settings.milvus, settings.milvus_token, installed_encoder(), **options)
 
     async def open(self) -> bool:
         """Create missing collections. Return whether any was missing."""
-        return await self.on_client(lambda client: create_collections(client, self._encoder, self._version))
+        return await self.on_client(lambda client: create_collections(client, self.encoder, self.version))
 
     async def open_within(
         self, seconds: float, waiting: Callable[[StoreUnavailable], None] = lambda error: None
     ) -> None:
-        last = self._clock.monotonic() + seconds
+        last = self.clock.monotonic() + seconds
         while True:
             try:
                 await self.open()
                 return
             except StoreUnavailable as error:
-                if self._clock.monotonic() > last:
+                if self.clock.monotonic() > last:
                     raise
                 waiting(error)
             await asyncio.sleep(_OPEN_PAUSE_SECONDS)
@@ -145,15 +137,15 @@ class MilvusStore:
         A writer resolves before it reads rows to write back, so no row moves between versions. A switch reaches every
         writer within `RESOLVE_SECONDS` and one batch.
         """
-        if self._version is not None:
-            return versioned_name(collection, self._version)
+        if self.version is not None:
+            return versioned_name(collection, self.version)
         known, asked = self._resolved.get(collection), self._asked.get(collection)
         if asked is not None and asked.done():
             del self._asked[collection]
             # Only here: rows of one collection may not be written to another.
             if asked.exception() is None:
                 known = self._resolved[collection] = asked.result()
-        age = inf if known is None else self._clock.monotonic() - known[0]
+        age = inf if known is None else self.clock.monotonic() - known[0]
         if known is None or age >= RESOLVE_SECONDS:
             known = self._resolved[collection] = await self._ask(collection)
         elif age >= REFRESH_SECONDS and collection not in self._asked:
@@ -162,7 +154,7 @@ class MilvusStore:
         return known[1]
 
     async def _ask(self, collection: str) -> tuple[float, str]:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         described = await self._call(lambda: self._open_client().describe_collection(collection))
         return now, described["collection_name"]
 
@@ -174,11 +166,11 @@ class MilvusStore:
         unique = list({row["id"]: row for row in rows}.values())
         refused: list[tuple[str, str]] = []
         alias = alias_of(collection)
-        with self._metrics.sink_duration.labels(alias).time():
+        with self.metrics.sink_duration.labels(alias).time():
             for start in range(0, len(unique), MAX_ROWS_PER_CALL):
                 chunk = unique[start : start + MAX_ROWS_PER_CALL]
                 refused += await self._call(partial(self._upsert, collection, chunk))
-        self._metrics.sink_rows.labels(alias).inc(len(unique) - len(refused))
+        self.metrics.sink_rows.labels(alias).inc(len(unique) - len(refused))
         if refused:
             raise RowRefused(collection, tuple(id for id, _ in refused), refused[0][1])
 
@@ -191,7 +183,7 @@ class MilvusStore:
             found.extend(self._open_client().query(target, filter=filter, output_fields=read_fields))
 
         for id, detail in await self._by_ids(read, ids):
-            log.error("%s has no row %r: Milvus at %s refuses to look for it: %s", collection, id, self._uri, detail)
+            log.error("%s has no row %r: Milvus at %s refuses to look for it: %s", collection, id, self.uri, detail)
         wanted = set(ids)
         return {row["id"]: row for row in found if row["id"] in wanted}
 
@@ -275,9 +267,9 @@ class MilvusStore:
         if not shape.by_words:
             return [{VECTOR: PLACEHOLDER}] * len(rows)
         texts = [_clip(row["text"], TEXT_BYTES) for row in rows]
-        if not shape.by_meaning or self._encoder is None:
+        if not shape.by_meaning or self.encoder is None:
             return [{TEXT: text} for text in texts]
-        vectors = self._encoder.encode(texts).tolist()
+        vectors = self.encoder.encode(texts).tolist()
         return [{TEXT: text, VECTOR: vector} for text, vector in zip(texts, vectors, strict=True)]
 
     def _send(self, target: str, rows: list[dict[str, Any]]) -> None:
@@ -287,21 +279,22 @@ class MilvusStore:
             self._schemas[target] = client.describe_collection(target)
         types = {name: DataType.FLOAT_VECTOR if name == VECTOR else DataType.VARCHAR for name in rows[0]}
         columns = [{"name": name, "type": type, "values": [row[name] for row in rows]} for name, type in types.items()]
-        self._check()
+        self.check()
+        seconds = min(self.write_seconds, self.timeout_seconds)
         context, schema = client._generate_call_context(), self._schemas[target]
-        client._get_connection().upsert(target, columns, timeout=self._write_seconds, schema=schema, context=context)
+        client._get_connection().upsert(target, columns, timeout=seconds, schema=schema, context=context)
 
     def _target(self, collection: str) -> str:
         if collection not in _COLLECTIONS:
             return collection
-        if self._version is not None:
-            return versioned_name(collection, self._version)
+        if self.version is not None:
+            return versioned_name(collection, self.version)
         known = self._resolved.get(collection)
         return known[1] if known else collection
 
     def _open_client(self) -> MilvusClient:
         if self._client is None:
-            self._client = connect(self._uri, self._token, self._timeout_seconds)
+            self._client = connect(self.uri, self.token, self.timeout_seconds)
         return self._client
 
     async def _call(self, work: Callable[[], T]) -> T:
@@ -311,7 +304,7 @@ class MilvusStore:
             if getattr(error, "code", None) == _NOT_LOADED:
                 with contextlib.suppress(MilvusException, RpcError):
                     await asyncio.to_thread(self._load)
-            raise StoreUnavailable(f"Milvus at {self._uri}: {message_of(error)}") from error
+            raise StoreUnavailable(f"Milvus at {self.uri}: {message_of(error)}") from error
 
     def _load(self) -> None:
         for collection in COLLECTIONS:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -128,16 +129,16 @@ _DAY_SECONDS = 86_400.0
 _MOST_AT_ONCE = 100
 
 
+@dataclass(frozen=True)
 class HintPages:
-    def __init__(
-        self,
-        source: Sources,
-        page: Callable[..., Response],
-        actions: Actions | None,
-        heard: Callable[[str, Decision | None], Awaitable[None]],
-    ) -> None:
-        self._source, self._page, self._actions, self._heard = source, page, actions, heard
-        self.routes = [
+    source: Sources
+    page: Callable[..., Response]
+    actions: Actions | None
+    heard: Callable[[str, Decision | None], Awaitable[None]]
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
             Route("/hints", self._list),
             Route("/hints/write", self._write, methods=["GET", "POST"]),
             Route("/hints/{id}", self._hint),
@@ -145,31 +146,31 @@ class HintPages:
         ]
 
     async def _list(self, request: Request) -> Response:
-        snapshot = self._source.snapshot()
+        snapshot = self.source.snapshot()
         confirmed = _confirmed(snapshot.sessions)
         standing = snapshot.index.hints.standing.values()
         when = partial(when_of, patterns=snapshot.index.patterns)
         shown = listed(request, standing, lambda each: (each.hint.text, each.hint.author, when(each.hint)))
-        return self._page(
+        return self.page(
             "hints", snapshot, reviews=Reviews(snapshot.index, confirmed), confirmed=confirmed, when_of=when,
             day=_DAY_SECONDS, **shown,
         )  # fmt: skip
 
     async def _hint(self, request: Request) -> Response:
-        snapshot, id = self._source.snapshot(), request.path_params["id"]
+        snapshot, id = self.source.snapshot(), request.path_params["id"]
         decided = snapshot.index.hints.decisions.get(id)
         if decided is None or decided.hint is None:
             raise HTTPException(404, f"no hint {id!r} is known")
         standing, confirmed = snapshot.index.hints.standing.get(id), _confirmed(snapshot.sessions)
         asks = Reviews(snapshot.index, confirmed).reason(standing) if standing is not None else ""
         history = [each for each in snapshot.history if each.key == decided.key]
-        return self._page(
+        return self.page(
             "hint", snapshot, hint=decided.hint, decided=decided, asks=asks, confirmed=confirmed.get(id, 0.0),
             when=when_of(decided.hint, snapshot.index.patterns), history=history, day=_DAY_SECONDS, max_why=MAX_WHY,
         )  # fmt: skip
 
     async def _write(self, request: Request) -> Response:
-        actions, snapshot = self._operated(), self._source.snapshot()
+        actions, snapshot = self._operated(), self.source.snapshot()
         id = request.query_params.get("id", "")
         draft = draft_of(snapshot.index, id) if id else Draft(text="", why="")
         if draft is None:
@@ -178,22 +179,22 @@ class HintPages:
         if request.method == "POST":
             given = {name: values[0] for name, values in (await form(request, snapshot.tenant)).items()}
             try:
-                draft = _drafted(given, id, self._source.snapshot().now)
+                draft = _drafted(given, id, self.source.snapshot().now)
                 decided = write(snapshot.index, draft, by=who().name, now=time.time())
             except ConfigError as error:
                 problem, status = str(error), 409 if isinstance(error, WordsChanged) else 400
             else:
                 await actions.publish([decided])
-                await self._heard(decided.key, snapshot.decisions.get(decided.key))
+                await self.heard(decided.key, snapshot.decisions.get(decided.key))
                 return RedirectResponse(f"/hints/{decided.id}", 303)
         left = round((draft.until - snapshot.now) / _DAY_SECONDS, 2) or 0.01  # 0 would never end it
-        return self._page(
+        return self.page(
             "write", snapshot, status, draft=draft, problem=problem, days=f"{left if draft.until else 0:g}",
             wording=wording, max_text=MAX_TEXT, max_why=MAX_WHY,
         )  # fmt: skip
 
     async def _review(self, request: Request) -> Response:
-        snapshot = self._source.snapshot()
+        snapshot = self.source.snapshot()
         if request.method == "POST":
             actions, given = self._operated(), await form(request, snapshot.tenant)
             ids, why = given.get("id", []), " ".join(given.get("why", []))
@@ -208,17 +209,17 @@ class HintPages:
             except ConfigError as error:
                 raise HTTPException(409 if isinstance(error, WordsChanged) else 400, str(error)) from None
             await actions.publish(made)
-            await self._heard(made[-1].key, snapshot.decisions.get(made[-1].key))
+            await self.heard(made[-1].key, snapshot.decisions.get(made[-1].key))
             return RedirectResponse(f"/hints/{made[-1].id}" if made[-1].kind == "hint" else "/review", 303)
         since = snapshot.now - _WEEK_SECONDS
         met = Counter(id for each in snapshot.sessions if each.ended >= since for id in each.met)
         found = [_Waiting(item, met[item.pattern or ""]) for item in proposed(snapshot.index)]
-        return self._page("review", snapshot, max_why=MAX_WHY, may=self._actions is not None, **listed(request, found))
+        return self.page("review", snapshot, max_why=MAX_WHY, may=self.actions is not None, **listed(request, found))
 
     def _operated(self) -> Actions:
-        if self._actions is None or not who().is_operator:
+        if self.actions is None or not who().is_operator:
             raise HTTPException(403, "only an operator writes and judges hints")
-        return self._actions
+        return self.actions
 
 
 class _Waiting(NamedTuple):

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from fleetlore.errors import StackError
@@ -37,38 +38,33 @@ class PortTaken(StackError):
     """A process ended because another process uses its port."""
 
 
+@dataclass(eq=False)
 class Child:
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        logs: Path,
-        environ: Mapping[str, str] | None = None,
-        *,
-        stop_seconds: float = _STOP_SECONDS,
-        most_log_bytes: int = _MOST_LOG_BYTES,
-        shown: bool = False,
-    ) -> None:
-        self.name = name
-        self._command = tuple(command)
-        self._stop_seconds = stop_seconds
-        self._most_log_bytes = most_log_bytes
-        self._shown = shown
-        self._log_file = logs / f"{name}.log"
+    name: str
+    command: Sequence[str]
+    logs: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    _: KW_ONLY
+    stop_seconds: float = _STOP_SECONDS
+    most_log_bytes: int = _MOST_LOG_BYTES
+    shown: bool = False
+
+    def __post_init__(self) -> None:
+        self._log_file = self.logs / f"{self.name}.log"
         # Two malloc arenas, not eight a core: short-lived threads would each keep memory.
-        self._environ = {"MALLOC_ARENA_MAX": "2", **os.environ, **past_proxies(os.environ), **(environ or {})}
+        self._environ = {"MALLOC_ARENA_MAX": "2", **os.environ, **past_proxies(os.environ), **self.environ}
         self._process: asyncio.subprocess.Process | None = None
         self._log_begins = 0  # offset in bytes of this run's output
 
     async def start(self) -> None:
-        supervised = (sys.executable, "-m", "streams.embedded.supervisor", *self._command)
+        supervised = (sys.executable, "-m", "streams.embedded.supervisor", *self.command)
         with open(self._log_file, "ab", opener=_owners) as output:
             self._log_begins = output.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *supervised,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
-                stderr=None if self._shown else output,
+                stderr=None if self.shown else output,
                 env=self._environ,
                 # Ctrl-C would reach the whole process group, but the stack stops its children in order.
                 start_new_session=True,
@@ -93,17 +89,17 @@ class Child:
             return
         process.terminate()
         try:
-            async with asyncio.timeout(self._stop_seconds):
+            async with asyncio.timeout(self.stop_seconds):
                 await process.wait()
         except TimeoutError:
-            log.warning("%s did not end within %.0f s and is killed", self.name, self._stop_seconds)
+            log.warning("%s did not end within %.0f s and is killed", self.name, self.stop_seconds)
             # Killing the supervisor alone would leave the role behind.
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     def cut_log(self) -> None:
         with suppress(OSError):
-            if self._log_file.stat().st_size > self._most_log_bytes:
+            if self._log_file.stat().st_size > self.most_log_bytes:
                 before = self._log_file.with_suffix(".log.1")
                 with self._log_file.open("rb") as now, open(before, "wb", opener=_owners) as kept:
                     shutil.copyfileobj(now, kept)

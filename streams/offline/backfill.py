@@ -119,7 +119,7 @@ class Backfill:
         self.tenants = tuple(others)
         self._settings = settings
         metrics = Metrics("backfill")
-        self.store = MilvusStore.from_settings(settings, metrics, name)
+        self.store = MilvusStore.from_settings(settings, metrics=metrics, version=name)
         self._model = language_model(settings, metrics)
         self._operators = Operators()
         stages = pipeline(self.store, metrics, SystemClock(), settings, self._model, self._operators)

@@ -214,7 +214,7 @@ async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wante
     for each in operators.topics:
         await each.read(settings.cluster, [wanted.tenant])
     for version in (name for name, is_live in known.items() if not is_live):
-        async with MilvusStore.from_settings(settings, metrics, version) as store:
+        async with MilvusStore.from_settings(settings, metrics=metrics, version=version) as store:
             try:
                 await store.open()
             except ConfigError:

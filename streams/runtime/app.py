@@ -72,7 +72,9 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._lease = Lease(SHARE * settings.session_timeout_seconds)
         # Shorter than the session, so writes begun before a loss of partitions land soon after.
         write_seconds = _WRITE_SHARE * settings.session_timeout_seconds
-        self._store = MilvusStore.from_settings(settings, metrics, check=self._lease.check, write_seconds=write_seconds)
+        self._store = MilvusStore.from_settings(
+            settings, metrics=metrics, check=self._lease.check, write_seconds=write_seconds
+        )
         self._batch_producer = BatchProducer(settings.cluster, check=self._lease.check, delivery_seconds=write_seconds)
         breaker = Breaker(settings.breaker_run_records)
         self._delivery = Delivery(

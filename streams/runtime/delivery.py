@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
@@ -82,6 +83,7 @@ class SecondWrites:
         effects.outgoing[:0] = [value for key, value in values.items() if key not in sent]
 
 
+@dataclass(eq=False)
 class Delivery:
     """Runs the batches of each stage one after the other.
 
@@ -89,29 +91,19 @@ class Delivery:
     processed until the next start; `run` raises when all tenants have stopped.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        producer: BatchProducer,
-        metrics: Metrics,
-        clock: Clock,
-        ledger: Ledger,
-        budget_seconds: float = 120.0,
-        breaker: Breaker | None = None,
-        lease: Lease | None = None,
-        write_seconds: float = 0.0,
-        tenants: int = 1,
-    ) -> None:
-        self._store = store
-        self._producer = producer
-        self._metrics = metrics
-        self._clock = clock
-        self._ledger = ledger
-        self._budget_seconds = budget_seconds
-        self._breaker = breaker or Breaker()
-        self._lease = lease
-        self.second_writes = SecondWrites(write_seconds, clock)
-        self._tenants = tenants
+    store: Store
+    producer: BatchProducer
+    metrics: Metrics
+    clock: Clock
+    ledger: Ledger
+    budget_seconds: float = 120.0
+    breaker: Breaker = field(default_factory=Breaker)
+    lease: Lease | None = None
+    write_seconds: float = 0.0
+    tenants: int = 1
+
+    def __post_init__(self) -> None:
+        self.second_writes = SecondWrites(self.write_seconds, self.clock)
         self.stopped: set[str] = set()
         self._last: dict[tuple[str, str], Record] = {}
         self._readers: dict[str, str] = {}
@@ -125,7 +117,7 @@ class Delivery:
         """
         if (reader := self._readers.setdefault(stage.reads, stage.name)) != stage.name:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         batch = [record for record in batch if record.topic not in self.stopped] if self.stopped else batch
         self._last |= {(stage.name, tenant_of(record.topic)): record for record in batch}
         given = [record for record in batch if not record.unreadable]
@@ -149,26 +141,26 @@ class Delivery:
         if not batch:
             await self._written(stage)
         self._allow(stage, batch)
-        self._count(stage, batch, effects, self._clock.monotonic() - started)
+        self._count(stage, batch, effects, self.clock.monotonic() - started)
 
     def forget(self) -> None:
         """Drop all state after a rebalance. A running write then allows no commit."""
         for write in self._writes.values():
             write.cancel()
         self._writes.clear()
-        self._ledger.forget()
-        self._breaker.forget()
+        self.ledger.forget()
+        self.breaker.forget()
         self.stopped.clear()
 
     def _allow(self, stage: Stage, batch: Sequence[Record]) -> None:
         # The batch may complete effects that held back another partition.
         for tp, offset in self._positions(stage, batch).items():
             if tp.topic not in self.stopped:
-                self._ledger.allow(tp, offset, stage.committable(tp, offset))
+                self.ledger.allow(tp, offset, stage.committable(tp, offset))
 
     def _positions(self, stage: Stage, batch: Sequence[Record]) -> dict[TopicPartition, int]:
         own = f".{stage.reads}"
-        found = {tp: offset for tp, offset in self._ledger.positions().items() if tp.topic.endswith(own)}
+        found = {tp: offset for tp, offset in self.ledger.positions().items() if tp.topic.endswith(own)}
         for record in batch:
             found[record.tp] = max(record.offset + 1, found.get(record.tp, 0))
         return found
@@ -187,9 +179,9 @@ class Delivery:
 
     def _feed_breaker(self, stage: Stage, batch: Sequence[Record], effects: Effects) -> None:
         topics = {record.topic for record in batch}
-        tripped = self._breaker.weigh(batch, effects.dead_letters, stage.principals)
+        tripped = self.breaker.weigh(batch, effects.dead_letters, stage.principals)
         for name in topics:
-            self._metrics.lost_run.labels(name).set(self._breaker.run(name))
+            self.metrics.lost_run.labels(name).set(self.breaker.run(name))
         self._hold_back(topics - tripped.keys(), _SUSPECT_SECONDS)
         if not tripped:
             return
@@ -201,21 +193,21 @@ class Delivery:
 
     def _stop(self, tripped: Mapping[str, BreakerTripped]) -> None:
         self.stopped |= tripped.keys()
-        if len({tenant_of(name) for name in self.stopped}) == self._tenants:
+        if len({tenant_of(name) for name in self.stopped}) == self.tenants:
             raise next(iter(tripped.values()))
         for error in tripped.values():
             log.critical("%s", error)
 
     def _hold_back(self, topics: Iterable[str], seconds: float) -> None:
         for name in topics:
-            for tp, start in self._breaker.suspect(name).items():
-                self._ledger.hold(tp, start, seconds)
+            for tp, start in self.breaker.suspect(name).items():
+                self.ledger.hold(tp, start, seconds)
 
     async def _upsert(self, stage: Stage, target: str, rows: Sequence[dict[str, Any]]) -> list[RawRecord]:
         refused: frozenset[str] = frozenset()
         collection = alias_of(target)
         try:
-            await self._retried(partial(self._store.upsert, target, rows), collection)
+            await self._retried(partial(self.store.upsert, target, rows), collection)
         except RowRefused as error:
             refused, detail = frozenset(error.ids), error.detail
         by_tenant: dict[str, list[dict[str, Any]]] = {}
@@ -227,7 +219,7 @@ class Delivery:
             # A row combines many records.
             last = self._last[stage.name, tenant]
             if self._weigh_rows(last, collection, len(mine) - len(bad), bad) and bad:
-                self._metrics.dead_letters.labels(ROW_REFUSED).inc(len(bad))
+                self.metrics.dead_letters.labels(ROW_REFUSED).inc(len(bad))
                 values = [orjson.dumps(row, default=str) for row in bad]
                 letters += [record_of(stage, DeadLetter(last, value, ROW_REFUSED, detail)) for value in values]
         return letters
@@ -238,23 +230,23 @@ class Delivery:
             return False
         try:
             if good:
-                self._breaker.good(rows)
+                self.breaker.good(rows)
             else:
                 for row in bad:  # only workers write rows, so each row is a separate sender
-                    self._breaker.lost(rows, ROW_REFUSED, last.time, row["id"])
+                    self.breaker.lost(rows, ROW_REFUSED, last.time, row["id"])
         except BreakerTripped as error:
             self._stop({last.topic: error})
             return False
         finally:
-            self._metrics.lost_run.labels(rows).set(self._breaker.run(rows))
+            self.metrics.lost_run.labels(rows).set(self.breaker.run(rows))
         return True
 
     async def _deliver(self, stage: Stage, values: Sequence[Outgoing], positions: Mapping[TopicPartition, int]) -> None:
         read = {(tenant_of(tp.topic), tp.partition): offset for tp, offset in positions.items()}
         try:
-            await self._retried(lambda: self._producer.deliver(values, read), stage.name)
+            await self._retried(lambda: self.producer.deliver(values, read), stage.name)
         except RecordsRefused as error:
-            self._metrics.dead_letters.labels(RECORD_REFUSED).inc(len(error.values))
+            self.metrics.dead_letters.labels(RECORD_REFUSED).inc(len(error.values))
             letters = [
                 DeadLetter(self._last[stage.name, tenant_of(name)], value, RECORD_REFUSED, error.detail)
                 for name, value in error.values
@@ -265,7 +257,7 @@ class Delivery:
         if not records:
             return
         try:
-            await self._retried(lambda: self._producer.send(records), stage.name)
+            await self._retried(lambda: self.producer.send(records), stage.name)
         except RecordsRefused as error:
             log.error(
                 "%s: %s; the refused records stay on their own topics until they expire. The worker goes on. Raise "
@@ -275,29 +267,29 @@ class Delivery:
             )
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        deadline = self._clock.monotonic() + self._budget_seconds
+        deadline = self.clock.monotonic() + self.budget_seconds
         pauses: Iterator[float] | None = None
         while True:
             try:
-                if self._lease is not None:
-                    self._lease.check()
+                if self.lease is not None:
+                    self.lease.check()
                 return await attempt()
             except (StoreUnavailable, BrokerUnavailable) as error:
                 pauses = pauses or backoff()
                 pause = next(pauses)
-                if self._clock.monotonic() + pause > deadline:
+                if self.clock.monotonic() + pause > deadline:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", what, error, pause)
                 if isinstance(error, StoreUnavailable):
-                    self._metrics.sink_retries.labels(what).inc()
+                    self.metrics.sink_retries.labels(what).inc()
             await asyncio.sleep(pause)
 
     def _count(self, stage: Stage, batch: Sequence[Record], effects: Effects, seconds: float) -> None:
-        metrics = self._metrics
+        metrics = self.metrics
         metrics.stage_duration.labels(stage.name).observe(seconds)
         metrics.processed_events.labels(stage.name).inc(effects.processed)
         if effects.newest:
-            metrics.end_to_end_latency.labels(stage.name).observe(max(0.0, self._clock.now() - effects.newest))
+            metrics.end_to_end_latency.labels(stage.name).observe(max(0.0, self.clock.now() - effects.newest))
         for name, records in Counter([record.topic for record in batch]).items():
             metrics.received_records.labels(name).inc(records)
         for letter in effects.dead_letters:

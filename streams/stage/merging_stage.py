@@ -7,6 +7,7 @@ stored every few seconds, and urgent ones at once. The commit waits for that wri
 from abc import abstractmethod
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fleetlore.clock import Clock
@@ -210,6 +211,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         effects.acknowledged = changes.write()
 
 
+@dataclass(eq=False)
 class StateCache(Generic[_State]):
     """LRU cache of one collection's states, by tenant and id.
 
@@ -217,18 +219,13 @@ class StateCache(Generic[_State]):
     a state in use. `unreadable`: why rows of the last `load` could not be restored.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        collection: str,
-        restore: Callable[[dict[str, Any]], _State],
-        weigh: Callable[[_State], int],
-        most_bytes: int,
-    ) -> None:
-        self._store = store
-        self._collection = collection
-        self._restore = restore
-        self._weigh, self._most_bytes = weigh, most_bytes
+    store: Store
+    collection: str
+    restore: Callable[[dict[str, Any]], _State]
+    weigh: Callable[[_State], int]
+    most_bytes: int
+
+    def __post_init__(self) -> None:
         # By row, least recently used first: the state and its bytes.
         self._states: OrderedDict[str, tuple[_State, int]] = OrderedDict()
         self._bytes = 0
@@ -238,22 +235,22 @@ class StateCache(Generic[_State]):
     async def load(self, keys: Iterable[Key]) -> dict[Key, _State]:
         """Return the states that exist. Raises StoreUnavailable: none has changed."""
         rows = {row_id(tenant, id): (tenant, id) for tenant, id in keys}
-        source = await self._store.resolve(self._collection)
+        source = await self.store.resolve(self.collection)
         if source != self.source:
             self._states.clear()
             self._bytes, self.source = 0, source
-        while self._bytes > self._most_bytes:
+        while self._bytes > self.most_bytes:
             _, (_, weight) = self._states.popitem(last=False)
             self._bytes -= weight
         known = {row: self._states[row][0] for row in rows if row in self._states}
         unknown = [row for row in rows if row not in known]
         self.unreadable = {}
         if unknown:
-            for row, fields in (await self._store.get(self._collection, unknown, "body", "state")).items():
+            for row, fields in (await self.store.get(self.collection, unknown, "body", "state")).items():
                 if not fields["state"]:
                     continue  # an empty row once held an erased session
                 try:
-                    known[row] = self._restore(fields)
+                    known[row] = self.restore(fields)
                 except Exception as error:
                     detail = f"the row of {rows[row][1]} in {self.source} cannot be read: {error!r}"
                     self.unreadable[rows[row]] = InvalidEvent("stored_state", detail)
@@ -269,7 +266,7 @@ class StateCache(Generic[_State]):
 
     def _put(self, row: str, state: _State) -> None:
         _, before = self._states.pop(row, (None, 0))
-        weight = self._weigh(state)
+        weight = self.weigh(state)
         self._states[row] = state, weight
         self._bytes += weight - before
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -52,26 +53,19 @@ class _PendingJudgment(NamedTuple):
     only_model: bool
 
 
+@dataclass(eq=False)
 class JudgmentsStage(Stage):
     name = "judgments"
     reads = "trajectories"
     # A batch costs a query, a write and a request. Stage 2 serves the urgent hints.
     linger_seconds = 0.2
 
-    def __init__(
-        self,
-        store: Store,
-        judge: JudgeChain,
-        metrics: Metrics,
-        model: LanguageModel | None = None,
-        erased: Erased | None = None,
-    ) -> None:
-        self._store = store
-        self._erased = erased or Erased()
-        self._judge = judge
-        self._metrics = metrics
-        self._model = model
-        self._collection = ""
+    store: Store
+    judge: JudgeChain
+    metrics: Metrics
+    model: LanguageModel | None = None
+    erased: Erased = field(default_factory=Erased)
+    _collection: str = ""
 
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
@@ -80,7 +74,7 @@ class JudgmentsStage(Stage):
         records: dict[_Key, Record] = {}
         for record, value in _VALUES.read(batch, effects):
             tenant = tenant_of(record.topic)
-            if self._erased.count and self._is_erased(tenant, value):
+            if self.erased.count and self._is_erased(tenant, value):
                 continue
             if isinstance(value, Feedback) and not value.claimed:
                 reviews[tenant, value.session].append(value)
@@ -89,7 +83,7 @@ class JudgmentsStage(Stage):
             key = tenant, _key_of(value)
             came[key].append(value)
             records[key] = record
-        self._collection = await self._store.resolve("judgments")
+        self._collection = await self.store.resolve("judgments")
         states = await self._load_all(reviews, came, records, effects)
         sessions: list[_PendingJudgment] = []
         for key, values in came.items():
@@ -112,12 +106,12 @@ class JudgmentsStage(Stage):
 
     def _is_erased(self, tenant: str, value: _Value) -> bool:
         if isinstance(value, Opinion):
-            return self._erased.has(tenant, stable_hash(value.session))
+            return self.erased.has(tenant, stable_hash(value.session))
         if isinstance(value, Feedback) and not value.claimed:
             names = value.session, id_key(value.session), review_key(value.session)
-            return any(self._erased.has(tenant, stable_hash(name)) for name in names)
+            return any(self.erased.has(tenant, stable_hash(name)) for name in names)
         agent = value.agent if isinstance(value, Trajectory) else value.by
-        return self._erased.holds(tenant, agent, value.session)
+        return self.erased.holds(tenant, agent, value.session)
 
     async def _load_all(
         self,
@@ -132,7 +126,7 @@ class JudgmentsStage(Stage):
                 named.setdefault((key[0], first.session), []).append(key)
         keys = [*came, *((tenant, review_key(session)) for tenant, session in named)]
         ids = {row_id(*key): key for key in keys}
-        rows = await self._store.get("judgments", list(ids), "state") if ids else {}
+        rows = await self.store.get("judgments", list(ids), "state") if ids else {}
         states = {ids[id]: SessionState.from_json(row["state"]) for id, row in rows.items()}
         for review, keys in named.items():
             tenant, session = review
@@ -141,7 +135,7 @@ class JudgmentsStage(Stage):
                 for value in reviews[review]:
                     state.merge(value)
                 self._keep(tenant, review_key(session), session, state, effects)
-                async for row in self._store.rows("judgments", tenant, "state", session=session):
+                async for row in self.store.rows("judgments", tenant, "state", session=session):
                     known = SessionState.from_json(row["state"])
                     reviewed = known.trajectory
                     if reviewed is not None and reviewed.part == 0 and not self._is_erased(tenant, reviewed):
@@ -164,20 +158,20 @@ class JudgmentsStage(Stage):
                 self._keep(tenant, id, state.feedback.session, state, effects)
             return None
         if fresh:
-            state.votes = self._judge.votes(state.trajectory)
+            state.votes = self.judge.votes(state.trajectory)
             self._recall(state, state.trajectory)
         for case in _cases(state) - before:
-            self._metrics.judge_cases.labels(*case).inc()
+            self.metrics.judge_cases.labels(*case).inc()
         only_model = all(isinstance(value, Opinion) for value in values)
         return _PendingJudgment(tenant, state, state.trajectory, only_model)
 
     def _recall(self, state: SessionState, trajectory: Trajectory) -> None:
         """A replay need not ask a model again."""
-        if self._model is None:
+        if self.model is None:
             return
-        verdict = self._judge.conclude(trajectory, state.votes)
-        if self._model.judge.judges(trajectory, verdict.source):
-            opinion = self._model.judge.known(trajectory)
+        verdict = self.judge.conclude(trajectory, state.votes)
+        if self.model.judge.judges(trajectory, verdict.source):
+            opinion = self.model.judge.known(trajectory)
             if opinion is not None:
                 state.merge(opinion)
 
@@ -188,7 +182,7 @@ class JudgmentsStage(Stage):
     def _judge_session(self, session: _PendingJudgment, effects: Effects) -> None:
         state, trajectory, tenant = session.state, session.trajectory, session.tenant
         effects.newest = max(effects.newest, trajectory.ended)
-        verdict = self._judge.conclude(trajectory, state.said)
+        verdict = self.judge.conclude(trajectory, state.said)
         digest, encoded = trajectory.digested()
         state.trajectory = digest
         # Send a model's opinion on only if it decides, or stage 5 would read its answer and ask again.
@@ -197,14 +191,14 @@ class JudgmentsStage(Stage):
             effects.outgoing.append(Outgoing(tenant, "judgments", trajectory.session, judgment))
         judged = Judgment(trajectory=digest, verdict=verdict)
         candidates = without_identities(distil(judged), digest)
-        if self._model is not None:
-            candidates += self._model.teacher.known(judged)
+        if self.model is not None:
+            candidates += self.model.teacher.known(judged)
         for contribution in state.teach(candidates):
             effects.outgoing.append(Outgoing(tenant, "candidates", contribution.item_id, contribution.to_json()))
         if trajectory.is_open:
             self._keep(tenant, trajectory.id, trajectory.session, state, effects)
             return
-        self._metrics.judgments.labels(verdict.label, verdict.source).inc()
+        self.metrics.judgments.labels(verdict.label, verdict.source).inc()
         outline = {"session": trajectory.session, "part": trajectory.part, "events": trajectory.events}
         effects.rows.setdefault(self._collection, []).append(
             {

@@ -425,7 +425,7 @@ async def test_a_broker_that_goes_away_is_not_waited_for_without_end() -> None:
         async with AdapterPublisher(CallsManifest, cluster.address, KEY, timeout_seconds=120) as publisher:
             await publisher.revoke_key("acme", "0" * 16)
             cluster.down(1)
-            publisher._timeout_seconds = 0.5
+            publisher.timeout_seconds = 0.5
             async with asyncio.timeout(120):
                 with pytest.raises(BrokerUnavailable, match="not acknowledged"):
                     await publisher.revoke_key("acme", "0" * 16)

@@ -242,7 +242,7 @@ async def test_who_opens_it_waits_until_it_is_there_and_no_longer_than_that(
     def start(error: StoreUnavailable) -> None:
         tries.append(error)
         if len(tries) > 1:
-            store._uri = milvus
+            store.uri = milvus
 
     with pytest.raises(StoreUnavailable):
         await store.open_within(0.0)

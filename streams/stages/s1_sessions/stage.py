@@ -9,6 +9,7 @@ a late event, from memory or from the store.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
@@ -45,29 +46,25 @@ MAX_TAIL_BYTES = 32 * 2**20
 _MOST_CHECKED = 256
 
 
+@dataclass(eq=False)
 class SessionsStage(Stage):
     name = "sessions"
     reads = "events"
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        metrics: Metrics,
-        silent_seconds: float,
-        erased: Erased | None = None,
-        principals: Principals | None = None,
-    ) -> None:
-        self._store, self.principals, self._erased = store, principals, erased or Erased()
+    store: Store
+    clock: Clock
+    metrics: Metrics
+    silent_seconds: float
+    erased: Erased = field(default_factory=Erased)
+    principals: Principals | None = None
+
+    def __post_init__(self) -> None:
         self._erased_seen = 0
-        self._clock = clock
-        self._metrics = metrics
-        self._silent_seconds = silent_seconds
         self._partitions: dict[TopicPartition, Partition] = {}
 
     @property
     def holds(self) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return any(
             each.incomplete or each.redelivery.due(now) or each.unknown.due(now) for each in self._partitions.values()
         )
@@ -79,7 +76,7 @@ class SessionsStage(Stage):
         for record in batch:
             before = len(effects.dead_letters)
             events = read_events(record, effects, self.principals)
-            self._metrics.received_events.labels(record.topic).inc(len(events) + len(effects.dead_letters) - before)
+            self.metrics.received_events.labels(record.topic).inc(len(events) + len(effects.dead_letters) - before)
             read.append((record, events))
         clean_records(read, effects, self.principals)
         for record, events in read:
@@ -95,7 +92,7 @@ class SessionsStage(Stage):
                     effects.processed -= 1
             self._close_stale(partition, record.offset, effects)
             self._bound(partition, effects)
-        overdue = self._clock.monotonic() - GAP_SECONDS if batch else inf
+        overdue = self.clock.monotonic() - GAP_SECONDS if batch else inf
         for partition in self._partitions.values():
             await self._close_incomplete(partition, overdue, effects)
             await self._close_redelivered(partition, effects)
@@ -108,7 +105,7 @@ class SessionsStage(Stage):
                     value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
                     effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, value))
             partition.news.clear()
-        self._metrics.open_sessions.set(sum(len(each.open) for each in self._partitions.values()))
+        self.metrics.open_sessions.set(sum(len(each.open) for each in self._partitions.values()))
         return effects
 
     def committable(self, tp: TopicPartition, next_offset: int) -> int:
@@ -134,7 +131,7 @@ class SessionsStage(Stage):
         if (session := partition.find(key)) is not None:
             self._add(arrival, session, partition, effects)
         elif event.sequence % PART_EVENTS:
-            partition.wait(arrival, self._clock.monotonic())
+            partition.wait(arrival, self.clock.monotonic())
         else:
             session = OpenSession(arrival.tenant, event.session, event.agent, key[2], record.offset)
             waiting = partition.begin(key, session)
@@ -148,7 +145,7 @@ class SessionsStage(Stage):
         if known and session.is_another(sequence, time):
             raise InvalidEvent("reused_session", f"session {session.session!r} has another event {sequence}")
         if known or sequence < session.persisted_up_to:
-            self._metrics.duplicate_events.inc()
+            self.metrics.duplicate_events.inc()
             return
         if session.ended_at is not None and sequence > session.ended_at:
             raise after_end()
@@ -157,9 +154,9 @@ class SessionsStage(Stage):
             session.arrived = max(session.arrived, record.time)
         session.add(event, time)
         if event.data.advice:
-            self._metrics.advised_calls.labels("given").inc()
+            self.metrics.advised_calls.labels("given").inc()
         if event.data.withheld:
-            self._metrics.advised_calls.labels("withheld").inc()
+            self.metrics.advised_calls.labels("withheld").inc()
         if not session.follows(sequence):
             session.out_of_order[sequence] = letter_of(event, record, after_end())
             session.size += len(record.value or b"")
@@ -167,12 +164,12 @@ class SessionsStage(Stage):
         if session.has_new_failure or session.has_way_out:
             partition.news[key] = session
         if key in partition.closed:
-            self._metrics.reopened_sessions.inc()
+            self.metrics.reopened_sessions.inc()
             partition.reopen(key, record.offset)
         if session.complete:
             self._close(partition, key, session, effects)
         elif session.ending is not None:
-            partition.incomplete[key] = self._clock.monotonic()
+            partition.incomplete[key] = self.clock.monotonic()
 
     def _add_waiting(self, waiting: Waiting, session: OpenSession, partition: Partition, effects: Effects) -> None:
         for arrival, _ in waiting:
@@ -183,17 +180,17 @@ class SessionsStage(Stage):
                 effects.dead_letters.append(letter_of(arrival.event, arrival.record, error))
 
     def _is_erased(self, arrival: Arrival) -> bool:
-        event, erased = arrival.event, self._erased
+        event, erased = arrival.event, self.erased
         return bool(erased.count) and erased.drops(arrival.tenant, event.session, event.agent, event.time.timestamp())
 
     def _drop_erased(self) -> None:
-        if self._erased_seen == self._erased.count:
+        if self._erased_seen == self.erased.count:
             return
-        self._erased_seen = self._erased.count
+        self._erased_seen = self.erased.count
         for tp, partition in self._partitions.items():
             tenant = tenant_of(tp.topic)
             known = (*partition.open, *partition.tails, *partition.closed)
-            partition.forget([key for key in known if self._erased.holds(tenant, *key[:2])])
+            partition.forget([key for key in known if self.erased.holds(tenant, *key[:2])])
 
     def _report(self, session: OpenSession, effects: Effects) -> None:
         for seen in session.take_observations():
@@ -206,7 +203,7 @@ class SessionsStage(Stage):
         effects.dead_letters.extend(left_out)
         value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
         effects.outgoing.append(Outgoing(session.tenant, "trajectories", session.session, value))
-        self._metrics.sessions_closed.labels(trajectory.ending).inc()
+        self.metrics.sessions_closed.labels(trajectory.ending).inc()
 
     async def _close_incomplete(self, partition: Partition, overdue: float, effects: Effects) -> None:
         late = [key for key, arrived in partition.incomplete.items() if arrived <= overdue]
@@ -217,7 +214,7 @@ class SessionsStage(Stage):
             self._close(partition, key, partition.open[key], effects)
 
     async def _close_redelivered(self, partition: Partition, effects: Effects) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if not partition.redelivery.begins(partition.first_open, now):
             return
         oldest = list(islice(partition.open.items(), _MOST_CHECKED))
@@ -228,7 +225,7 @@ class SessionsStage(Stage):
         partition.redelivery.observe(partition.first_open, now)
 
     async def _settle_tails(self, partition: Partition, effects: Effects) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         every = partition.unknown.begins(partition.first_tail, now)
         asked = [(key, tail) for key, tail in partition.tails.items() if every or not tail.asked][:_MOST_CHECKED]
         if not asked:
@@ -237,7 +234,7 @@ class SessionsStage(Stage):
             known = await self._stored([(tail.events[0][0].tenant, session_key(*key)) for key, tail in asked])
         except StoreUnavailable:
             return  # this can wait and events cannot
-        oldest = partition.newest_time - self._silent_seconds
+        oldest = partition.newest_time - self.silent_seconds
         for (key, tail), known_one in zip(asked, known, strict=True):
             tail.asked = True
             waited = now - tail.arrived >= TAIL_SECONDS
@@ -267,7 +264,7 @@ class SessionsStage(Stage):
 
     async def _stored(self, keys: Sequence[tuple[str, str]]) -> list[Trajectory | None]:
         ids = [row_id(*key) for key in keys]
-        rows = await self._store.get("judgments", ids, "state")
+        rows = await self.store.get("judgments", ids, "state")
         return [SessionState.from_json(rows[id]["state"]).trajectory if id in rows else None for id in ids]
 
     def _close_stale(self, partition: Partition, offset: int, effects: Effects) -> None:
@@ -277,9 +274,9 @@ class SessionsStage(Stage):
                 break
             self._close(partition, key, oldest, effects)
         # Checking all open sessions for each record would cost more than the records.
-        if partition.newest_time - partition.swept_time > self._silent_seconds / 8:
+        if partition.newest_time - partition.swept_time > self.silent_seconds / 8:
             partition.swept_time = partition.newest_time
-            limit = partition.newest_time - self._silent_seconds
+            limit = partition.newest_time - self.silent_seconds
             for key, session in list(partition.open.items()):
                 if session.last_time < limit:
                     self._close(partition, key, session, effects)
