@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterable, Hashable
+from collections.abc import AsyncIterable, Callable, Hashable
 from typing import Generic, TypeVar
 
 __all__ = ["Share", "Shares", "bounded", "refusals", "refused"]
@@ -47,13 +47,17 @@ Share = tuple[Hashable, Hashable]
 class Shares(Generic[Key, Value]):
     """A bounded dictionary. When full, the longest unused entry of the largest tenant's largest caller gives way.
 
-    `most_bytes`: of a caller's entries, as `resize` states them.
+    `most_bytes`: of a caller's entries, as `resize` states them. `left`: called with each entry that gave way.
     """
 
-    def __init__(self, limit: int, name: str, most_bytes: int = 32 * 1024 * 1024) -> None:
-        self._limit = limit
-        self._name = name
-        self._most_bytes = most_bytes
+    def __init__(
+        self,
+        limit: int,
+        name: str,
+        most_bytes: int = 32 * 1024 * 1024,
+        left: Callable[[Key, Value], None] = lambda key, value: None,
+    ) -> None:
+        self._limit, self._name, self._most_bytes, self._left = limit, name, most_bytes, left
         self._sizes: dict[Key, int] = {}
         self._bytes = Counter[Share]()
         self._owners: dict[Key, Share] = {}
@@ -73,16 +77,14 @@ class Shares(Generic[Key, Value]):
         held.move_to_end(key)
         return held[key]
 
-    def put(self, owner: Share, key: Key, value: Value) -> tuple[Key, Value] | None:
-        """Add or replace an entry. Return the one that gave way, or None."""
-        gone = None
+    def put(self, owner: Share, key: Key, value: Value) -> None:
+        """Add or replace an entry."""
         if key in self._owners:
             owner = self._owners[key]
         elif len(self._owners) >= self._limit:
-            gone = self._pop_oldest(owner)
+            self._drop_oldest(owner)
         tenant, name = self._owners[key] = owner
         self._tenants.setdefault(tenant, _Tenant()).put(name, key, value)
-        return gone
 
     def pop(self, key: Key) -> Value | None:
         if key not in self._owners:
@@ -97,31 +99,31 @@ class Shares(Generic[Key, Value]):
             del self._tenants[tenant]
         return value
 
-    def resize(self, key: Key, size: int) -> list[Key]:
-        """State the size of an entry in bytes. Return its caller's longest unused entries, which gave way."""
-        gone: list[Key] = []
+    def resize(self, key: Key, size: int) -> None:
+        """State the size of an entry in bytes. Its caller's longest unused entries may give way."""
         if key not in self._owners:
-            return gone
+            return
         tenant, name = owner = self._owners[key]
         self._bytes[owner] += size - self._sizes.get(key, 0)
         self._sizes[key] = size
         while self._bytes[owner] > self._most_bytes:
-            gone.append(next(iter(self._tenants[tenant].held[name])))
-            self.pop(gone[-1])
-            detail = f"{name!r} keeps more than {self._most_bytes} bytes: its oldest is forgotten"
-            refused(f"{self._name}_too_large", detail)
-        return gone
+            why = f"{name!r} keeps more than {self._most_bytes} bytes: its oldest is forgotten"
+            self._drop(self._tenants[tenant].held[name], "too_large", why)
 
-    def _pop_oldest(self, owner: Share) -> tuple[Key, Value]:
+    def _drop_oldest(self, owner: Share) -> None:
         tenant, name = owner
         held = max(self._tenants.values(), key=lambda each: each.count)
         if (own := self._tenants.get(tenant)) is not None and own.count == held.count:
             held = own
         largest = held.largest(name if held is own else None)
-        key, value = next(iter(held.held[largest].items()))
+        why = f"there are more than {self._limit}: the oldest of {largest!r} is forgotten"
+        self._drop(held.held[largest], "forgotten", why)
+
+    def _drop(self, held: OrderedDict[Key, Value], reason: str, why: str) -> None:
+        key, value = next(iter(held.items()))
         self.pop(key)
-        refused(f"{self._name}_forgotten", f"there are more than {self._limit}: the oldest of {largest!r} is forgotten")
-        return key, value
+        refused(f"{self._name}_{reason}", why)
+        self._left(key, value)
 
 
 class _Tenant(Generic[Key, Value]):

@@ -75,13 +75,13 @@ class NamedSessions(dict[str, Session]):
         self._before_leaving = before_leaving
         self.busy = Counter[Session]()
         self._used: dict[str, float] = {}
-        self._shares = Shares[str, Share](_MOST_SESSIONS, "open_sessions")
+        self._shares = Shares[str, Share](_MOST_SESSIONS, "open_sessions", left=lambda name, _: self.leave(name))
+        self.resize = self._shares.resize
 
     def enter(self, name: str, make: Callable[[], Session], caller: Share = ("", "")) -> Session:
         if name not in self:
             self[name] = make().__enter__()
-            if (gone := self._shares.put(caller, name, caller)) is not None:
-                self.leave(gone[0])
+            self._shares.put(caller, name, caller)
         self.heard(name)
         return self[name]
 
@@ -91,11 +91,6 @@ class NamedSessions(dict[str, Session]):
         self._shares.get(name)
         self._used[name] = now = session.fleet.clock.monotonic()
         self.leave_silent(now)
-
-    def resize(self, name: str, size: int) -> None:
-        """State the bytes that a session keeps."""
-        for gone in self._shares.resize(name, size):
-            self.leave(gone)
 
     def leave_silent(self, now: float) -> None:
         for name in list(self):

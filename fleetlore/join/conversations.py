@@ -107,7 +107,7 @@ class Conversations:
         self._own = own
         self._found: dict[Key, Conversation] = {}
         self._open: OrderedDict[Conversation, None] = OrderedDict()
-        self._shares = Shares[Conversation, None](_MOST, "conversations")
+        self._shares = Shares[Conversation, None](_MOST, "conversations", left=lambda gone, _: self._leave(gone))
 
     def tell(
         self, owner: Key, dialect: Dialect, body: Body, begin: Callable[[str], Session], now: float, *, name: str = ""
@@ -134,8 +134,7 @@ class Conversations:
         found.used_at = now
         self._open[found] = None
         self._open.move_to_end(found)
-        if (gone := self._shares.put((owner[0], owner[1:]), found, None)) is not None:
-            self._leave(gone[0])
+        self._shares.put((owner[0], owner[1:]), found, None)
         try:
             found.tell(dialect, body, turns, is_new=is_new, now=now)
         finally:
@@ -198,8 +197,7 @@ class Conversations:
         conversation.keys.discard(key)
 
     def _resize(self, conversation: Conversation) -> None:
-        for gone in self._shares.resize(conversation, conversation.size + conversation.session.size):
-            self._leave(gone)
+        self._shares.resize(conversation, conversation.size + conversation.session.size)
 
     def _leave_silent(self, now: float) -> None:
         while self._open:

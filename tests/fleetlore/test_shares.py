@@ -13,11 +13,15 @@ CALLERS = st.tuples(st.sampled_from("xy"), st.sampled_from("abc"))
 
 
 def test_a_caller_alone_uses_everything_and_loses_its_own_oldest() -> None:
-    shares = Shares[int, str](3, "things_of_a_test")
-    assert [shares.put(("t", "a"), number, str(number)) for number in range(3)] == [None] * 3
-    assert shares.get(0) == "0"
-    assert shares.put(("t", "a"), 3, "3") == (1, "1"), "0 was used after it"
-    assert shares.put(("t", "a"), 2, "new") is None and shares.get(2) == "new"
+    gone: list[tuple[int, str]] = []
+    shares = Shares[int, str](3, "things_of_a_test", left=lambda *entry: gone.append(entry))
+    for number in range(3):
+        shares.put(("t", "a"), number, str(number))
+    assert shares.get(0) == "0" and not gone
+    shares.put(("t", "a"), 3, "3")
+    shares.put(("t", "a"), 2, "new")
+    assert gone == [(1, "1")], "0 was used after it"
+    assert shares.get(2) == "new"
     assert shares.pop(2) == "new" and shares.pop(2) is None and shares.get(2) is None and len(shares) == 2
     assert refusals()["things_of_a_test_forgotten"] == 1
 
@@ -37,8 +41,8 @@ def test_a_flood_of_names_costs_each_entry_the_same() -> None:
 
 @given(st.lists(st.tuples(CALLERS, st.integers(0, 30), st.booleans()), min_size=60, max_size=200), st.integers(1, 12))
 def test_who_holds_an_equal_share_loses_nothing(steps: list[tuple[tuple[str, str], int, bool]], limit: int) -> None:
-    shares, model = Shares[tuple[object, int], int](limit, "things_of_a_test"), dict[tuple[object, int], int]()
-    values = count()
+    model, values, left = dict[tuple[object, int], int](), count(), list[tuple[tuple[object, int], int]]()
+    shares = Shares[tuple[object, int], int](limit, "things_of_a_test", left=lambda *entry: left.append(entry))
     for caller, number, is_removed in steps:
         key = caller, number
         if is_removed:
@@ -46,11 +50,11 @@ def test_who_holds_an_equal_share_loses_nothing(steps: list[tuple[tuple[str, str
             continue
         tenants, names = Counter(each[0][0] for each in model), Counter(each[0] for each in model)  # type: ignore[index]
         value = next(values)
-        gone = shares.put(caller, key, value)
-        assert (gone is None) == (key in model or len(model) < limit)
-        if gone is not None:
-            (owner, _), lost = gone
-            assert model.pop(gone[0]) == lost
+        shares.put(caller, key, value)
+        assert len(left) == (key not in model and len(model) == limit)
+        if left:
+            (owner, number), lost = left.pop()
+            assert model.pop((owner, number)) == lost
             tenant = owner[0]  # type: ignore[index]
             assert tenants[tenant] == max(tenants.values())
             assert names[owner] == max(size for each, size in names.items() if each[0] == tenant)  # type: ignore[index]
