@@ -89,8 +89,7 @@ class Emitter:
         self._accepted = 0  # number of the newest entry, for flush
         self.waiting = 0
         self._waiting_bytes = 0
-        self._unassigned = _PartitionQueue()
-        self._queues: list[_PartitionQueue] = []
+        self._queues = [_PartitionQueue()]  # one until the number of partitions is known
         self._queue_of: dict[str, _PartitionQueue] = {}
         self._flushes: list[tuple[int, asyncio.Event]] = []
         self._hurried = 0
@@ -98,7 +97,7 @@ class Emitter:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        # From other threads, in order: session, event, urgency.
+        # Session, event, urgency. Other threads only append.
         self._handed_over: deque[tuple[str, Encoded, bool]] = deque()
 
     @property
@@ -120,9 +119,6 @@ class Emitter:
         Returns False if it is dropped: the buffer is full, the emitter closed, or the event cannot be encoded.
         `at_once`: do not wait for a full batch. Raises NotOpen if the loop has ended.
         """
-        foreign = self._loop is not None and self._thread != threading.get_ident()
-        if not foreign and self._handed_over:
-            self._take_over()
         if self._closed or self.full:
             self.dropped += 1
             return False
@@ -134,15 +130,12 @@ class Emitter:
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
-        if foreign:
-            return self._hand_over(event.session, encoded, at_once)
-        self._buffer(event.session, encoded, at_once)
-        return True
-
-    def _hand_over(self, session: str, encoded: Encoded, at_once: bool) -> bool:
-        self._handed_over.append((session, encoded, at_once))
+        self._handed_over.append((event.session, encoded, at_once))
+        if self._loop is None or self._thread == threading.get_ident():
+            self._take_over()
+            return True
         try:
-            self._loop.call_soon_threadsafe(self._take_over)  # type: ignore[union-attr]
+            self._loop.call_soon_threadsafe(self._take_over)
         except RuntimeError:  # the loop ended just now
             self._handed_over.pop()
             self._refuse()
@@ -160,7 +153,7 @@ class Emitter:
 
     def _forget_waiting(self) -> None:
         self.waiting = self._waiting_bytes = 0
-        for queue in (self._unassigned, *self._queues):
+        for queue in self._queues:
             queue.entries.clear()
 
     def _take_over(self) -> None:
@@ -185,8 +178,6 @@ class Emitter:
             queue.flush_now.set()
 
     def _find_queue(self, session: str) -> _PartitionQueue:
-        if not self._queues:
-            return self._unassigned
         if len(self._queue_of) >= _KNOWN_SESSIONS:
             self._queue_of.clear()
         queue = self._queue_of[session] = self._queues[partition_for(session, len(self._queues))]
@@ -231,52 +222,40 @@ class Emitter:
         delays, reported = backoff(), False
         while True:
             before = self.sent
-            failure = await self._deliver()
-            if self.sent > before:
-                delays, reported = backoff(), False
-            if not reported:
-                log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
-                reported = True
+            try:
+                await self._deliver()
+            except Exception as error:
+                failure = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                if self.sent > before:
+                    delays, reported = backoff(), False
+                if not reported:
+                    log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
+                    reported = True
             await asyncio.sleep(next(delays))
 
-    async def _deliver(self) -> Exception:
-        try:
-            # A producer that lost all known addresses never asks the bootstrap servers again.
-            producer = make_producer(
-                self._bootstrap,
-                max_batch_size=_BATCH_BYTES,
-                max_request_size=_BATCH_BYTES,
-                request_timeout_ms=int(_REQUEST_SECONDS * 1000),
-            )
-            async with connected(producer):
-                async with asyncio.timeout(_REQUEST_SECONDS):
-                    partitions = await producer.partitions_for(self._topic)
-                self._assign(len(partitions))
-                await self._send_queues(producer)
-        except Exception as failure:
-            return failure
-        raise AssertionError("unreachable: queues end only by failing")
-
-    async def _send_queues(self, producer: Any) -> None:
-        senders = [
-            asyncio.create_task(self._send_queue(producer, partition, queue), name=f"fleetlore-emitter-{partition}")
-            for partition, queue in enumerate(self._queues)
-        ]
-        try:
-            await asyncio.gather(*senders)  # senders end only by failing
-        finally:
-            for sender in senders:
-                sender.cancel()
-            # Cancel their batches, or the producer would wait for a dead broker.
-            await asyncio.gather(*senders, return_exceptions=True)
+    async def _deliver(self) -> None:
+        # A producer that lost all known addresses never asks the bootstrap servers again.
+        producer = make_producer(
+            self._bootstrap,
+            max_batch_size=_BATCH_BYTES,
+            max_request_size=_BATCH_BYTES,
+            request_timeout_ms=int(_REQUEST_SECONDS * 1000),
+        )
+        async with connected(producer):
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                partitions = await producer.partitions_for(self._topic)
+            self._assign(len(partitions))
+            # It cancels their batches, or the producer would wait for a dead broker.
+            async with asyncio.TaskGroup() as senders:
+                for partition, queue in enumerate(self._queues):
+                    sender = self._send_queue(producer, partition, queue)
+                    senders.create_task(sender, name=f"fleetlore-emitter-{partition}")
 
     def _assign(self, partitions: int) -> None:
         if len(self._queues) == partitions:
             return
-        before = (self._unassigned, *self._queues)
-        entries = sorted(entry for queue in before for entry in queue.entries)
-        hurried = any(queue.flush_now.is_set() for queue in before)
-        self._unassigned.entries.clear()
+        entries = sorted(entry for queue in self._queues for entry in queue.entries)
+        hurried = any(queue.flush_now.is_set() for queue in self._queues)
         self._queues = [_PartitionQueue() for _ in range(partitions)]
         self._queue_of.clear()
         for entry in entries:
@@ -337,7 +316,7 @@ class Emitter:
         self.waiting -= count
         self._waiting_bytes -= sum(sizes[:count])
         if self._flushes:
-            first = [queue.entries[0][0] for queue in (self._unassigned, *self._queues) if queue.entries]
+            first = [queue.entries[0][0] for queue in self._queues if queue.entries]
             oldest = min(first, default=self._accepted + 1)
             for last, done in self._flushes:
                 if oldest > last:
