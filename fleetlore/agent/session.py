@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
@@ -11,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice
 from fleetlore.advice.gate import Tip
-from fleetlore.advice.provenance import AdviceLedger, fence_name
+from fleetlore.advice.provenance import AdviceLedger, fence_name, redact_fenced
 from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
 from fleetlore.agent.lifetime import Lifetime, passes_over
-from fleetlore.agent.session_parts import CallHistory, SessionAdvice, SessionEvents, SessionOptions
+from fleetlore.agent.session_parts import CallHistory, SessionAdvice, SessionOptions
+from fleetlore.calls.call import MadeCall
 from fleetlore.calls.model import Outlook
-from fleetlore.fingerprint.fingerprint import arguments_text
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
 from fleetlore.recall.search import SEARCH_SECONDS
 from fleetlore.watch import safety
 from fleetlore.watch.watchdog import Watchdog
 from fleetlore.wire import events as names
-from fleetlore.wire.events import Outcome
+from fleetlore.wire.events import Event, Kind, Outcome
+from fleetlore.wire.stats import user_hash
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
@@ -56,8 +59,9 @@ class Session:
         self._rule = ""
         self._ledger = AdviceLedger()
         self._watchdog = Watchdog(fleet.clock.monotonic(), options.budget, options.stall_seconds)
-        self._events = SessionEvents(fleet, options, self._ledger, self._watchdog)
-        self.id = self._events.session
+        self._user = user_hash(options.user) if options.user else ""
+        self.id, self._conversation = _ids(options)
+        self._sequence = 0
         self._history = CallHistory(self.goal)
         self._advice = SessionAdvice(fleet, options, self.id, self._history, self._ledger)
         self._lifetime = Lifetime(f"session {self.id}")
@@ -67,8 +71,9 @@ class Session:
     def __enter__(self) -> Self:
         self.fleet.begin_session(self.id)
         self._lifetime.enter()
+        about = _known({names.PLACE: self.place, names.USER: self._user, names.CONVERSATION: self._conversation})
         with self._locked():
-            self._events.start()
+            self._emit("session.started", {names.GOAL: redact_fenced(self.goal), names.TASK: self.task} | about)
         self._token = OPEN_SESSION.set(self)
         return self
 
@@ -82,7 +87,9 @@ class Session:
             self.outcome = "failure"
         with suppress(*passes_over(error)), self._locked():
             try:
-                self._events.end(self.outcome, self.reward, self._rule)
+                reward: dict[str, Any] = {} if self.reward is None else {names.REWARD: self.reward}
+                known = _known({names.VIOLATION: self._rule, names.ADAPTER: self.fleet.adapter_version})
+                self._emit("session.ended", {names.OUTCOME: self.outcome} | reward | known)
             finally:
                 self._lifetime.leave()
 
@@ -142,7 +149,7 @@ class Session:
         """Record a message of a person or the model."""
         text = str(text)
         with self._locked():
-            self._events.message(role, text)
+            self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
         """Report that the goal was reached. `reward`: of the environment."""
@@ -181,10 +188,16 @@ class Session:
     def begin_call(self, action: Action, begun: BegunCall | None = None) -> BegunCall:
         """Claim the advice that a call follows. `begun`: a call whose arguments have changed."""
         with self._locked():
-            if begun is None:
-                self.fleet.replica.uses(action.tool)
-                self.fleet.adapters.action_opens()
-            return self._events.begin_call(action, begun)
+            made, recorded = MadeCall(action.tool, action.arguments), self._ledger.redact_shown(action.arguments)
+            if begun is not None:
+                return begun._replace(made=made, recorded=recorded)
+            self.fleet.replica.uses(action.tool)
+            self.fleet.adapters.action_opens()
+            advice, withheld = self._ledger.take(made.key(action.call_id))
+            followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: self.fleet.adapter_version}
+            started = self.fleet.clock.monotonic()
+            self._watchdog.saw_event(started)
+            return BegunCall(made, recorded, _known(followed), started)
 
     def end_call(
         self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None
@@ -200,12 +213,43 @@ class Session:
             if not cancelled and self.is_open:
                 if duration_seconds is None:
                     duration_seconds = self.fleet.clock.monotonic() - call.started
-                failure = self._events.end_call(action, call, duration_seconds, self._history.failures)
+                failure = self._send_outcome(action, call, duration_seconds)
                 error, result = action.error, arguments_text(action.result)
                 self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
                 said = result if error is None else error[1] or error[0]
                 self._history.record(call.made, said, error, failure, self.fleet.clock.now())
             self.fleet.adapters.action_closes()
+
+    def _send_outcome(self, action: Action, call: BegunCall, duration_seconds: float) -> Failure | None:
+        """Return the call's failure. One that is new to session and fleet is sent at once."""
+        data: dict[str, Any] = {names.TOOL: action.tool, names.ARGUMENTS: call.recorded}
+        if duration_seconds:
+            data[names.DURATION] = round(duration_seconds, 6)
+        if action.rule:
+            action.error, data[names.VIOLATION] = names.guarded(action.rule), action.rule
+        failure, is_news = None, False
+        if action.error is not None:
+            error_type, message = action.error
+            # Read it as workers do, to match the fleet's patterns.
+            recorded, message, personal = call.recorded, redact_fenced(message), self.fleet.personal
+            if personal is not None:
+                recorded, message = personal.masked_text(arguments_text(recorded)), personal.masked_text(message)
+            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, message
+            failure = failure_of(action.tool, recorded, error_type, message)
+            known = failure.exact in self._history.failures or failure.exact in self.fleet.replica.index.patterns
+            is_news = not failure.transient and not known
+        elif action.result is not None:
+            data[names.RESULT] = redact_fenced(action.result)
+        self._emit("outcome", data | call.followed, at_once=is_news)
+        return failure
+
+    def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
+        fleet = self.fleet
+        self._watchdog.saw_event(fleet.clock.monotonic())
+        event = Event(kind, fleet.tenant, fleet.agent, self.id, self._sequence, fleet.clock.now(), data)
+        # Only an accepted event uses up a number: a drop must not look like a lost event.
+        if fleet.emitter.emit(event, at_once=at_once):
+            self._sequence += 1
 
     def know_as(self, names: Mapping[str, str]) -> None:
         """Give the names by which the model knows tools that are recorded under others, which advice then uses.
@@ -295,3 +339,16 @@ class Session:
         """Return the session's own warnings, which `advise` gives too."""
         with self._locked():
             return self._watchdog.cautions(self.fleet.clock.monotonic())
+
+
+def _ids(options: SessionOptions) -> tuple[str, str]:
+    if options.session_id is None:
+        return uuid.uuid4().hex, ""
+    given = names.checked_name("session_id", options.session_id)
+    if not options.resume:
+        return given, ""
+    return names.checked_name("session_id", f"{given}.{uuid.uuid4().hex[:12]}"), given
+
+
+def _known(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if value}

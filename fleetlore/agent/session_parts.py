@@ -1,12 +1,11 @@
-"""Send a session's actions as events, and note the advice that it is shown."""
+"""Remember a session's calls, and note the advice that it is shown."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -14,27 +13,24 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, is_own, item_tip
 from fleetlore.advice.gate import PROVEN, Tip, renamed
-from fleetlore.advice.provenance import AdviceLedger, redact_fenced
+from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
 from fleetlore.advice.sources import PERSON, WAYS_OUT
-from fleetlore.agent.action import Action, BegunCall
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, keep_newest
 from fleetlore.calls.model import CallModel, Expected, Outlook
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of
+from fleetlore.fingerprint.fingerprint import Failure, arguments_text
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.recall.index import is_recalled
-from fleetlore.watch.watchdog import STALL_SECONDS, Budget, Watchdog
-from fleetlore.wire import events as names
-from fleetlore.wire.events import Event, Kind, Outcome
+from fleetlore.watch.watchdog import STALL_SECONDS, Budget
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.principals import session_key
-from fleetlore.wire.stats import stable_hash, user_hash
+from fleetlore.wire.stats import stable_hash
 
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["CallHistory", "SessionAdvice", "SessionEvents", "SessionOptions", "arguments_of"]
+__all__ = ["CallHistory", "SessionAdvice", "SessionOptions", "arguments_of"]
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
@@ -79,87 +75,6 @@ def arguments_of(
         return method
 
     return decorate
-
-
-class SessionEvents:
-    def __init__(self, fleet: Fleet, options: SessionOptions, ledger: AdviceLedger, watchdog: Watchdog) -> None:
-        self.session, self._conversation = _ids(options)
-        self._fleet, self._options, self._ledger, self._watchdog = fleet, options, ledger, watchdog
-        self._sequence = 0
-
-    def start(self) -> None:
-        given = self._options
-        data: dict[str, Any] = {names.GOAL: redact_fenced(given.goal), names.TASK: given.task}
-        user = user_hash(given.user) if given.user else ""
-        data |= _known({names.PLACE: given.place, names.USER: user, names.CONVERSATION: self._conversation})
-        self._emit("session.started", data)
-
-    def end(self, outcome: Outcome, reward: float | None, rule: str) -> None:
-        data: dict[str, Any] = {names.OUTCOME: outcome}
-        if reward is not None:
-            data[names.REWARD] = reward
-        data |= _known({names.VIOLATION: rule, names.ADAPTER: self._fleet.adapter_version})
-        self._emit("session.ended", data)
-
-    def message(self, role: str, text: str) -> None:
-        self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
-
-    def begin_call(self, action: Action, begun: BegunCall | None) -> BegunCall:
-        made, recorded = MadeCall(action.tool, action.arguments), self._ledger.redact_shown(action.arguments)
-        if begun is not None:
-            return begun._replace(made=made, recorded=recorded)
-        advice, withheld = self._ledger.take(made.key(action.call_id))
-        followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: self._fleet.adapter_version}
-        call = BegunCall(made, recorded, _known(followed), self._fleet.clock.monotonic())
-        self._watchdog.saw_event(call.started)
-        return call
-
-    def end_call(
-        self, action: Action, call: BegunCall, duration_seconds: float, met: Collection[str]
-    ) -> Failure | None:
-        """Send how a call ended; return its failure. One that is not in `met` and new to the fleet is sent at once."""
-        data: dict[str, Any] = {names.TOOL: action.tool, names.ARGUMENTS: call.recorded}
-        if duration_seconds:
-            data[names.DURATION] = round(duration_seconds, 6)
-        if action.rule:
-            action.error = names.guarded(action.rule)
-        data |= _known({names.VIOLATION: action.rule})
-        failure = None
-        if action.error is not None:
-            error_type, message = action.error
-            # Read it as workers do, to match the fleet's patterns.
-            recorded, message, personal = call.recorded, redact_fenced(message), self._fleet.personal
-            if personal is not None:
-                recorded, message = personal.masked_text(arguments_text(recorded)), personal.masked_text(message)
-            data[names.ERROR_TYPE], data[names.ERROR_MESSAGE] = error_type, message
-            failure = failure_of(action.tool, recorded, error_type, message)
-        elif action.result is not None:
-            data[names.RESULT] = redact_fenced(action.result)
-        is_new = failure is not None and not failure.transient and failure.exact not in met
-        is_news = is_new and failure is not None and failure.exact not in self._fleet.replica.index.patterns
-        self._emit("outcome", data | call.followed, at_once=is_news)
-        return failure
-
-    def _emit(self, kind: Kind, data: dict[str, Any], *, at_once: bool = False) -> None:
-        fleet = self._fleet
-        self._watchdog.saw_event(fleet.clock.monotonic())
-        event = Event(kind, fleet.tenant, fleet.agent, self.session, self._sequence, fleet.clock.now(), data)
-        # Only an accepted event uses up a number: a drop must not look like a lost event.
-        if fleet.emitter.emit(event, at_once=at_once):
-            self._sequence += 1
-
-
-def _ids(options: SessionOptions) -> tuple[str, str]:
-    if options.session_id is None:
-        return uuid.uuid4().hex, ""
-    given = names.checked_name("session_id", options.session_id)
-    if not options.resume:
-        return given, ""
-    return names.checked_name("session_id", f"{given}.{uuid.uuid4().hex[:12]}"), given
-
-
-def _known(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if value}
 
 
 _KEPT_CALLS = 32

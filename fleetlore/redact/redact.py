@@ -233,7 +233,7 @@ def redact(text: str) -> str:
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
 
 
-# The suffix of a session's further parts (`fleetlore.agent.session_parts`).
+# The suffix of a session's further parts (`fleetlore.agent.session`).
 PART_OF_ID = re.compile(r"\.[0-9a-f]{12}\Z")
 
 
