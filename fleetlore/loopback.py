@@ -1,7 +1,5 @@
 """Recognise loopback addresses, and serve no page of a browser on them."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any

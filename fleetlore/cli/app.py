@@ -1,7 +1,5 @@
 """Build the typer application from the commands of all installed packages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from itertools import groupby

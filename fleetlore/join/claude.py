@@ -4,8 +4,6 @@ async with fleet.session(goal) as session:
     async with ClaudeSDKClient(ClaudeAgentOptions(hooks=fleet_hooks(session))) as client: ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ Requests are read where the SDKs let subclasses change them: streams, parsed and
 (`with_options`) are joined, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar

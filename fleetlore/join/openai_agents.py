@@ -9,8 +9,6 @@
 The SDK's hooks do not see that a call failed, so it is recorded where the text of its exception is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ show_advice(fleet)  # of those that are
 show_metrics()  # of every agent of the process
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any

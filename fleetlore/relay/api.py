@@ -1,7 +1,5 @@
 """Serve the relay's HTTP API: events, advice, ends of sessions, and lore."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus

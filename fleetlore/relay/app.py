@@ -1,7 +1,5 @@
 """Run the relay, one sender and copy of the lore for many agents; and describe its API."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

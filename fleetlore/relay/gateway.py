@@ -3,8 +3,6 @@
 Requests that cannot be parsed, or cause an error here, pass unchanged.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping

@@ -1,7 +1,5 @@
 """Read logged sessions: chats in JSON, and four makers' logs."""
 
-from __future__ import annotations
-
 import re
 import struct
 import time

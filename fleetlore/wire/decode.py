@@ -5,8 +5,6 @@ would change integers beyond 64 bits, half surrogate pairs, NaN and floats. Comp
 limit: a few kB may expand to gigabytes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

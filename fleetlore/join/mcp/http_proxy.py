@@ -4,8 +4,6 @@ A session is one of the server's (`Mcp-Session-Id`, gone from the protocol since
 silent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import Counter

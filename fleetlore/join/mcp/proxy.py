@@ -4,8 +4,6 @@ Only four messages change: the server's instructions, its tools' descriptions, a
 once), and a failed call's answer.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

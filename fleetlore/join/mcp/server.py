@@ -1,7 +1,5 @@
 """Serve the fleet's lore over MCP to agents that cannot be recorded from outside."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
