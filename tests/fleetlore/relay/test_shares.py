@@ -227,6 +227,7 @@ def test_hooks_keep_texts_as_the_wire_keeps_them(fleets: dict[str, Fleet]) -> No
         given = about | {"hook_event_name": name} | more
         hooks.answer(fleets["default"], ALICE, "claude-code", msgspec.json.encode(given))
     assert kept([hooks, fleets["default"]]) <= 8 * 1024
+    hooks.sessions.leave_all()  # or the session would be that of the next test
 
 
 def test_conversations_keep_failed_calls_as_the_wire_keeps_them(fleets: dict[str, Fleet]) -> None:
