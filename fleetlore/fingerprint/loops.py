@@ -12,10 +12,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from fleetlore.fingerprint.fingerprint import arguments_text, call_id, pattern_id
 from fleetlore.wire.lore import LOOP
+from fleetlore.wire.trajectory import Step
 from fleetlore.words import WORD
 
 __all__ = ["Loop", "LoopDetector", "LoopPattern"]
@@ -70,19 +71,6 @@ class LoopPattern(NamedTuple):
     call: str | None
 
 
-class _Called(Protocol):
-    @property
-    def tool(self) -> str: ...
-    @property
-    def result(self) -> str: ...
-    @property
-    def call(self) -> str: ...
-    @property
-    def pattern(self) -> str | None: ...
-    @property
-    def mark(self) -> str: ...
-
-
 class _Call:
     __slots__ = ("_arguments", "pattern", "result", "tool")
     mark = ""
@@ -93,6 +81,9 @@ class _Call:
     @property
     def call(self) -> str:
         return call_id(self.tool, self._arguments)
+
+
+_Called = _Call | Step
 
 
 class Loop(NamedTuple):

@@ -8,7 +8,7 @@ functions, options, tables, keys, codes. Texts that the same advice serves shall
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter, methodcaller
 from typing import NamedTuple
@@ -20,9 +20,8 @@ from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE,
 
 __all__ = ["head_line", "is_sentence", "template"]
 
-_Instead = str | Callable[[re.Match[str]], str]
-# A lower-case text and others: each match holds one of them. Then the patterns' `sub` and its replacement.
-_Masks = tuple[str, tuple[str, ...], tuple[tuple[Callable[..., str], _Instead], ...]]
+# A lower-case text and others: each match holds one of them. Then the functions that mask.
+_Masks = tuple[str, tuple[str, ...], tuple[Callable[[str], str], ...]]
 
 MAX_TEMPLATE = 240
 # Characters read of the head line. Later ones matter little, and every mask scans them.
@@ -34,6 +33,7 @@ _SOUGHT = re.compile(
     r"|\bprovides package ([^\s;:]+)|\bto perform (?:the )?(?:action )?('[^']*'|\S+)",
     re.I,
 )
+_SOUGHT_WORDS = ("no ", "to perform ", "provides")
 _KEPT = "\x1a"
 # Chinese, Japanese and Korean put no blank between words and numbers, but masks need word ends.
 _CJK, _WORDS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af", "A-Za-z0-9"
@@ -82,8 +82,6 @@ _NESTS = (
 
 # A code that names the failure in any language.
 _CODED = re.compile(r"((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):")
-# Compilers name the file in front, and their caller may cut it off.
-_POSITION = re.compile(r"<\*>:? (?:(?:fatal )?error:? )?(?=\S)")
 _SUFFIXES = ("Error", "Exception", "Warning", "Interrupt", "Exit", "Timeout", "Iteration")
 _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
@@ -144,20 +142,18 @@ _PASSING_CODES = frozenset({"reset", "requests", "connect time", "no resolver"})
 
 def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
     return tuple(
-        (marks[0], marks[1:], tuple((_sub(pattern), _function(instead)) for _, pattern, instead in group))
+        (marks[0], marks[1:], tuple(_mask(pattern, instead) for _, pattern, instead in group))
         for marks, group in groupby(rules, key=itemgetter(0))
     )
 
 
-def _sub(pattern: re.Pattern[str]) -> Callable[..., str]:
-    """The pattern's `sub`. An anchored pattern is tried only at the start: a search would try every place."""
+def _mask(pattern: re.Pattern[str], instead: str | Callable[[re.Match[str]], str]) -> Callable[[str], str]:
+    """An anchored pattern is tried only at the start: a search would try every place."""
+    if isinstance(instead, str) and "\\" in instead:
+        instead = methodcaller("expand", instead)
     if pattern.pattern[0] != "^":
-        return pattern.sub
-    return lambda instead, line: line if pattern.match(line) is None else pattern.sub(instead, line)
-
-
-def _function(instead: _Instead) -> _Instead:
-    return methodcaller("expand", instead) if isinstance(instead, str) and "\\" in instead else instead
+        return partial(pattern.sub, instead)
+    return lambda line: line if pattern.match(line) is None else pattern.sub(instead, line)
 
 
 _NOISE, _PLACES, _LOOKS = map(_grouped, (NOISE, PLACES, LOOKS))
@@ -165,8 +161,6 @@ _NOISE, _PLACES, _LOOKS = map(_grouped, (NOISE, PLACES, LOOKS))
 
 def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
-    if not line.isascii():
-        line = _BESIDE_CJK.sub(" ", line)
     return masked_line(line).casefold()
 
 
@@ -205,17 +199,13 @@ def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
     holds = marked.__contains__
     for mark, others, masks in rules:
         if mark in marked or (others and any(map(holds, others))):
-            for mask, instead in masks:
-                line = mask(instead, line)
+            for mask in masks:
+                line = mask(line)
     return line
 
 
 def _without_sought(line: str) -> tuple[str, str]:
-    found = (
-        _SOUGHT.search(line)
-        if "no " in (lower := line.lower()) or "to perform " in lower or "provides" in lower
-        else None
-    )
+    found = _SOUGHT.search(line) if _has_any(line.lower(), _SOUGHT_WORDS) else None
     if found is None:
         return line.replace(_KEPT, ""), ""
     start, end = found.span(found.lastindex or 1)

@@ -213,10 +213,6 @@ def _masked_cell(cell: str, kind: str | None) -> str:
     return cell.replace(value, mask_of(kind)) if is_secret(value, password=kind == "password") else cell
 
 
-def _masked_list(match: re.Match[str]) -> str:
-    return _ITEM.sub(_masked_item, match[0])
-
-
 def _masked_item(match: re.Match[str]) -> str:
     value = match["secret"]
     if NAME_IN_A_LIST.fullmatch(value) or not is_secret(value, password=True, bare=True):
@@ -246,7 +242,8 @@ def _masked_literal(text: str, kind: str) -> str:
 
 
 _NEEDLES = ("pass", "secret", "token", "key", "pwd", "cred", "auth", "kennwort", "senha", "contrase", "wachtwoo")
-COLUMN_RULES = tuple(
-    Rule("password", _NEEDLES, pattern, replace)
-    for pattern, replace in ((_HEAD, _masked_table), (_INSERT, _masked_insert), (_LIST, _masked_list))
+COLUMN_RULES = (
+    Rule("password", _NEEDLES, _HEAD, _masked_table),
+    Rule("password", _NEEDLES, _INSERT, _masked_insert),
+    Rule("password", _NEEDLES, _LIST, lambda match: _ITEM.sub(_masked_item, match[0])),
 )

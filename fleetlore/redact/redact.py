@@ -14,33 +14,10 @@ from hashlib import blake2b
 from itertools import product
 from unicodedata import normalize
 
+from fleetlore.redact import named_values, prefilter
 from fleetlore.redact.detectors import FORMS
-from fleetlore.redact.named_values import (
-    AGAIN_WORDS,
-    BETWEEN,
-    FOREIGN,
-    NAMED,
-    OF_A_KEY,
-    REDACTED,
-    TOLD,
-    Replace,
-    Rule,
-    form_rule,
-    mask_of,
-)
+from fleetlore.redact.named_values import AGAIN_WORDS, FOREIGN, REDACTED, Replace, Rule, form_rule, mask_of
 from fleetlore.redact.notations import COLUMN_RULES
-from fleetlore.redact.prefilter import (
-    BASE64,
-    BASE64_NEEDLES,
-    BASE64_SHAPE,
-    COLOURING,
-    HIDING,
-    Needles,
-    decoded,
-    masked_again,
-    uncovered,
-    with_own_letters,
-)
 
 __all__ = ["PART_OF_ID", "may_hold_secret", "redact", "redact_name", "spellings", "stored_name", "suspects"]
 
@@ -49,22 +26,16 @@ _IN_LETTERS = str.maketrans("0123456789", "ghijklmnop")  # with digits a hash wo
 _LONGEST_PRINCIPAL = 64  # of a name that holds a secret, no longer principal is searched and kept
 
 
-def _form(contains: str, shape: str | None, rules: tuple[Rule, ...], first: bool) -> _Form:
-    compiled = re.compile(shape) if shape else None
-    return contains, compiled if first else None, compiled, rules
-
-
-_ENCODED = Rule("encoded_secret", BASE64_NEEDLES, BASE64, lambda match: _masked_base64(match[0]))
-# Required substring; shape before the needles; shape for the first test only; rules.
-_Form = tuple[str, re.Pattern[str] | None, re.Pattern[str] | None, tuple[Rule, ...]]
-_FORMS: tuple[_Form, ...] = (
+_ENCODED = Rule("encoded_secret", prefilter.BASE64_NEEDLES, prefilter.BASE64, lambda match: _masked_base64(match[0]))
+# Required substring, shape, and rules.
+_FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = (
     *(
-        _form(contains, shape, tuple(form_rule(*form) for form in forms), len(forms) > 1)
+        (contains, re.compile(shape) if shape else None, tuple(form_rule(*form) for form in forms))
         for contains, shape, forms in FORMS
     ),
-    _form("", BASE64_SHAPE, (_ENCODED,), True),
+    ("", re.compile(prefilter.BASE64_SHAPE), (_ENCODED,)),
 )
-_NAMED = (*COLUMN_RULES, *NAMED)
+_NAMED = (*COLUMN_RULES, *named_values.NAMED)
 
 # One search for both alternatives.
 _BEHIND_A_DOT = r"\.[\w-]{6}(?:\.[\w-]{27}|(?<=s\.......)[A-Za-z0-9]{18})"
@@ -90,7 +61,10 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 _BY_SHAPE = tuple((re.compile(shape), form_rule(kind, "", pattern)) for kind, pattern, shape in _SHAPES)
 # One search for two alternatives takes three times as long.
-_SOUGHT = (*COLOURING, *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _SHAPES)))
+_SOUGHT = (
+    *prefilter.COLOURING,
+    *(re.compile(shape) for shape in dict.fromkeys(shape.encode() for *_, shape in _SHAPES)),
+)
 
 
 # A word and its continuation if it names a value, in text or JSON. Words and signs start differently: nothing
@@ -105,7 +79,7 @@ def _beside(signs: str) -> str:
 
 _BESIDE = _beside(r"""\\"',""")
 _SAID = (
-    rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{BETWEEN})(?![a-z])){{1,32}}+"
+    rf"s?(?!\])(?:[^\w.+/~\\]|\\(?:[^u]|u00[0-9a-f]{{2}})|(?:{named_values.BETWEEN})(?![a-z])){{1,32}}+"
     r"(?:(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15}"
     r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16})"
 )
@@ -118,7 +92,7 @@ _COLUMN = (
     r"(?:[\r\n]|\\[nr]|values|rows|data|records)"
 )
 _SIGN = (
-    rf"(?:{_BESIDE}(?:[:=<>%\uff1a\u2192]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{TOLD}"
+    rf"(?:{_BESIDE}(?:[:=<>%\uff1a\u2192]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{named_values.TOLD}"
     r"|\sfor\s[\w.@-]{1,40}:|\\*+[\"']})"
 )
 _QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*+[\"'])"
@@ -134,8 +108,8 @@ _CALLED: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
     word: (re.compile(name + sign), re.compile(f"{name}(?:{sign}| )"))
     for word, name, sign in (
         ("key",
-         rf"(?:{_KEY}key(?={_SIGN}| [\w&+/=.-]{{0,40}}\d)|(?<![a-z])key(?={_SAID})|(?<=[a-z0-9_-])key(?={OF_A_KEY}))",
-         ""),
+         rf"(?:{_KEY}key(?={_SIGN}| [\w&+/=.-]{{0,40}}\d)|(?<![a-z])key(?={_SAID})"
+         rf"|(?<=[a-z0-9_-])key(?={named_values.OF_A_KEY}))", ""),
         ("pass", "pass(?:words?|wd|phrase|code|wort|e)?", rf"(?:{_QUOTED_TOO}|(?<=-password)\s)"),
         *((each, each, _SIGN) for each in ("token", "secret", "pwd", "pw", "kennwort", "senha", "cookie", "auth")),
         *((each, each, _SIGN) for each in FOREIGN),
@@ -176,11 +150,11 @@ _WORDS: dict[bytes, str] = {
     for letters in product(*(_LOOKALIKES.get(byte, (bytes([byte]),)) for byte in mention))
 }
 _LOOKS: dict[bytes, set[tuple[str, re.Pattern[str] | None]]] = defaultdict(set)
-for _character, _, _shape, _rules in _FORMS:
+for _character, _shape, _rules in _FORMS:
     for _rule in _rules:
         for _needle in _rule.needles:
             _LOOKS[_needle.encode()].add((_character, _shape))
-_NEEDLES = Needles(exact=_LOOKS, folded=_WORDS)
+_NEEDLES = prefilter.Needles(exact=_LOOKS, folded=_WORDS)
 # Testing more names costs as much as masking.
 _MANY_NAMES = 32
 # Above it, one pass over all needles is cheaper.
@@ -210,7 +184,7 @@ def may_hold_secret(texts: Sequence[bytes]) -> list[int]:
         if look.search(joined):
             opened.update(index for index, text in enumerate(texts) if look.search(text))
     if not joined.isascii():  # then without invisible characters
-        opened.update(index for index, text in enumerate(texts) if not text.isascii() and HIDING.search(text))
+        opened.update(index for index, text in enumerate(texts) if not text.isascii() and prefilter.HIDING.search(text))
     return sorted(opened)
 
 
@@ -272,9 +246,9 @@ def _hash_of(text: str) -> str:
 
 
 def _redact(text: str) -> str:
-    plain = uncovered(text)
+    plain = prefilter.uncovered(text)
     masked = _masked(plain)
-    return text if masked == plain else with_own_letters(masked, plain, text)
+    return text if masked == plain else prefilter.with_own_letters(masked, plain, text)
 
 
 def _masked(text: str) -> str:
@@ -286,8 +260,9 @@ def _masked(text: str) -> str:
         needles = found.get(0, set())
         within = {needle.decode() for needle in needles if needle in _LOOKS}
         words = {_WORDS[needle] for needle in needles if needle in _WORDS}
-    for character, shape, _, rules in _FORMS:
-        if character in text and (shape is None or shape.search(text)):
+    for character, shape, rules in _FORMS:
+        # A lone rule searches for its shape itself.
+        if character in text and (shape is None or len(rules) == 1 or shape.search(text)):
             for rule in rules:
                 for needle in rule.needles:
                     if needle in within:
@@ -309,7 +284,7 @@ def _masked(text: str) -> str:
             else:
                 text = rule.pattern.sub(_noting(rule, known), text)
                 folded = fold(text)
-    return masked_again(text, known) if known else text
+    return prefilter.masked_again(text, known) if known else text
 
 
 def _noting(rule: Rule, known: dict[str, str]) -> Replace:
@@ -328,7 +303,7 @@ def _noting(rule: Rule, known: dict[str, str]) -> Replace:
 
 
 def _masked_base64(text: str) -> str:
-    said = decoded(text)
+    said = prefilter.decoded(text)
     return text if said is None or _redact_cached(said) == said else mask_of("encoded_secret")
 
 
