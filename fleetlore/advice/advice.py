@@ -170,9 +170,12 @@ def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:
 
 def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for each in found:
-        if (each.key and each.key in moment.met.shown) or (each.item is not None and moment.still_works(each.item)):
+        item = each.item
+        if each.key and each.key in moment.met.shown:
             continue
-        if tip := tell(each, moment.reader, None if each.item is None else index.vouched(each.item)):
+        if item is not None and (item.is_own(moment.met.key) or moment.still_works(item)):
+            continue
+        if tip := tell(each, moment.reader, None if item is None else index.vouched(item)):
             yield tip
 
 

@@ -11,11 +11,8 @@ from fleetlore.advice.changes import (
     change_tip,
     is_of_place,
     is_of_tool,
-    is_own,
     is_rename,
-    is_sure,
     is_unmended,
-    names_beside,
     parts_of,
     substituted,
 )
@@ -74,8 +71,8 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
             if not is_open and is_argument and outlook is not None and model is not None:
                 old = model.old_value(call.tool, item.was)
                 is_open = outlook.fails >= _LIKELIER or (old is not None and old.works < moment.known.quorum)
-            fits = is_sure(item) and is_unmended(item, call.arguments) and is_open and (is_argument or is_rename(item))
-            if fits and names_beside(item) is None and not is_own(item, moment.met.key):
+            fits = item.is_sure and is_unmended(item, call.arguments) and is_open and (is_argument or is_rename(item))
+            if fits and item.names_beside is None:
                 fails = (item.support + 0.5) / (item.support + item.against + 1.0)
                 yield change_tip(item, "changed", call.arguments, fails)
 
@@ -146,9 +143,9 @@ def _ways(index: LoreIndex, moment: Situation, call: MadeCall, expected: Expecte
     names = (name for word in words for name in word.split("."))
     for part in dict.fromkeys((*map(" ".join, pairwise(words)), *words, *names)):
         for item in index.changes(call.tool, part):
-            is_known = is_sure(item) and is_of_tool(item) and is_of_place(item, moment.known_place)
-            fits = is_known and is_unmended(item, call.arguments) and held.issuperset(names_beside(item) or ())
-            if fits and not is_own(item, moment.met.key) and _fails_so(index, call, expected, item):
+            is_known = item.is_sure and is_of_tool(item) and is_of_place(item, moment.known_place)
+            fits = is_known and is_unmended(item, call.arguments) and held.issuperset(item.names_beside or ())
+            if fits and _fails_so(index, call, expected, item):
                 tip = change_tip(item, "changed", call.arguments, fails)
                 yield tip._replace(kind=expected.kind, rejected=expected.names)
 
@@ -300,7 +297,7 @@ def error_parts(pattern: Pattern) -> tuple[Part, ...]:
 def _names_tip(id: str, moment: Situation, call: MadeCall, expected: Expected, fails: float) -> Tip:
     rejected = [spelled(name, call.text) for name in expected.names[:_MAX_NAMES]]
     parts, swaps = replacements(moment, rejected, call.text)
-    if swaps and moment.known_place is not None:
+    if swaps:
         parts = (*parts, *members_of(swaps.values(), moment.known_place))
     else:
         last = ", ".join(f"`{name}`" for name in rejected)
@@ -325,13 +322,10 @@ def look_up_quote(of: LookUp) -> Quote:
 
 def replacements(moment: Situation, rejected: Collection[str], call: str) -> tuple[tuple[Part, ...], dict[str, str]]:
     """Return the near name at the place of each rejected one that has one, with its text."""
-    place = moment.known_place
     parts: list[Part] = []
     swaps: dict[str, str] = {}
-    if place is None:
-        return (), swaps
     for name in rejected:
-        near = nearest(name, place, f"{call} {' '.join(swaps.values())}")
+        near = nearest(name, moment.known_place, f"{call} {' '.join(swaps.values())}")
         if near is not None and near not in swaps.values():
             swaps[name] = near
             parts += [f"{' ' if parts else ''}Use ", name_quote(f"`{near}`"), f" instead of `{name}`."]

@@ -13,10 +13,10 @@ from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.calls.call import CALL_CHARACTERS, text_of
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import arguments_text
-from fleetlore.wire.lore import INSTEAD_OF, MemoryItem
+from fleetlore.wire.lore import MemoryItem
 from fleetlore.words import WORD
 
-__all__ = ["change_tip", "holds", "is_own", "item_tip", "names_beside", "parts_of", "says_where"]
+__all__ = ["change_tip", "holds", "item_tip", "parts_of", "says_where"]
 
 # P(the call fails) from which a call may be held: Jeffreys' estimate of one failure.
 SURE_ONCE = 0.75
@@ -25,7 +25,6 @@ _MARKS = "'\"-."
 # Stands for a literal, which no agent can send.
 _KIND = re.compile(r"(?<!\w)<(date|email|id|number|path|text|url|value)>|(?<=[=\"])<([a-z][\w -]{0,23})>")
 _ANY = "…"
-_QUOTED = re.compile(r"`([^`]+)`")
 # Errors about names of a language, a library or a program, which are the same at every place.
 _OF_LANGUAGE = re.compile(
     r"no attribute|unexpected keyword|was removed|no such (?:function|module|option|command)|command not found|"
@@ -50,7 +49,7 @@ def change_tip(item: MemoryItem, source: str, arguments: object = None, chance: 
     if item.was and item.now:
         parts = ("Use ", quote(now), " instead of ", quote(was), " in ", tool, *end)
         # Another name may be of another object: `pd.concat` for `df.append`.
-        is_ready = not kinds and not (names_beside(item) == () and "no attribute" in item.when)
+        is_ready = not kinds and not (item.names_beside == () and "no attribute" in item.when)
         call = substituted(arguments, dict(zip(item.was, item.now, strict=False))) if is_ready else None
     elif item.now:
         parts = ("Add ", quote(now), " in ", tool, *end)
@@ -94,25 +93,6 @@ def _fields(arguments: object) -> Iterator[tuple[str, Any]]:
             waiting += value
 
 
-def names_beside(item: MemoryItem) -> tuple[str, ...] | None:
-    """Return names that the call held next to the rejected one, or None if the item lists none that worked."""
-    _, found, said = item.title.partition(INSTEAD_OF)
-    return tuple(_QUOTED.findall(said.rpartition(": ")[0])) if found else None
-
-
-def is_sure(item: MemoryItem) -> bool:
-    return item.support > 2 * item.against
-
-
-def is_own(item: MemoryItem, key: str) -> bool:
-    """Whether only this session, or a part of it, backs the item."""
-    return item.support <= 1 and any(each.partition("#")[0] == key for each in item.sessions)
-
-
-def is_of_argument(item: MemoryItem) -> bool:
-    return bool(item.was) and all("=" in part for part in item.was)
-
-
 def is_rename(item: MemoryItem) -> bool:
     rejected = {part for word in _WORD.findall(item.when.lower()) for part in (word.strip(_MARKS), *word.split("."))}
     words = all(_WORD.fullmatch(part.strip(_MARKS)) for part in item.now)
@@ -120,14 +100,14 @@ def is_rename(item: MemoryItem) -> bool:
 
 
 def is_of_tool(item: MemoryItem) -> bool:
-    return is_of_argument(item) or is_rename(item) or item.agents >= PROVEN
+    return item.is_of_argument or is_rename(item) or item.agents >= PROVEN
 
 
-def is_of_place(item: MemoryItem, place: PlaceNames | None) -> bool:
+def is_of_place(item: MemoryItem, place: PlaceNames) -> bool:
     """Whether the place has the names, the error was met there or names no place, or several agents needed it."""
     if not is_rename(item) or _OF_LANGUAGE.search(item.when):
         return True
-    if place is not None and place.members:
+    if place.members:
         return all(name.lower() in place.names for name in item.now)
     return item.agents >= PROVEN or says_where(item.when)
 

@@ -13,10 +13,7 @@ from fleetlore.advice.changes import (
     change_tip,
     is_of_place,
     is_of_tool,
-    is_own,
-    is_sure,
     is_unmended,
-    names_beside,
 )
 from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import Situation
@@ -68,8 +65,8 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         parts = (f"This {call.tool} call may fail{quoted and f' with {quoted}'}: ", *shown, ".")
         kind = kind_with(pattern.error_class, pattern.template, named)
         for item in ways if names else ():
-            is_known = is_of_tool(item) and is_of_place(item, moment.known_place) and names_beside(item) is None
-            if is_known and not is_own(item, met.key):
+            is_known = is_of_tool(item) and is_of_place(item, moment.known_place) and item.names_beside is None
+            if is_known:
                 tip = change_tip(item, "changed", call.arguments, fails)
                 yield tip._replace(kind=kind.kind, rejected=kind.names)
         yield Tip(
@@ -104,7 +101,7 @@ def _counted(index: LoreIndex, tool: str, id: str) -> tuple[frozenset[str], tupl
             mentioned = frozenset(mentioned_names(pattern.template))
             blames_none = _BLAMES_NONE.search(pattern.template) is not None
             fails, shown = (failures + 0.5) / (calls + 1.0), error_parts(pattern)
-            changes = [item for item in index.recoveries(pattern.parent or "") if is_sure(item)]
+            changes = [item for item in index.recoveries(pattern.parent or "") if item.is_sure]
             found.append(_Counted(pattern, mentioned, blames_none, of_any_call, fails, shown, changes))
         before += pattern.failures
     return frozenset().union(*(each.mentioned for each in found)), tuple(found)

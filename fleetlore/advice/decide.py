@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from fleetlore.advice.changes import is_sure, item_tip
+from fleetlore.advice.changes import item_tip
 from fleetlore.advice.gate import INVISIBLE, Reader, all_of, mark_in, tell
 from fleetlore.errors import ConfigError, WordsChanged
 from fleetlore.fingerprint.fingerprint import pattern_id
@@ -187,7 +187,7 @@ class Reviews:
     def reason(self, about: Written | MemoryItem) -> str:
         """Return why it needs review, or ""."""
         item = about if isinstance(about, MemoryItem) else self._items.get(about.hint.replaces)
-        if item is not None and not is_sure(item):
+        if item is not None and not item.is_sure:
             return f"the same failure came again after this change in {item.against} sessions"
         return "" if isinstance(about, MemoryItem) else self._changed(about.hint, about.decided)
 

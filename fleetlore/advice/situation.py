@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fleetlore.advice.changes import holds, is_of_argument
+from fleetlore.advice.changes import holds
 from fleetlore.advice.gate import Reader
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, is_closed
@@ -21,6 +21,7 @@ from fleetlore.words import WORD
 
 __all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
 
+_NOWHERE = PlaceNames(0, {})
 # Replaces what ends a word of an ASCII text.
 _BREAKS = str.maketrans(dict.fromkeys([chr(code) for code in range(128) if not WORD.match(chr(code))], " "))
 
@@ -89,10 +90,16 @@ class Situation:
     met: Met
     known: Known
 
+    @property
+    def failed(self) -> FailedCall:
+        """The call that the sources after a failure are asked about."""
+        assert self.met.failed is not None
+        return self.met.failed
+
     @cached_property
-    def known_place(self) -> PlaceNames | None:
-        model, place = self.known.model, self.known.place
-        return model.places.get(place) if model is not None and place is not None else None
+    def known_place(self) -> PlaceNames:
+        model = self.known.model
+        return model.places.get(self.known.place or "", _NOWHERE) if model is not None else _NOWHERE
 
     @cached_property
     def strategy(self) -> str:
@@ -113,7 +120,7 @@ class Situation:
         known = model.old_value(item.tool, item.was) if model is not None else None
         if known is not None and known.works >= self.known.quorum and known.works > known.replaced:
             return True
-        made = context.tried.items() if context is not None and is_of_argument(item) else ()
+        made = context.tried.items() if context is not None and item.is_of_argument else ()
         worked = [text for (tool, text), failures in made if tool == item.tool and not failures]
         return any(holds(object_of(text) or text, item.was) for text in worked)
 

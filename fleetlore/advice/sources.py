@@ -10,13 +10,9 @@ from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, 
 from fleetlore.advice.changes import (
     change_tip,
     holds,
-    is_of_argument,
     is_of_place,
     is_of_tool,
-    is_own,
-    is_sure,
     item_tip,
-    names_beside,
     word_of,
 )
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
@@ -51,9 +47,9 @@ def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
     Models often overlook it in a long error.
     """
-    failed = moment.met.failed
-    found = _PROPOSALS.search(failed.error[:ERROR_CHARACTERS]) if failed is not None else None
-    if failed is None or found is None:
+    failed = moment.failed
+    found = _PROPOSALS.search(failed.error[:ERROR_CHARACTERS])
+    if found is None:
         return
     name = next(group for group in found.groups() if group).rstrip(".:-")
     words = re.findall(r"[\w.-]+", failed.call.text)
@@ -139,7 +135,7 @@ _MOST_REJECTED = 6
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the structure of the place, nearest to the goal first."""
     place = moment.known_place
-    if place is None or moment.met.failed is not None:
+    if moment.met.failed is not None:
         return
     found = structure(place, moment.met.goal, "", _MAX_CARD)
     if found:
@@ -155,7 +151,7 @@ def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if moment.met.failed is not None:
         return
     found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
-    found = [item for item in found if is_sure(item) and is_of_argument(item) and not is_own(item, moment.met.key)]
+    found = [item for item in found if item.is_sure and item.is_of_argument and not item.is_own(moment.met.key)]
     found.sort(key=lambda item: (-item.standing(), item.id))
     for item in found[:_MOST_RECOVERIES]:
         yield change_tip(item, "recoveries")
@@ -165,8 +161,7 @@ def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     if not moment.met.task:
         return
     for item in index.strategies(moment.strategy):
-        if not is_own(item, moment.met.key):
-            yield item_tip(item, "way")
+        yield item_tip(item, "way")
 
 
 def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "Here there are:") -> tuple[Part, ...]:
@@ -175,9 +170,7 @@ def _structure_parts(found: Sequence[tuple[str, Sequence[str]]], lead: str = "He
 
 def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield working names for all rejected ones, if each has a near one."""
-    failed, place = moment.met.failed, moment.known_place
-    if failed is None or place is None:
-        return
+    failed, place = moment.failed, moment.known_place
     rejected = _rejected(failed, place)
     parts, swaps = replacements(moment, rejected, failed.call.text)
     parts = (*parts, *members_of(swaps.values(), place))
@@ -189,22 +182,20 @@ def renamed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def worked_instead(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield names that several agents looked up after this error, and that worked."""
-    failed = moment.met.failed
-    if failed is None:
-        return
+    failed = moment.failed
     held = names_of(failed.call.text[:CALL_CHARACTERS])
     for item in index.recoveries(failed.failure.class_):
-        beside = names_beside(item)
+        beside = item.names_beside
         # An error without a table's name is the same at every table.
-        if beside is not None and held.issuperset(beside) and not is_own(item, moment.met.key):
+        if beside is not None and held.issuperset(beside):
             yield change_tip(item, "worked instead", failed.call.arguments)
 
 
 def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the call by which other sessions found what such a call lacked."""
-    failed = moment.met.failed
-    found = moment.look_up(failed.kind.kind) if failed is not None else None
-    if failed is None or found is None:
+    failed = moment.failed
+    found = moment.look_up(failed.kind.kind)
+    if found is None:
         return
     if found.by != failed.call.tool or "<" in found.text or found.text not in failed.seen:
         id = pattern_id("look-up", found.tool, found.kind)
@@ -216,8 +207,8 @@ def looked_up(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the place's structure, if the call uses names that are missing or another owner's."""
-    failed, place = moment.met.failed, moment.known_place
-    if failed is None or place is None or not is_covered(failed.call.text, place, failed.kind.names):
+    failed, place = moment.failed, moment.known_place
+    if not is_covered(failed.call.text, place, failed.kind.names):
         return
     rejected = _rejected(failed, place)
     elsewhere = () if rejected else missing(failed.call.text, place, failed.kind.names)
@@ -237,14 +228,8 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    failed = moment.met.failed
-    if failed is None:
-        return
-    others = [
-        item
-        for item in index.recoveries(failed.failure.class_)
-        if names_beside(item) is None and not is_own(item, moment.met.key)
-    ]
+    failed = moment.failed
+    others = [item for item in index.recoveries(failed.failure.class_) if item.names_beside is None]
     if is_free_text(failed.failure.shape):
         others = [item for item in others if is_of_tool(item) and is_of_place(item, moment.known_place)]
     for item in others:
@@ -253,9 +238,7 @@ def got_past(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def forbidden(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield names that do not exist by the error itself: models often send them again."""
-    failed = moment.met.failed
-    if failed is None:
-        return
+    failed = moment.failed
     rejected = missing_name(failed.error)
     if names := [spelled(name, failed.call.text) for name in failed.kind.names if name == rejected]:
         id = pattern_id("forbidden", failed.failure.class_)

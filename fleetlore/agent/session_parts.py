@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
-from fleetlore.advice.changes import holds, is_own, item_tip
+from fleetlore.advice.changes import holds, item_tip
 from fleetlore.advice.gate import PROVEN, Tip, renamed
 from fleetlore.advice.provenance import AdviceLedger
 from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
@@ -212,9 +212,8 @@ class SessionAdvice:
         """Return advice from items of a search, best match first."""
         replica = self._fleet.replica
         key = session_key(self._fleet.agent, self._session)
-        moment = Situation(Asked(), Met(self._session), self._known())
-        told = [item for item in items if is_recalled(item) and not replica.index.hides(item)]
-        tips = [item_tip(item, "searched") for item in told if not is_own(item, key)]
+        moment = Situation(Asked(), Met(self._session, key=key), self._known())
+        tips = [item_tip(item, "searched") for item in items if is_recalled(item) and not replica.index.hides(item)]
         return self._show(chosen(replica.index, tips, moment, holdout_share=self._share, most=most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:

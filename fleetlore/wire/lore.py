@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from hashlib import blake2b
 from sys import intern
@@ -27,6 +28,7 @@ NAMED_BACKERS = 8
 # Precedes the names that worked in a recovery's title.
 INSTEAD_OF = " — instead"
 HOW_TO = "How to: "
+_QUOTED = re.compile(r"`([^`]+)`")
 
 PATTERN_LEVELS: tuple[Level, ...] = ("family", "class", "exact")
 
@@ -158,6 +160,24 @@ class MemoryItem:
     @property
     def text(self) -> str:
         return "\n".join((self.title, self.description, self.when, self.content))
+
+    @property
+    def is_sure(self) -> bool:
+        return self.support > 2 * self.against
+
+    @property
+    def is_of_argument(self) -> bool:
+        return bool(self.was) and all("=" in part for part in self.was)
+
+    @property
+    def names_beside(self) -> tuple[str, ...] | None:
+        """Names that the call held next to the rejected one, or None if the item lists none that worked."""
+        _, found, said = self.title.partition(INSTEAD_OF)
+        return tuple(_QUOTED.findall(said.rpartition(": ")[0])) if found else None
+
+    def is_own(self, key: str) -> bool:
+        """Whether only this session, or a part of it, backs the item."""
+        return self.support <= 1 and any(each.partition("#")[0] == key for each in self.sessions)
 
     def standing(self) -> float:
         """Return log2 of the item's backing, which halves each half-life after it was last seen.

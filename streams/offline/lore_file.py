@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
 from fleetlore.advice.advice import chosen
-from fleetlore.advice.changes import item_tip, names_beside
+from fleetlore.advice.changes import item_tip
 from fleetlore.advice.gate import Quote, as_written, clean
 from fleetlore.advice.situation import Asked, Known, Met, Situation
 from fleetlore.config import Settings
@@ -362,7 +362,7 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
         about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"
         if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:
             tip = item_tip(item, "searched")
-            if beside := names_beside(item):  # without them a word of one program is told to all
+            if beside := item.names_beside:  # without them a word of one program is told to all
                 names = Quote(", ".join(f"`{each}`" for each in beside), item.agents, "call", item.danger)
                 tip = tip._replace(parts=("In a call with ", names, ": ", *tip.parts))
             tips = chosen(index, [tip], moment, holdout_share=0.0, most=1).tips
