@@ -7,15 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 
-from fleetlore.advice.changes import (
-    change_tip,
-    is_of_place,
-    is_of_tool,
-    is_rename,
-    is_unmended,
-    parts_of,
-    substituted,
-)
+from fleetlore.advice.changes import change_tip, is_of_place, is_of_tool, is_rename, is_unmended, parts_of, substituted
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall

@@ -8,13 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from fleetlore.advice.before_call import error_parts
-from fleetlore.advice.changes import (
-    SURE_ONCE,
-    change_tip,
-    is_of_place,
-    is_of_tool,
-    is_unmended,
-)
+from fleetlore.advice.changes import SURE_ONCE, change_tip, is_of_place, is_of_tool, is_unmended
 from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import Situation
 from fleetlore.calls.context import normal

@@ -7,14 +7,7 @@ from typing import NamedTuple
 
 from fleetlore.advice import before_call, counts
 from fleetlore.advice.before_call import look_up_quote, members_of, name_quote, replacements
-from fleetlore.advice.changes import (
-    change_tip,
-    holds,
-    is_of_place,
-    is_of_tool,
-    item_tip,
-    word_of,
-)
+from fleetlore.advice.changes import change_tip, holds, is_of_place, is_of_tool, item_tip, word_of
 from fleetlore.advice.gate import PROVEN, Part, Quote, Tip
 from fleetlore.advice.situation import FailedCall, Situation
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, values_of
