@@ -35,10 +35,10 @@ from fleetlore.watch.safety import dangers
 from fleetlore.wire.events import ARGUMENTS, CONTENT, ERROR_MESSAGE, GOAL, MAX_BYTES, RESULT, ROLE, TOOL, Event, Kind
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from fleetlore.words import words
+from models.distil.cases import is_verdict
 from models.distil.distiller import distil
 from models.judge import gave_up
 from models.llm.questions import recording
-from models.memory import candidate
 from models.memory.identities import identities
 from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.open_session import OpenSession
@@ -165,7 +165,7 @@ def _advice_after_a_failure(text: str) -> object:
 def _failure(text: str) -> object:
     failure = fingerprint.failure_of("bash", text, text[:128], text)
     names.failure_kind(failure.error_class, failure.template, text, text)
-    return candidate.is_verdict("bash", text[:2000])
+    return is_verdict("bash", text[:2000])
 
 
 READERS = (

@@ -17,18 +17,9 @@ from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.fingerprint.normal_form import head_line, template
 from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.trajectory import Judgment, Step
-from fleetlore.words import PART, WORD
+from fleetlore.words import PART, PLAIN_WORD, WORD, words
 from models.distil.call_diff import Difference, distance, is_of_one_value, is_route, masked_difference
-from models.memory.candidate import (
-    ERROR,
-    SEVERAL_GOALS,
-    SUCCESS_ABOVE,
-    Candidate,
-    is_verdict,
-    item_id,
-    named_class,
-    origin,
-)
+from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
 __all__ = ["LESS", "is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
 
@@ -36,14 +27,66 @@ Calls = tuple[Step, ...]
 
 # Version of the distiller, in the ids of its items.
 VERSION = "extractive-5"
-MAX_GOAL = 160
-MAX_STEP = 200
 _MAX_ERROR = 300
 # Cached shortened texts, some 10 MB. Goals, errors and calls repeat.
-REMEMBERED = 4096
+_REMEMBERED = 4096
 # Failed calls of a session, and later calls for each. All together would take a worker half a minute.
 _MAX_COMPARED = 64
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
+# A number, a program's name (snake_case, a path, an address), or something in quotes or brackets.
+_NAME = re.compile(
+    r"\d|[^\W\d_][\w-]{0,64}[_/\\.@=][\w-]|[a-z][A-Z]"
+    r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]{1,200}\]"
+)
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
+# A sentence about how a process ended only says that it failed.
+_ENDED = re.compile(
+    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _]?(?:with|non-?zero|exit|status|code|value)){0,6}[ :=_]+-?\d+\b", re.I
+)
+# Function words, and words that only say that a call failed.
+_EMPTY = frozenset(
+    PLAIN_WORD.findall(
+        "the and but for not was were are has have had been this that these those its your you our can could cannot "
+        "did does don didn doesn isn wasn with there please try again sorry wrong incorrect correct right fail failed "
+        "fails failure error errors unsuccessful success successful successfully exception traceback warning assertion "
+        "runtime unknown unexpected other something nothing happen happens happened occurred went understand command "
+        "action call tool execution process operation request response answer solution result output input exit exited "
+        "code status returned non zero"
+    )
+)
+_STEM = 5
+# An exception's class that a program named. One made of a message's words is in lower case.
+_CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
+
+
+def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
+    """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
+
+    An informative error holds a code, a quotation or a program's name, or its class and message say more together.
+    """
+    message = _ENDED.sub(" ", error)
+    if _names(message):
+        return False
+    whole = f"{_named_class(error_type)} {message}"
+    left = [word for word in _plain_words(whole) if word not in _EMPTY]
+    return not left or (len(left) == 1 and left[0][:_STEM] in {word[:_STEM] for word in _plain_words(tool)})
+
+
+def _named_class(error_type: str | None) -> str:
+    """The class of an error that a program named, or ""."""
+    return error_type if error_type and _CLASS.fullmatch(error_type) else ""
+
+
+@lru_cache(maxsize=8192)
+def _names(message: str) -> bool:
+    # An apostrophe within a word opens no quotation.
+    text = re.sub(r"\b(?:[A-Z]\w*)?(?:Error|Exception|Warning|Interrupt)\b", " ", _APOSTROPHE.sub("", message))
+    return bool(_NAME.search(text))
+
+
+@lru_cache(maxsize=8192)
+def _plain_words(text: str) -> tuple[str, ...]:
+    return tuple(words(text, PLAIN_WORD))
 
 
 def tells(call: Step) -> bool:
@@ -83,7 +126,7 @@ def said(failed: Step) -> str:
     return failed.error_message or failed.error_type or ""
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=_REMEMBERED)
 def _error_names(message: str) -> frozenset[str]:
     return names(template(message))
 
@@ -93,7 +136,7 @@ def known_of(failed: Step) -> frozenset[str]:
     return _error_names(said(failed))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=_REMEMBERED)
 def _quoted(message: str) -> frozenset[str]:
     quoted = [match[2] for match in _QUOTED.finditer(template(message))]
     return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
@@ -105,16 +148,16 @@ def named_by(failed: Step) -> frozenset[str]:
 
 def error_text(step: Step) -> str:
     """The class of an error, if a program named it, and the line that says what is wrong."""
-    return _error_text(named_class(step.error_type), said(step))
+    return _error_text(_named_class(step.error_type), said(step))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=_REMEMBERED)
 def _error_text(class_: str, message: str) -> str:
     text = masked_text(line(head_line(message), _MAX_ERROR), _error_names(message))
     return text if class_ in text else f"{class_}: {text}"
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=_REMEMBERED)
 def line(text: str, limit: int) -> str:
     if len(text) <= limit and "  " not in text and text.isprintable():
         return text.strip()

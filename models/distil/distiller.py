@@ -8,7 +8,6 @@ import builtins
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from functools import lru_cache
 from itertools import product
 
 import orjson
@@ -25,9 +24,6 @@ from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of
 from models.distil.call_diff import distance
 from models.distil.cases import (
-    MAX_GOAL,
-    MAX_STEP,
-    REMEMBERED,
     VERSION,
     Calls,
     error_text,
@@ -37,11 +33,13 @@ from models.distil.cases import (
     said,
     telling,
     worked_after,
-)  # fmt: skip
+)
 from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
 __all__ = ["distil"]
 
+_MAX_GOAL = 160
+_MAX_STEP = 200
 _MAX_OUTLINE = 24
 _MAX_OUTLINE_BYTES = 3_000
 _THOUGHT_KEY = "thought"
@@ -85,7 +83,7 @@ def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
             item_id=strategy_id(trajectory.task, trajectory.goal),
             kind="strategy",
             side="success",
-            title=line(trajectory.goal, MAX_GOAL),
+            title=line(trajectory.goal, _MAX_GOAL),
             when=f"the task is {trajectory.task}",
             task=trajectory.task,
             calls=_outline(way),
@@ -103,21 +101,15 @@ def _is_thought(call: Step) -> bool:
 def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
     half = _MAX_OUTLINE // 2
     kept = calls if len(calls) <= _MAX_OUTLINE else [*calls[:half], *calls[-half:]]
-    limit = MAX_STEP
+    whole = [f"{call.tool}({arguments_text(parsed(call.arguments))})" for call in kept]
+    limit = _MAX_STEP
     while True:
-        texts = tuple([_outlined(call.tool, call.arguments, limit) for call in kept])
+        texts = tuple([line(each, limit) for each in whole])
         # A state holds eight outlines and must fit a field: up to six bytes a character in escaped JSON.
         short = 6 * sum(map(len, texts)) <= _MAX_OUTLINE_BYTES
         if short or limit <= 8 or len(orjson.dumps(texts)) <= _MAX_OUTLINE_BYTES:
             return texts
         limit //= 2
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _outlined(tool: str, arguments: str, limit: int) -> str:
-    if arguments[:1] in ("{", "["):
-        arguments = arguments_text(parsed(arguments))
-    return line(f"{tool}({arguments})", limit)
 
 
 def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:

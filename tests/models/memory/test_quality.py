@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from fleetlore.wire.lore import MemoryItem
-from models.memory.candidate import is_junk, is_verdict
+from models.distil.cases import is_verdict
+from models.memory.candidate import is_junk
 from tests.cpu import costs_less_than
 from tests.rows import for_each
 
