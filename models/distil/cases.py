@@ -23,8 +23,6 @@ from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candida
 
 __all__ = ["LESS", "is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
 
-Calls = tuple[Step, ...]
-
 # Version of the distiller, in the ids of its items.
 VERSION = "extractive-5"
 _MAX_ERROR = 300
@@ -122,10 +120,6 @@ def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
-def said(failed: Step) -> str:
-    return failed.error_message or failed.error_type or ""
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def _error_names(message: str) -> frozenset[str]:
     return names(template(message))
@@ -133,7 +127,7 @@ def _error_names(message: str) -> frozenset[str]:
 
 def known_of(failed: Step) -> frozenset[str]:
     """The words that any agent with the same error knows."""
-    return _error_names(said(failed))
+    return _error_names(said_by(failed))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -143,12 +137,12 @@ def _quoted(message: str) -> frozenset[str]:
 
 
 def named_by(failed: Step) -> frozenset[str]:
-    return _quoted(said(failed))
+    return _quoted(said_by(failed))
 
 
 def error_text(step: Step) -> str:
     """The class of an error, if a program named it, and the line that says what is wrong."""
-    return _error_text(_named_class(step.error_type), said(step))
+    return _error_text(_named_class(step.error_type), said_by(step))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -221,13 +215,13 @@ class _Tried:
     delayed: bool = True
 
 
-def recoveries(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
+def recoveries(judgment: Judgment, calls: Sequence[Step], telling: list[int]) -> list[Candidate]:
     tried = _tried(judgment, calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
     return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
 
 
-def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _Tried]:
+def _tried(judgment: Judgment, calls: Sequence[Step], telling: list[int]) -> dict[_Way, _Tried]:
     found: dict[_Way, _Tried] = {}
     first = {call.pattern: place for place, call in reversed(list(enumerate(calls)))}
     last_worked = max((place for place, call in enumerate(calls) if not call.failed), default=-1)
@@ -252,7 +246,7 @@ def _tried(judgment: Judgment, calls: Calls, telling: list[int]) -> dict[_Way, _
 
 
 def _change(
-    calls: Calls, failed: Step, after: Step, works: list[int], between: list[int]
+    calls: Sequence[Step], failed: Step, after: Step, works: list[int], between: list[int]
 ) -> tuple[_Way, _Tried] | None:
     helped = after.pattern != failed.pattern
     sizes = [(distance(failed.arguments, calls[at].arguments) or 0, at) for at in works]
@@ -267,7 +261,7 @@ def _change(
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     known = known_of(failed) | _options(failed, by)
-    offered = known if _OFFERS.search(said(failed)) else frozenset[str]()
+    offered = known if _OFFERS.search(said_by(failed)) else frozenset[str]()
     change = masked_difference(failed.arguments, by.arguments, known, named_by(failed), offered)
     if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
@@ -282,10 +276,10 @@ def _options(failed: Step, by: Step) -> frozenset[str]:
 
     It is the tool's and nobody's own, so it is not masked.
     """
-    if not _OF_OPTION.search(said(failed)):
+    if not _OF_OPTION.search(said_by(failed)):
         return frozenset()
     was, now = (set(_OPTION.findall(step.arguments)) for step in (failed, by))
-    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", said(failed))]
+    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", said_by(failed))]
     brought = [each.lower() for each in now - was]
     return frozenset(brought if len(rejected) == len(brought) == 1 else ())
 
@@ -304,18 +298,18 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
         return False
     # The value of an option or argument goes with it.
     values = {word for part in change.was if (found := _WITH_VALUE.fullmatch(part)) for word in _words(found[1])}
-    return not _REJECTS.search(said(failed)) or not dropped - values <= set(_words(*known_of(failed)))
+    return not _REJECTS.search(said_by(failed)) or not dropped - values <= set(_words(*known_of(failed)))
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
     """Whether only its author needs the change. An imported name (`import math`) helps others."""
-    if (failed.error_type or said(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
+    if (failed.error_type or said_by(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:
         return False
     if not _words(*change.was, *change.now):
         return True
-    if not _UNDEFINED.search(said(failed)):
+    if not _UNDEFINED.search(said_by(failed)):
         return False
     if change.was:
         return not _are_within(change.was, change.now)
@@ -349,7 +343,7 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
     if tried.past <= tried.again:
         return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
     change = tried.change
-    error = said(tried.failed)
+    error = said_by(tried.failed)
     is_rejected = (
         change.value is None
         or _is_named(change.value[1], _named(error))

@@ -23,17 +23,7 @@ from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of
 from models.distil.call_diff import distance
-from models.distil.cases import (
-    VERSION,
-    Calls,
-    error_text,
-    is_shown_to_work,
-    line,
-    recoveries,
-    said,
-    telling,
-    worked_after,
-)
+from models.distil.cases import VERSION, error_text, is_shown_to_work, line, recoveries, said_by, telling, worked_after
 from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
 __all__ = ["distil"]
@@ -70,7 +60,7 @@ def distil(judgment: Judgment) -> list[Candidate]:
     return [each for each in best.values() if each.item_id not in shown or each.side != "success"]
 
 
-def strategies(judgment: Judgment, calls: Calls) -> list[Candidate]:
+def strategies(judgment: Judgment, calls: Sequence[Step]) -> list[Candidate]:
     trajectory = judgment.trajectory
     if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
         return []
@@ -112,7 +102,7 @@ def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
         limit //= 2
 
 
-def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Candidate]:
+def _looked_up(judgment: Judgment, calls: Sequence[Step], telling: list[int]) -> list[Candidate]:
     last = {calls[place].pattern: place for place in telling}
     found = []
     for place in last.values():
@@ -123,27 +113,27 @@ def _looked_up(judgment: Judgment, calls: Calls, telling: list[int]) -> list[Can
         if any(distance(failed.arguments, call.arguments) == 0 for call in later):
             continue
         rejected = kind_of(failed).names
-        missing = missing_name(said(failed))
+        missing = missing_name(said_by(failed))
         if missing is not None and missing in rejected:
             names = _called_instead(calls, place, calls[next(worked_after(calls, place, failed.tool))])
             found += [_candidate(judgment, failed, (missing,), name, "") for name in names]
         elif rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
             beside = [""]
-            if not says_where(said(failed)):
+            if not says_where(said_by(failed)):
                 beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
             for name, next_to in product(names[:MAX_TOLD], beside[:MAX_BESIDE]):
                 found.append(_candidate(judgment, failed, rejected, name, next_to))
     return found
 
 
-def _called_instead(calls: Calls, place: int, by: Step) -> list[str]:
+def _called_instead(calls: Sequence[Step], place: int, by: Step) -> list[str]:
     texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
     before = {name for text in texts for name in NAME.findall(text.lower())}
     called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))
     return [name for name in called if name.lower() not in before and not hasattr(builtins, name)][:MAX_TOLD]
 
 
-def _names_after(judgment: Judgment, calls: Calls, place: int) -> list[str]:
+def _names_after(judgment: Judgment, calls: Sequence[Step], place: int) -> list[str]:
     failed = calls[place]
     tried = {name for call in calls if call.pattern == failed.pattern for name in _names(call)}
     shown: set[str] = set()
@@ -163,7 +153,7 @@ def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
     return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(PART.findall(name))]
 
 
-def _beside(judgment: Judgment, calls: Calls, place: int) -> list[str]:
+def _beside(judgment: Judgment, calls: Sequence[Step], place: int) -> list[str]:
     failed = calls[place]
     later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
     fields = {key.lower() for key in values_of(failed.arguments)}  # they stand in each call of the tool
