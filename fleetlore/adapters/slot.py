@@ -2,21 +2,14 @@
 
 import threading
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from fleetlore.wire.adapter_manifest import AdapterManifest
 
-__all__ = ["AdapterSlot", "Prepared", "SharedSlot"]
+__all__ = ["AdapterSlot", "SharedSlot"]
 
 Value = TypeVar("Value")
-
-
-class Prepared(NamedTuple, Generic[Value]):
-    """A version that passed every check, and its loaded value."""
-
-    manifest: Any
-    value: Value
 
 
 class AdapterSlot(ABC, Generic[Value]):
@@ -25,27 +18,26 @@ class AdapterSlot(ABC, Generic[Value]):
     kind: ClassVar[type[AdapterManifest]]
 
     def __init__(self) -> None:
-        self.current: Prepared[Value] | None = None
+        self.current: tuple[Any, Value] | None = None  # its manifest and loaded value
 
     @property
     def version(self) -> str | None:
         """sha256 of the weights in use, or None."""
-        return self.current.manifest.version if self.current is not None else None
+        return self.current[0].version if self.current is not None else None
 
     @property
     def value(self) -> Value | None:
-        return self.current.value if self.current is not None else None
-
-    def prepare(self, weights: bytes, manifest: AdapterManifest) -> Prepared[Value]:
-        """Check and load a version without touching the one in use. Size and hash of the weights are verified."""
-        return Prepared(manifest, self.load(weights, manifest))
+        return self.current[1] if self.current is not None else None
 
     @abstractmethod
     def load(self, weights: bytes, manifest: Any) -> Value:
-        """Load weights. Raises AdapterRefused."""
+        """Check and load a version without touching the one in use. Size and hash of the weights are verified.
 
-    def apply(self, loaded: Prepared[Value]) -> None:
-        self.current = loaded
+        Raises AdapterRefused.
+        """
+
+    def apply(self, manifest: Any, value: Value) -> None:
+        self.current = manifest, value
 
     def reset(self) -> None:
         self.current = None

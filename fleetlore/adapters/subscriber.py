@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.follower import FETCH_WAIT_MS, STOP_SECONDS, AdapterFollower, shared_follower
 from fleetlore.adapters.signatures import PublicKeys
-from fleetlore.adapters.slot import AdapterSlot, Prepared
+from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.adapters.view import AdapterView, Release
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.cluster import Bootstrap
@@ -71,8 +71,8 @@ class AdapterSubscriber(Generic[Holder]):
         self._refetch: tuple[str, float] | None = None
         self._rejected: set[str] = set()  # by version, whose content cannot change
         self._running: Release[AdapterManifest] | None = None
-        # With the seconds that it took to load.
-        self._pending: tuple[Release[AdapterManifest], Prepared[Any], float] | None = None
+        # With the loaded value, and the seconds that it took to load.
+        self._pending: tuple[Release[AdapterManifest], Any, float] | None = None
         self._feed = feed
         self._follower = feed
         self._joining: asyncio.Task[None] | None = None
@@ -115,7 +115,7 @@ class AdapterSubscriber(Generic[Holder]):
         if pending is None:
             return False
         release, loaded, load_seconds = pending
-        self.holder.apply(loaded)
+        self.holder.apply(release.manifest, loaded)
         self._running = release
         self._ack(release.record.version, "applied", load_seconds)
         return True
@@ -155,10 +155,10 @@ class AdapterSubscriber(Generic[Holder]):
         manifest, began = release.manifest, self._clock.monotonic()
         try:
             if self.holder.is_loaded(manifest):  # another agent has loaded it, so a thread would cost more
-                loaded = self.holder.prepare(weights, manifest)
+                loaded = self.holder.load(weights, manifest)
             else:
                 # Loading takes about 20 ms, too long for the event loop.
-                loaded = await asyncio.to_thread(self.holder.prepare, weights, manifest)
+                loaded = await asyncio.to_thread(self.holder.load, weights, manifest)
         except AdapterRefused as refusal:
             self._rejected.add(version)
             self._refuse(refusal, version)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.adapters.signatures import public_keys
-from fleetlore.adapters.slot import AdapterSlot, Prepared
+from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.cluster import StackFolder
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
@@ -58,11 +58,11 @@ class LoraSlot(AdapterSlot[Path]):
             raise AdapterRefused("unwritable", f"{self._folder}: {error}") from None
         return path
 
-    def apply(self, loaded: Prepared[Path]) -> None:
-        if self.version != loaded.manifest.version:
+    def apply(self, manifest: LanguageModelManifest, value: Path) -> None:
+        if self.version != manifest.version:
             self._drop()
-        super().apply(loaded)
-        self._serve(loaded.value / GGUF)
+        super().apply(manifest, value)
+        self._serve(value / GGUF)
 
     def reset(self) -> None:
         self._drop()

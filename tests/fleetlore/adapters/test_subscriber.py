@@ -199,15 +199,15 @@ async def test_what_is_revoked_while_it_is_being_folded_is_never_run(
     await feed.deliver(*version(kind, 1), 1)
     weights, manifest = version(kind, 20_231)  # of no other test: one that is loaded already needs no thread
     folding, revoked = threading.Event(), threading.Event()
-    prepare, run = subscriber.holder.prepare, []
+    load, run = subscriber.holder.load, []
 
     def slow(weights: bytes, manifest: AdapterManifest) -> object:
         folding.set()
         assert revoked.wait(120)
-        return prepare(weights, manifest)
+        return load(weights, manifest)
 
-    monkeypatch.setattr(subscriber.holder, "prepare", slow)
-    monkeypatch.setattr(subscriber.holder, "apply", lambda loaded: run.append(loaded))
+    monkeypatch.setattr(subscriber.holder, "load", slow)
+    monkeypatch.setattr(subscriber.holder, "apply", lambda *loaded: run.append(loaded))
     await feed.deliver(b"", manifest, 2, blob_store.put("acme", manifest.version, weights))
     assert await asyncio.to_thread(folding.wait, 120)
     (fetch,) = [task for task in asyncio.all_tasks() if task.get_name() == "fleetlore-weights"]

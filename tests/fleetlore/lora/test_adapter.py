@@ -28,9 +28,9 @@ def test_a_kept_version_answers_as_the_adapter_that_was_trained(
     words = torch.arange(12).reshape(1, -1)
     lora = read_lora(trained, base)
     slot = LoraSlot(tmp_path / "kept")
-    kept = slot.prepare(lora.weights, manifest_of(lora, base.sha256))
+    kept = slot.load(lora.weights, manifest_of(lora, base.sha256))
     answers = []
-    for folder in (trained, kept.value):
+    for folder in (trained, kept):
         model = language_model(base_folder, folder).eval()
         with torch.no_grad():
             answers.append(model(words).logits)
@@ -45,7 +45,7 @@ def test_the_folder_is_what_the_documentation_of_vllms_filesystem_resolver_asks_
     base = base_of(base_folder)
     lora = read_lora(make_lora(), base)
     manifest = manifest_of(lora, base.sha256, base="served-name")
-    kept = LoraSlot(tmp_path / "cache").prepare(lora.weights, manifest).value
+    kept = LoraSlot(tmp_path / "cache").load(lora.weights, manifest)
     assert kept == tmp_path / "cache" / manifest.version
     config = orjson.loads((kept / CONFIG).read_bytes())
     assert (config["peft_type"], config["base_model_name_or_path"]) == ("LORA", "served-name")
@@ -161,7 +161,7 @@ def test_weights_that_are_not_what_their_manifest_says_are_not_kept(
     base = base_of(base_folder)
     lora = read_lora(make_lora(), base)
     with pytest.raises(AdapterRefused) as refused:
-        LoraSlot(tmp_path / "kept").prepare(lora.weights, manifest_of(lora, base.sha256, **changes))
+        LoraSlot(tmp_path / "kept").load(lora.weights, manifest_of(lora, base.sha256, **changes))
     assert refused.value.reason == "structure"
     assert not (tmp_path / "kept").exists()
 
@@ -170,7 +170,8 @@ def test_the_folder_holds_the_running_version_alone(base_folder: Path, make_lora
     base, slot = base_of(base_folder), LoraSlot(tmp_path / "kept")
     for seed in (0, 1, 1):
         lora = read_lora(make_lora(seed), base)
-        slot.apply(slot.prepare(lora.weights, manifest_of(lora, base.sha256)))
+        manifest = manifest_of(lora, base.sha256)
+        slot.apply(manifest, slot.load(lora.weights, manifest))
         assert [each.name for each in (tmp_path / "kept").iterdir()] == [slot.version]
     slot.reset()
     assert slot.current is None and not list((tmp_path / "kept").iterdir())
@@ -184,10 +185,10 @@ def version(base_folder: Path, make_lora: MakeLora) -> tuple[bytes, Any]:
 
 
 def test_a_folder_that_another_process_serves_from_stays(version: tuple[bytes, Any], tmp_path: Path) -> None:
-    first = LoraSlot(tmp_path).prepare(*version)
-    opened = (first.value / WEIGHTS).stat().st_ino
-    second = LoraSlot(tmp_path).prepare(*version)
-    assert second == first and (second.value / WEIGHTS).stat().st_ino == opened
+    first = LoraSlot(tmp_path).load(*version)
+    opened = (first / WEIGHTS).stat().st_ino
+    second = LoraSlot(tmp_path).load(*version)
+    assert second == first and (second / WEIGHTS).stat().st_ino == opened
 
 
 def test_a_full_disk_keeps_nothing(version: tuple[bytes, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_a_full_disk_keeps_nothing(version: tuple[bytes, Any], tmp_path: Path, m
     kept = tmp_path / "kept"
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(AdapterRefused, match="No space left") as refused:
-        LoraSlot(kept).prepare(*version)
+        LoraSlot(kept).load(*version)
     assert refused.value.reason == "unwritable" and not list(kept.iterdir())
 
 
@@ -206,9 +207,9 @@ def test_what_lies_in_the_folder_already_is_not_believed(version: tuple[bytes, A
     planted.mkdir()
     (planted / CONFIG).write_text('{"auto_mapping": {"parent_library": "evil"}}')
     (planted / "more.py").write_text("")
-    kept = LoraSlot(tmp_path).prepare(*version)
-    assert sorted(each.name for each in kept.value.iterdir()) == [CONFIG, WEIGHTS]
-    assert orjson.loads((kept.value / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"
+    kept = LoraSlot(tmp_path).load(*version)
+    assert sorted(each.name for each in kept.iterdir()) == [CONFIG, WEIGHTS]
+    assert orjson.loads((kept / CONFIG).read_bytes())["base_model_name_or_path"] == "tiny"
 
 
 def test_without_the_extra_it_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
