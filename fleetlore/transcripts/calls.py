@@ -108,8 +108,9 @@ _FAILED = re.compile(
     rf"\s*+(?:Traceback \(most recent call last\)|<tool_use_error>|An error occurred(?=:| while| \()|{_ERROR}"
     r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b(?:[:(]|\s*\Z|\n\s+at )|fatal: |Exception in thread \""
     # Codex
-    r"|apply_patch verification failed: |unsupported call: |failed to parse function arguments: |failed in sandbox: "
-    r"|[Cc]ommand (?:timed out after \d|failed(?: with exit code \d+)?: )|Tool (?:execution )?(?:error|failed): "
+    r"|apply_patch verification failed: |unsupported (?:custom tool )?call: |failed to parse function arguments: "
+    r"|failed in sandbox: |[Cc]ommand (?:timed out after \d|failed(?: with exit code \d+)?: )"
+    r"|Tool (?:execution )?(?:error|failed): "
     # SWE-agent
     r"|The command '[^\n]{0,2000}' was cancelled because it took more than |Your bash command contained syntax errors"
     # MCP's kits and pydantic

@@ -1,4 +1,4 @@
-"""Read logged sessions: chats in JSON, and four makers' logs."""
+"""Read logged sessions: chats in JSON, and five makers' logs."""
 
 import re
 import struct
@@ -16,10 +16,12 @@ import msgspec
 from fleetlore.errors import ConfigError
 from fleetlore.files import lines_of
 from fleetlore.transcripts.calls import json_or_text, text_of_content
+from fleetlore.transcripts.codex import read_codex
 from fleetlore.transcripts.session import (
     DENIED,
     MALFORMED,
     MAX_GOAL,
+    MAX_VALUES,
     SEEN,
     Conversation,
     LoggedSession,
@@ -31,12 +33,10 @@ from fleetlore.wire.decode import read_json, unpacked_zstd
 
 __all__ = ["FORMS", "Form", "files_of", "groups_of", "read_files", "read_sessions"]
 
-Reader = Callable[[Path], Iterator[LoggedSession | None]]
+Reader = Callable[..., Iterator[LoggedSession | None]]
 
 # Limit of an unpacked part or line: a few kB may expand to gigabytes.
 MAX_PART_BYTES = 128 * 1024 * 1024
-# Most values of a line, document or sample: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
-_MAX_VALUES = 8_000_000
 # Fields that hold a session's messages.
 _CHATS = ("messages", "traj", "contents", "conversation", "trajectory")
 _ZSTANDARD = 93  # some versions of zipfile lack it
@@ -57,7 +57,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
     lines, ends = lines_of(path), set[int]()
     for number, line in enumerate(lines):
         try:
-            found = read_json(line, _MAX_VALUES)
+            found = read_json(line, MAX_VALUES)
         except msgspec.DecodeError:
             if line.strip() not in (b"[", b"{", b"[{"):  # the beginning of a document
                 if line.strip():
@@ -65,7 +65,7 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
                 continue
             try:
                 line += b"".join(lines)
-                found = read_json(line, _MAX_VALUES)
+                found = read_json(line, MAX_VALUES)
             except msgspec.DecodeError:  # it was cut
                 yield None
                 continue
@@ -146,7 +146,7 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
     goal, again = "", 0
     for line in lines_of(path):
         try:
-            entry = read_json(line, _MAX_VALUES)
+            entry = read_json(line, MAX_VALUES)
             message, id, written = (entry.get(name) for name in ("message", "uuid", "timestamp"))
             talk = talk_of.get(parent, last) if (parent := entry.get("parentUuid")) else last
             content = message.get("content") if isinstance(message, dict) else None
@@ -188,7 +188,7 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
 def _atif(path: Path) -> LoggedSession:
     """Agent Trajectory Interchange Format, 1.4 to 1.7"""
     raw = path.read_bytes()
-    found = read_json(raw, _MAX_VALUES)
+    found = read_json(raw, MAX_VALUES)
     id = found.get("session_id") or found.get("trajectory_id")
     talk = Conversation("atif", raw if id is None else str(id), agent=str(found["agent"]["name"]))
     for step in found["steps"]:
@@ -216,7 +216,7 @@ def _counted(talk: Conversation, part: str) -> Iterator[None]:
 
 def _swe_agent(path: Path) -> LoggedSession:
     raw = path.read_bytes()
-    found = read_json(raw, _MAX_VALUES)
+    found = read_json(raw, MAX_VALUES)
     talk = Conversation("swe-agent", raw, task=path.stem)
     for message in found.get("history") or ():
         with _counted(talk, "message"):
@@ -255,7 +255,7 @@ def _read_inspect(path: Path) -> Iterator[LoggedSession | None]:
         for name in archive.namelist():
             if name.startswith("samples/") and name.endswith(".json"):
                 try:
-                    yield _sample(read_json(_member(archive, name), _MAX_VALUES), about)
+                    yield _sample(read_json(_member(archive, name), MAX_VALUES), about)
                 except (*MALFORMED, *_DAMAGED):
                     yield None
 
@@ -314,10 +314,11 @@ def _whole(value: Any, attached: dict[str, Any]) -> Any:
     return [_whole(each, attached) for each in value] if isinstance(value, list) else value
 
 
-Form = Literal["messages", "claude-code", "inspect", "atif", "swe-agent"]
+Form = Literal["messages", "claude-code", "codex", "inspect", "atif", "swe-agent"]
 FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
     "messages": (_read_messages, (".jsonl", ".json")),
     "claude-code": (_read_claude_code, (".jsonl",)),
+    "codex": (read_codex, (".jsonl",)),
     "inspect": (_read_inspect, (".eval",)),
     "atif": (_one(_atif), (".json",)),
     "swe-agent": (_one(_swe_agent), (".traj",)),
@@ -358,8 +359,8 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
     read, _ = FORMS[form]
     path = next(iter(files), Path())
     try:
-        if form == "claude-code":
-            read = partial(_read_claude_code, seen=set())
+        if form in ("claude-code", "codex"):
+            read = partial(read, seen=set())
             # A copy comes after what it copies, which may end amid a prompt: both are then sent as in an import before.
             files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
         for path in files:
@@ -386,13 +387,15 @@ def _form_of(path: Path) -> Form | None:
     if path.suffix in (".eval", ".traj"):
         return "inspect" if path.suffix == ".eval" else "swe-agent"
     try:
-        first = read_json(next(lines_of(path), b""), _MAX_VALUES)
+        first = read_json(next(lines_of(path), b""), MAX_VALUES)
     except msgspec.DecodeError:  # a document of several lines
         return "atif" if b'"schema_version"' in _beginning(path) else "messages"
     if not isinstance(first, dict):
         return "messages"
     if "steps" in first and "agent" in first:
         return "atif"
+    if first.get("type") == "session_meta":
+        return "codex"
     if {"sessionId", "leafUuid", "snapshot"} & first.keys():
         return "claude-code"
     return "messages" if first.keys() & {*_CHATS, "inputs", "simulations"} else None

@@ -21,6 +21,8 @@ _TICK_SECONDS = 0.001
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 MAX_GOAL = 2_000
+# Most values of a line, document or sample: logs have one in 20 to 30 bytes. They take at most 0.8 GB.
+MAX_VALUES = 8_000_000
 # Until the year 5138 a time fits one unit.
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 LATEST = 1e11

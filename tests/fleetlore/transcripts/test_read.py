@@ -67,6 +67,23 @@ def in_claude_code(folder: Path) -> None:
     (folder / "s1.jsonl").write_bytes(b"\n".join(lines))
 
 
+def in_codex(folder: Path) -> None:
+    calls = [
+        {"type": "function_call", "name": "read_file", "arguments": f'{{"path": "{path}"}}', "call_id": id}
+        for id, path, _, _ in CALLS
+    ]
+    results = [{"type": "function_call_output", "call_id": id, "output": text} for id, _, text, _ in reversed(CALLS)]
+    told = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}
+    payloads = [
+        ("session_meta", {"id": "s1"}),
+        ("event_msg", {"type": "user_message", "message": "look"}),
+        *(("response_item", each) for each in (*calls, *results, told)),
+    ]
+    about = {"timestamp": "2026-01-01T00:00:01Z"}
+    lines = [orjson.dumps({**about, "type": kind, "payload": payload}) for kind, payload in payloads]
+    (folder / "rollout.jsonl").write_bytes(b"\n".join([*lines, b"torn"]))
+
+
 def in_inspect(folder: Path) -> None:
     tools = [
         {
@@ -176,6 +193,7 @@ def test_results_of_atif_without_ids_answer_their_calls_in_order(tmp_path: Path)
 WRITERS: dict[str, Callable[[Path], None]] = {
     "messages": in_messages,
     "claude-code": in_claude_code,
+    "codex": in_codex,
     "inspect": in_inspect,
     "atif": in_atif,
     "swe-agent": in_swe_agent,
@@ -197,7 +215,9 @@ def test_calls_and_their_results_are_joined_and_nothing_is_recorded_as_its_oppos
     said = [data[ev.CONTENT] for kind, data in session.events if kind == "message"]
     assert said[-1] == "done"
     # One that cannot be read is said, and does not end the rest.
-    assert len(found) - len(sessions) == {"messages": 2, "claude-code": 1, "inspect": 1, "atif": 1}.get(form, 0)
+    assert len(found) - len(sessions) == {"messages": 2, "claude-code": 1, "codex": 1, "inspect": 1, "atif": 1}.get(
+        form, 0
+    )
     rewarded = form in ("messages", "inspect")
     assert (session.outcome, session.reward) == (("success", 1.0) if rewarded else ("unknown", None))
 
