@@ -245,18 +245,6 @@ async def test_a_canary_reaches_its_share_and_a_newer_stable_pointer_ends_it(
     assert {channel.agent(name)[0] for name in names} == {first}
 
 
-async def test_a_revoked_key_takes_what_it_signed_with_it(publisher: Publisher, channel: Channel) -> None:
-    await publisher.publish(*channel.version(1))
-    assert channel.agent(trusted=BOTH) == (channel.version(1)[1].version, {})
-    async with channel.publisher(OTHER) as rotated:
-        await rotated.revoke_key("acme", KEY.key_id)
-        assert channel.agent(trusted=BOTH) == (None, {})
-        await publisher.publish(*channel.version(2))
-        assert channel.agent(trusted=BOTH) == (None, {"unknown_key": 1})
-        await rotated.publish(*channel.version(3))
-    assert channel.agent(trusted=BOTH)[0] == channel.version(3)[1].version
-
-
 async def test_a_new_key_goes_on_from_what_the_old_one_signed(publisher: Publisher, channel: Channel) -> None:
     first, second = channel.version(1), channel.version(2)
     await publisher.publish(*first)
@@ -282,11 +270,6 @@ async def test_agents_follow_a_new_key_that_does_not_know_the_old_one(
         await rotated.rollback("acme", channel.version(3)[1].version)
     assert channel.agent(trusted=BOTH) == (channel.version(3)[1].version, {"unknown_key": 1})
     assert caplog.text.count(f"the key {KEY.key_id}, which FLEETLORE_PUBLIC_KEY does not name") == 1
-
-
-async def test_a_key_cannot_revoke_itself(publisher: Publisher) -> None:
-    with pytest.raises(ConfigError, match="itself"):
-        await publisher.revoke_key("acme", KEY.key_id)
 
 
 @pytest.mark.parametrize("kind", [LanguageModelManifest], indirect=True)

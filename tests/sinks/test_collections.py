@@ -181,13 +181,6 @@ async def all_rows(store: MilvusStore, collection: str, tenant: str, *fields: st
     return {row["id"]: row async for row in store.rows(collection, tenant, *fields)}
 
 
-async def test_the_newest_version_of_a_row_counts_and_is_found_at_once(store: MilvusStore, tenant: str) -> None:
-    for version in range(3):
-        await store.upsert("items", [item(tenant, "1", state=str(version))])
-        found = await store.get("items", [row_id(tenant, "1")], "state")
-        assert found[row_id(tenant, "1")]["state"] == str(version)
-
-
 @pytest.mark.parametrize("collection", [each.name for each in COLLECTIONS])
 async def test_every_column_takes_any_text_of_any_length(store: MilvusStore, tenant: str, collection: str) -> None:
     [columns] = [each.columns for each in COLLECTIONS if each.name == collection]

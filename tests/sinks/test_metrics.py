@@ -131,10 +131,6 @@ def value(rows: list[dict[str, Any]]) -> float:
     return float(row["value"][1])
 
 
-def test_the_target_is_up(query: Query) -> None:
-    assert value(query('up{job="fleetlore-worker"}')) == 1
-
-
 def test_figures_come_back(query: Query) -> None:
     assert value(query('fleetlore_received_events_total{topic="fleetlore.default.events"}')) == 640
     assert value(query('fleetlore_dead_letters_total{reason="not_json"}')) == 2

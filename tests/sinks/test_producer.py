@@ -95,17 +95,6 @@ async def test_on_a_compacted_topic_each_value_is_a_record_and_none_is_a_tombsto
     assert all(record.partition == partition_for(record.key.decode(), PARTITIONS) for record in records)
 
 
-async def test_many_values_become_records_that_a_broker_takes(
-    producer: BatchProducer, broker: EmbeddedBroker, tenant: str
-) -> None:
-    values = [Outgoing(tenant, "observations", "k", orjson.dumps("x" * 50_000)) for _ in range(40)]
-    await producer.deliver(values)
-    records = await read(broker.address, topic(tenant, "observations"))
-    assert 1 < len(records) < 8
-    assert all(len(record.value) <= MAX_RECORD_BYTES + 50_002 for record in records)
-    assert sum(len(orjson.loads(record.value)) for record in records) == 40
-
-
 async def test_a_dead_letter_keeps_its_bytes_key_and_headers(
     producer: BatchProducer, broker: EmbeddedBroker, tenant: str
 ) -> None:

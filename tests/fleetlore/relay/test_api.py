@@ -236,12 +236,6 @@ async def test_unreadable_bytes_are_the_callers_mistake(http: httpx2.AsyncClient
     assert answer.status_code == 400 and answer.json()["detail"]
 
 
-async def test_a_sequence_of_thousands_of_digits_is_refused(http: httpx2.AsyncClient) -> None:
-    about = {"ce-specversion": "1.0", "ce-type": FAILED["type"], "ce-session": "s1", "ce-sequence": "9" * 5_000}
-    answer = await http.post("/v1/events", json=FAILED["data"], headers=about)
-    assert answer.status_code == 400 and answer.json()["reason"] == "bad_field"
-
-
 async def test_other_mistakes_are_told(http: httpx2.AsyncClient) -> None:
     assert "session" in (await http.post("/v1/advise", json={})).json()["detail"]
     assert (await http.post("/v1/events", content=b" " * (5 << 20))).status_code == 413
