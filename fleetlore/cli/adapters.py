@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.shared import (
-    Adapter,
-    Columns,
-    Limit,
-    Reader,
-    Version,
-    ask,
-    command,
-    moment,
-    print_json,
-    print_list,
-    safe,
-)
+from fleetlore.cli import shared
 
 if TYPE_CHECKING:
     from fleetlore.adapters.listing import AdapterListing, Listed
@@ -32,29 +20,25 @@ _MOST_NAMES = 20
 _MOST_FIGURES = 3
 
 
-@command
-def list_(reader: Reader, adapter: Adapter = None) -> None:
+@shared.command
+def list_(reader: shared.Reader, adapter: shared.Adapter = None) -> None:
     """List all versions, oldest first, and who runs them."""
     listing, nothing = _read(reader, adapter), f"No adapter of tenant {reader.tenant} is published yet."
     rows, pointers = listing.versions(), list(listing.pointers)
-    print_list(reader, "versions", rows, _COLUMNS, nothing=nothing, as_json=_document, pointers=pointers)
+    shared.print_list(reader, "versions", rows, _COLUMNS, nothing=nothing, as_json=_document, pointers=pointers)
 
 
-@command
-def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
+@shared.command
+def show(reader: shared.Reader, version: shared.Version, adapter: shared.Adapter = None) -> None:
     """Show one version: its lineage, metrics and agents.
 
     Signatures are not checked.
     """
-    found = [each for each in _read(reader, adapter).versions() if version and each.version.startswith(version)]
-    if len(found) != 1:
-        reason = "no version begins" if not found else f"{len(found)} versions begin"
-        raise typer.BadParameter(f"{reason} with {version!r}", param_hint="VERSION")
-    of = found[0]
+    of = shared.only(_read(reader, adapter).versions() if version else (), "version", version, "version")
     manifest = of.manifest
     if reader.json:
         lists = {"lineage": of.lineage, "running": of.running, "refused": of.refused}
-        print_json({**manifest, "channels": _channels(of), "agents_running": len(of.running), **lists})
+        shared.print_json({**manifest, "channels": _channels(of), "agents_running": len(of.running), **lists})
         return
     facts: dict[str, Any] = {"adapter": of.adapter, "version": of.version, "ordinal": of.ordinal}
     facts |= {"channels": _channels(of), "sessions": manifest.get("sessions", 0)}
@@ -65,7 +49,7 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
         for name in ("agents", "calls", "tools", "rank", "alpha", "size_bytes", "encoder", "base_sha256", "key_id")
         if name in manifest
     }
-    facts |= {"created": moment(of.created), "gate": _figures(of)}
+    facts |= {"created": shared.moment(of.created), "gate": _figures(of)}
     facts |= {
         "learned from": [
             f"{each.get('topic')}[{each.get('partition')}] {each.get('start')}–{each.get('stop')}"
@@ -75,7 +59,7 @@ def show(reader: Reader, version: Version, adapter: Adapter = None) -> None:
     }
     for name, value in facts.items():
         said = ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
-        typer.echo(f"{name:<15} {safe(said) or '-'}")
+        typer.echo(f"{name:<15} {shared.safe(said) or '-'}")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -106,7 +90,7 @@ def _figures(of: Listed, most: int | None = None) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in of.metrics[:most]) or "-"
 
 
-_COLUMNS: Columns = {
+_COLUMNS: shared.Columns = {
     "ADAPTER": attrgetter("adapter"),
     ">#": attrgetter("ordinal"),
     "VERSION": lambda of: of.version[:_SHORT],
@@ -114,30 +98,24 @@ _COLUMNS: Columns = {
     "CHANNELS": lambda of: ", ".join(_channels(of)) or "-",
     ">AGENTS": lambda of: len(of.running),
     ">SESSIONS": lambda of: of.manifest.get("sessions", 0),
-    "CREATED (UTC)": lambda of: moment(of.created),
+    "CREATED (UTC)": lambda of: shared.moment(of.created),
     "~GATE": lambda of: _figures(of, _MOST_FIGURES),
 }
-_PLACE_COLUMNS: Columns = {
-    "PLACE": itemgetter("place"),
-    ">SESSIONS": itemgetter("sessions"),
-    ">NAMES": itemgetter("names"),
-}
-_NAME_COLUMNS: Columns = {"NAME": itemgetter("name"), ">WORKED": itemgetter("worked"), ">FAILED": itemgetter("failed")}
 
 
-def _read(reader: Reader, adapter: Adapter) -> AdapterListing:
+def _read(reader: shared.Reader, adapter: shared.Adapter) -> AdapterListing:
     cluster = reader.settings.cluster
     from fleetlore.adapters.listing import read_adapters
 
-    listing = ask(read_adapters(cluster, reader.tenant, timeout_seconds=reader.timeout))
+    listing = shared.ask(read_adapters(cluster, reader.tenant, timeout_seconds=reader.timeout))
     return listing.of(adapter) if adapter is not None else listing
 
 
-@command
+@shared.command
 def places(
-    reader: Reader,
+    reader: shared.Reader,
     place: Annotated[str | None, typer.Argument(metavar="[PLACE]", help="Show the names known at this place.")] = None,
-    limit: Limit = 50,
+    limit: shared.Limit = 50,
 ) -> None:
     """List places and their names, with how calls there ended.
 
@@ -154,14 +132,16 @@ def places(
             if model is not None
             else _FIRST_VERSION
         )
-        print_list(reader, "places", rows, _PLACE_COLUMNS, nothing=nothing, limit=limit, as_json=dict)
+        columns = shared.members("PLACE", ">SESSIONS", ">NAMES")
+        shared.print_list(reader, "places", rows, columns, nothing=nothing, limit=limit, as_json=dict)
         return
     if place not in known:
         raise typer.BadParameter(f"nothing is known of the place {place!r}", param_hint="PLACE")
     names = sorted(known[place].names.items(), key=lambda each: (-each[1].worked, each[1].failed, each[0]))
     rows = [{"name": name, "worked": ended.worked, "failed": ended.failed} for name, ended in names]
     nothing = f"No name is known at {place}."
-    print_list(reader, "names", rows, _NAME_COLUMNS, nothing=nothing, limit=limit, as_json=dict, place=place)
+    columns = shared.members("NAME", ">WORKED", ">FAILED")
+    shared.print_list(reader, "names", rows, columns, nothing=nothing, limit=limit, as_json=dict, place=place)
 
 
 _FIRST_VERSION = (
@@ -170,14 +150,15 @@ _FIRST_VERSION = (
 )
 
 
-def _read_call_model(reader: Reader) -> CallModel | None:
+def _read_call_model(reader: shared.Reader) -> CallModel | None:
     from fleetlore.adapters.listing import read_weights
     from fleetlore.calls.model import CallModel
     from fleetlore.errors import ConfigError
     from fleetlore.wire.adapter_manifest import CallsManifest
 
     tenant = reader.tenant
-    weights = ask(read_weights(reader.settings.cluster, tenant, CallsManifest.name, timeout_seconds=reader.timeout))
+    cluster, timeout = reader.settings.cluster, reader.timeout
+    weights = shared.ask(read_weights(cluster, tenant, CallsManifest.name, timeout_seconds=timeout))
     try:
         return CallModel.from_bytes(weights) if weights is not None else None
     except ValueError as error:

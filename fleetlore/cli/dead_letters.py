@@ -1,34 +1,20 @@
 """Run `dead-letters list` and `dead-letters show`. The server package adds `redrive`."""
 
-from __future__ import annotations
-
 import heapq
 import json as json_
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import orjson
 import typer
 
-from fleetlore.cli.shared import (
-    Columns,
-    Limit,
-    Reader,
-    ask,
-    command,
-    moment,
-    print_json,
-    print_list,
-    safe,
-    safe_lines,
-    say_rest,
-)
-
-if TYPE_CHECKING:
-    from fleetlore.cluster import Bootstrap
-    from fleetlore.wire.dead_letter import DeadLetterRecord
+from fleetlore.cli import shared
+from fleetlore.cluster import Bootstrap
+from fleetlore.wire.dead_letter import DeadLetterRecord, Mark, read_dead_letter
+from fleetlore.wire.topics import topic as full_name
 
 __all__ = ["Reason", "place"]
 
@@ -45,56 +31,26 @@ def place(text: str) -> str:
     return text
 
 
-@dataclass(slots=True)
-class _Survey:
-    limit: int
-    total: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
-    newest_of: dict[str, float] = field(default_factory=dict)
-    marked: set[str] = field(default_factory=set)
-    _newest: list[tuple[float, int, DeadLetterRecord]] = field(default_factory=list)
-    _seen: set[int] = field(default_factory=set)
-
-    def take(self, letter: DeadLetterRecord) -> None:
-        identity = hash(letter.identity)
-        if identity in self._seen:
-            return
-        self._seen.add(identity)
-        self.total += 1
-        self.reasons[letter.reason] += 1
-        self.newest_of[letter.reason] = max(letter.time, self.newest_of.get(letter.reason, 0.0))
-        heapq.heappush(self._newest, (letter.time, self.total, replace(letter, value=b"")))
-        if len(self._newest) > self.limit:
-            heapq.heappop(self._newest)
-
-    def newest(self) -> list[DeadLetterRecord]:
-        return [letter for _, _, letter in sorted(self._newest, reverse=True)]
-
-
-@command
-def list_(reader: Reader, reason: Reason = None, limit: Limit = 20) -> None:
+@shared.command
+def list_(reader: shared.Reader, reason: Reason = None, limit: shared.Limit = 20) -> None:
     """List dead letters by reason, and the newest ones."""
     tenant = reader.tenant
-    survey = ask(_survey(reader.settings.cluster, tenant, reader.timeout, set(reason or ()), limit))
-    rows = [_row(letter, letter.place in survey.marked) for letter in survey.newest()]
-    groups = [
-        {"reason": name, "letters": count, "newest": survey.newest_of[name]}
-        for name, count in survey.reasons.most_common()
-    ]
+    found = _survey(reader.settings.cluster, tenant, reader.timeout, set(reason or ()), limit)
+    groups, rows, total = shared.ask(found)
     if reader.json:
-        print_json({"tenant": tenant, "total": survey.total, "reasons": groups, "letters": rows})
+        shared.print_json({"tenant": tenant, "total": total, "reasons": groups, "letters": rows})
         return
     nothing = f"No dead letter of tenant {tenant} matches."
-    print_list(reader, "reasons", groups, _GROUP_COLUMNS, nothing=nothing)
+    shared.print_list(reader, "reasons", groups, _GROUP_COLUMNS, nothing=nothing)
     if rows:
         typer.echo()
-        print_list(reader, "letters", rows, _COLUMNS, nothing=nothing)
-        say_rest(survey.total, limit)
+        shared.print_list(reader, "letters", rows, _COLUMNS, nothing=nothing)
+        shared.say_rest(total, limit)
 
 
-@command
+@shared.command
 def show(
-    reader: Reader,
+    reader: shared.Reader,
     id_: Annotated[str, typer.Argument(metavar="ID", help="PARTITION:OFFSET, as `list` shows it.", callback=place)],
     full: Annotated[bool, typer.Option("--full", help="Show the whole value.")] = False,
 ) -> None:
@@ -102,12 +58,11 @@ def show(
     from fleetlore.redact.redact import redact
     from fleetlore.redact.values import redact_value
 
-    letter = ask(_letter(reader.settings.cluster, reader.tenant, id_))
+    letter = shared.ask(_letter(reader.settings.cluster, reader.tenant, id_))
     if letter is None:
         raise typer.BadParameter(f"tenant {reader.tenant} has no dead letter at {id_}", param_hint="ID")
     value, more = _readable(letter.value, None if full else SHOWN_CHARACTERS)
-    row = {name: said for name, said in _row(letter, False).items() if name != "sent_back"}
-    row |= {
+    row = _row(letter) | {
         "stage": letter.stage,
         "sha256": letter.sha256,
         "cut": sorted(letter.cut),
@@ -115,26 +70,26 @@ def show(
         "headers": redact_value({name: (said or b"").decode("utf-8", "replace") for name, said in letter.headers}),
     }
     if reader.json:
-        print_json({**row, "value": value, "shown_whole": not more})
+        shared.print_json({**row, "value": value, "shown_whole": not more})
         return
     for name, said in row.items():
-        text = moment(letter.time) if name == "time" else said if isinstance(said, str) else json_.dumps(said)
-        typer.echo(f"{name:<10} {safe(text)}")
-    typer.echo(f"\n{safe_lines(value)}")
+        text = shared.moment(letter.time) if name == "time" else said if isinstance(said, str) else json_.dumps(said)
+        typer.echo(f"{name:<10} {shared.safe(text)}")
+    typer.echo(f"\n{shared.safe_lines(value)}")
     if more:
         typer.echo(f"\n{more} more characters; show them with --full")
     if "value" in letter.cut:
         typer.echo(f"\n{len(letter.value)} of {letter.size} bytes are kept here; the source topic has the rest.")
 
 
-_GROUP_COLUMNS: Columns = {
+_GROUP_COLUMNS: shared.Columns = {
     "REASON": itemgetter("reason"),
     ">LETTERS": itemgetter("letters"),
-    "NEWEST (UTC)": lambda row: moment(row["newest"]),
+    "NEWEST (UTC)": lambda row: shared.moment(row["newest"]),
 }
-_COLUMNS: Columns = {
+_COLUMNS: shared.Columns = {
     "ID": itemgetter("id"),
-    "WRITTEN (UTC)": lambda row: moment(row["time"]),
+    "WRITTEN (UTC)": lambda row: shared.moment(row["time"]),
     "REASON": itemgetter("reason"),
     "FROM": lambda row: f"{row['topic']}[{row['partition']}]@{row['offset']}",
     ">BYTES": itemgetter("bytes"),
@@ -143,7 +98,7 @@ _COLUMNS: Columns = {
 }
 
 
-def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
+def _row(letter: DeadLetterRecord) -> dict[str, Any]:
     """A detail may quote secrets."""
     from fleetlore.redact.redact import redact
 
@@ -157,13 +112,10 @@ def _row(letter: DeadLetterRecord, sent_back: bool) -> dict[str, Any]:
         "offset": letter.offset,
         "bytes": letter.size,
         "redriven": letter.redriven,
-        "sent_back": sent_back,
     }
 
 
 def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
-    import orjson
-
     from fleetlore.redact.redact import redact
     from fleetlore.redact.values import redact_value
 
@@ -174,23 +126,32 @@ def _readable(value: bytes, limit: int | None) -> tuple[str, int]:
     return text[:limit], max(0, len(text) - len(text[:limit]))
 
 
-async def _survey(bootstrap: Bootstrap, tenant: str, timeout: float, reasons: set[str], limit: int) -> _Survey:
+async def _survey(
+    bootstrap: Bootstrap, tenant: str, timeout: float, wanted: set[str], limit: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """Return groups by reason, the newest letters, and how many there are. One that was written twice counts once."""
     from fleetlore.kafka.read import read_dead_letters
-    from fleetlore.wire.dead_letter import Mark
 
-    survey = _Survey(limit)
+    seen, marked = set[int](), set[str]()
+    reasons, newest_of = Counter[str](), dict[str, float]()
+    newest: list[tuple[float, int, DeadLetterRecord]] = []
     async for each in read_dead_letters(bootstrap, tenant, timeout):
         if isinstance(each, Mark):
-            survey.marked.add(each.place)
-        elif not reasons or each.reason in reasons:
-            survey.take(each)
-    return survey
+            marked.add(each.place)
+        elif (not wanted or each.reason in wanted) and (identity := hash(each.identity)) not in seen:
+            seen.add(identity)
+            reasons[each.reason] += 1
+            newest_of[each.reason] = max(each.time, newest_of.get(each.reason, 0.0))
+            heapq.heappush(newest, (each.time, len(seen), replace(each, value=b"")))
+            if len(newest) > limit:
+                heapq.heappop(newest)
+    groups = [{"reason": name, "letters": count, "newest": newest_of[name]} for name, count in reasons.most_common()]
+    letters = [each for _, _, each in sorted(newest, reverse=True)]
+    return groups, [_row(each) | {"sent_back": each.place in marked} for each in letters], len(seen)
 
 
 async def _letter(bootstrap: Bootstrap, tenant: str, id_: str) -> DeadLetterRecord | None:
     from fleetlore.kafka.read import observer, record_at
-    from fleetlore.wire.dead_letter import DeadLetterRecord, read_dead_letter
-    from fleetlore.wire.topics import topic as full_name
 
     partition, _, offset = id_.partition(":")
     async with observer(bootstrap) as consumer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fleetlore.cli.shared import Columns, Limit, Reader, ask, command, moment, print_json, print_list, safe, safe_lines
+from fleetlore.cli import shared
 from fleetlore.wire.lore import PATTERN_LEVELS, ItemKind, Level, MemoryItem, Pattern
 from fleetlore.wire.stats import Group, Window, calls_of, failed_of, figure, tools_of
 from fleetlore.wire.stats import health as health_of
@@ -44,9 +44,9 @@ _Searched = Annotated[
 ]
 
 
-@command
+@shared.command
 def health(
-    reader: Reader,
+    reader: shared.Reader,
     by: Annotated[Group, typer.Option("--by", help="Group calls by this.")] = "tool",
     hours: Annotated[
         int | None, typer.Option("--hours", min=1, max=24, help="Count only the last HOURS; up to 12 show a trend.")
@@ -67,7 +67,7 @@ def health(
 
     rows = health_of(read_lore(reader).patterns.values(), by, window)
     listed = reader.settings.closed_tools
-    columns: Columns = {
+    columns: shared.Columns = {
         f"~{by.upper()}": attrgetter("tool"),
         **({"WORLD": lambda each: world_of(each.tool, listed)} if by == "tool" else {}),
         ">CALLS": lambda each: figure(each.calls, each.estimated),
@@ -76,15 +76,15 @@ def health(
         ">95 %": lambda each: f"{each.low:.0%}–{each.high:.0%}",
         **({"TREND": attrgetter("trend")} if window is not None else {}),
         "~COMMONEST ERRORS": lambda each: ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
-        "LAST SEEN (UTC)": lambda each: moment(each.last_seen) if each.last_seen else "-",
+        "LAST SEEN (UTC)": lambda each: shared.moment(each.last_seen) if each.last_seen else "-",
     }
     nothing = f"No calls of tenant {reader.tenant} are known yet."
-    print_list(reader, f"{by}s", rows, columns, nothing=nothing, window=window and asdict(window))
+    shared.print_list(reader, f"{by}s", rows, columns, nothing=nothing, window=window and asdict(window))
 
 
-@command
+@shared.command
 def patterns(
-    reader: Reader,
+    reader: shared.Reader,
     pattern_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Show this pattern in full; its first characters are enough.")
     ] = None,
@@ -93,7 +93,7 @@ def patterns(
         Level, typer.Option("--level", help="Level of detail: family > class > exact. tool and call count calls.")
     ] = "class",
     search: _Searched = None,
-    limit: Limit = 20,
+    limit: shared.Limit = 20,
 ) -> None:
     """List failure patterns: what failed, how often, and for whom.
 
@@ -113,7 +113,7 @@ def patterns(
         )
     tools = tools_of(known)
     if pattern_id is not None:
-        pattern = _one(known, pattern_id, "pattern")
+        pattern = shared.only(known, "id", pattern_id, "pattern")
         _show_pattern(reader, pattern, tools.get(pattern.tool))
         return
     chosen = [each for each in known if each.level == level and tool in (None, each.tool)]
@@ -124,18 +124,18 @@ def patterns(
         of = calls_of(pattern, tools.get(pattern.tool))
         return figure(of.calls, "all" in of.estimated) if of else "-"
 
-    columns: Columns = {
+    columns: shared.Columns = {
         "ID": lambda each: each.id[:12],
         "TOOL": attrgetter("tool"),
         ">FAILED": lambda each: figure(each.failures, "all" in each.estimated),
         ">OF CALLS": calls,
         ">SESSIONS": lambda each: figure(each.sessions, "all" in each.estimated),
         ">AGENTS": attrgetter("agents"),
-        "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
+        "LAST SEEN (UTC)": lambda each: shared.moment(each.last_seen),
         "~PATTERN": lambda each: _said(each, tools.get(each.tool)),
     }
     nothing, document = f"No {level} pattern of tenant {reader.tenant} matches.", partial(_document, scores)
-    print_list(reader, "patterns", chosen, columns, nothing=nothing, limit=limit, as_json=document)
+    shared.print_list(reader, "patterns", chosen, columns, nothing=nothing, limit=limit, as_json=document)
 
 
 def _said(pattern: Pattern, tool: Pattern | None) -> str:
@@ -152,15 +152,15 @@ def _said(pattern: Pattern, tool: Pattern | None) -> str:
     return " ".join(parts) or "-"
 
 
-@command
+@shared.command
 def items(
-    reader: Reader,
+    reader: shared.Reader,
     item_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Show this item in full; its first characters are enough.")
     ] = None,
     search: _Searched = None,
     kind: Annotated[ItemKind | None, typer.Option("--kind", help="Show only this kind.")] = None,
-    limit: Limit = 20,
+    limit: shared.Limit = 20,
 ) -> None:
     """List what the fleet has learned, the best backed first.
 
@@ -181,76 +181,72 @@ def items(
         chosen = [known[id] for id in listed if kind in (None, known[id].kind)]
         chosen.sort(key=lambda each: each.worth(), reverse=True)
     if item_id is not None:
-        _show_item(reader, _one(chosen, item_id, "item"), corrected)
+        _show_item(reader, shared.only(chosen, "id", item_id, "item"), corrected)
         return
     nothing, document = f"No item of tenant {reader.tenant} matches.", partial(_document, scores)
-    columns: Columns = {
+    columns: shared.Columns = {
         "ID": lambda each: each.id[:12],
         "KIND": attrgetter("kind"),
         ">SESSIONS": attrgetter("support"),
         ">AGENTS": attrgetter("agents"),
-        "LAST SEEN (UTC)": lambda each: moment(each.last_seen),
+        "LAST SEEN (UTC)": lambda each: shared.moment(each.last_seen),
         "~TITLE": lambda each: ("(corrected) " if each.id in corrected else "") + each.title,
     }
-    print_list(reader, "items", chosen, columns, nothing=nothing, limit=limit, as_json=document)
+    shared.print_list(reader, "items", chosen, columns, nothing=nothing, limit=limit, as_json=document)
 
 
-def _one(entries: Sequence[T], beginning: str, what: str) -> T:
-    found = [each for each in entries if each.id.startswith(beginning)]
-    if len(found) != 1:
-        reason = f"no {what} begins" if not found else f"{len(found)} {what}s begin"
-        raise typer.BadParameter(f"{reason} with {beginning!r}", param_hint="ID")
-    return found[0]
-
-
-def _show_pattern(reader: Reader, pattern: Pattern, tool: Pattern | None) -> None:
+def _show_pattern(reader: shared.Reader, pattern: Pattern, tool: Pattern | None) -> None:
     facts: dict[str, Any] = {name: getattr(pattern, name) for name in ("id", "level", "tool")}
     facts |= {"class": pattern.error_class, "coarser": pattern.parent, "failed": f"{failed_of(pattern, tool)} calls"}
-    facts |= {"met by": _backed(pattern.sessions, pattern.agents), "last seen": moment(pattern.last_seen)}
-    _show(reader, pattern, safe(_said(pattern, None)), facts)
+    facts |= {"met by": _backed(pattern.sessions, pattern.agents), "last seen": shared.moment(pattern.last_seen)}
+    _show(reader, pattern, shared.safe(_said(pattern, None)), facts)
 
 
 def _backed(sessions: int, agents: int) -> str:
     return f"{count(sessions, 'session')}, {count(agents, 'agent')}"
 
 
-def _show(reader: Reader, entry: MemoryItem | Pattern, title: str, facts: dict[str, Any]) -> None:
+def _show(reader: shared.Reader, entry: MemoryItem | Pattern, title: str, facts: dict[str, Any]) -> None:
     if reader.json:
-        print_json(asdict(entry))
+        shared.print_json(asdict(entry))
         return
     typer.echo(f"{title}\n")
     for name, value in facts.items():
         if value:
-            typer.echo(f"{name:<10} {safe(str(value))}")
+            typer.echo(f"{name:<10} {shared.safe(str(value))}")
 
 
-def _show_item(reader: Reader, item: MemoryItem, corrected: Mapping[str, str]) -> None:
+def _show_item(reader: shared.Reader, item: MemoryItem, corrected: Mapping[str, str]) -> None:
     facts: dict[str, Any] = {name: getattr(item, name) for name in ("id", "kind", "when", "tool", "task", "pattern")}
     facts |= {"support": _backed(item.support, item.agents), "sessions": ", ".join(item.sessions)}
-    facts |= {"first seen": moment(item.first_seen), "last seen": moment(item.last_seen), "version": item.version}
+    facts |= {
+        "first seen": shared.moment(item.first_seen),
+        "last seen": shared.moment(item.last_seen),
+        "version": item.version,
+    }
     facts["corrected"] = corrected.get(item.id, "")
-    title = f"{safe(item.title)}\n{safe(item.description)}\n\n{safe_lines(item.content)}"
+    title = f"{shared.safe(item.title)}\n{shared.safe(item.description)}\n\n{shared.safe_lines(item.content)}"
     _show(reader, item, title, facts)
 
 
-def read_lore(reader: Reader) -> LoreIndex:
+def read_lore(reader: shared.Reader) -> LoreIndex:
     cluster = reader.settings.cluster
     from fleetlore.recall.replica import LoreReplica
 
-    index = ask(LoreReplica.snapshot(cluster, reader.tenant, timeout_seconds=reader.timeout))
+    index = shared.ask(LoreReplica.snapshot(cluster, reader.tenant, timeout_seconds=reader.timeout))
     index.end_corrections(time.time())
     return index
 
 
 def _found(
-    reader: Reader, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
+    reader: shared.Reader, search: Callable[[LoreSearch], Coroutine[Any, Any, list[tuple[float, T]]]]
 ) -> tuple[list[T], dict[str, float]]:
     settings = reader.settings
     from fleetlore.recall.search import LoreSearch
 
     store = LoreSearch(settings, reader.tenant)
     try:
-        matches = ask(search(store))
+        matches = shared.ask(search(store))
     finally:
         store.close()
     return [found for _, found in matches], {found.id: round(score, 4) for score, found in matches}

@@ -11,12 +11,13 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -184,7 +185,22 @@ def group(app: typer.Typer, name: str) -> typer.Typer:
     return made
 
 
+def only(entries: Iterable[T], field: str, beginning: str, what: str) -> T:
+    """Return the entry whose field begins so. Raises BadParameter: there is none, or several."""
+    found = [each for each in entries if getattr(each, field).startswith(beginning)]
+    if len(found) != 1:
+        reason = f"no {what} begins" if not found else f"{len(found)} {what}s begin"
+        raise typer.BadParameter(f"{reason} with {beginning!r}", param_hint=field.upper())
+    return found[0]
+
+
 Columns = Mapping[str, Callable[[Any], object]]
+
+
+def members(*columns: str) -> Columns:
+    """Return columns that show the members of dictionaries, under their names."""
+    return {column: itemgetter(column.lstrip(">~").lower()) for column in columns}
+
 
 _SPACES = re.compile(r"[\t\r\n]+")
 
