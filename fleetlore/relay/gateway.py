@@ -24,7 +24,7 @@ from fleetlore.agent.session import Session
 from fleetlore.errors import ConfigError
 from fleetlore.join.conversations import Conversation, Conversations
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES, Body, Dialect
-from fleetlore.join.mcp.http_proxy import upstream_client
+from fleetlore.join.mcp.http_proxy import send_on, upstream_client
 from fleetlore.limits import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.callers import OWN_HEADERS, Caller, Member, in_utf8
@@ -49,7 +49,6 @@ _MAX_GOAL = 2_000
 _IN_PATHS = "/:@!$&'()*+,;=~"
 _HOP = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding"}
 _HOP |= {"upgrade", "host", "date", "server"}
-_DROPPED = _HOP | {"content-length", "accept-encoding"}
 
 
 class About(NamedTuple):
@@ -96,19 +95,12 @@ class Gateway:
         conversation: Conversation | None = None
         if dialect is not None:
             body, conversation = self._told(fleet, caller, dialect, body, request)
-        headers = [
-            (name, value)
-            for name, value in request.headers.raw
-            if (each := name.decode("latin-1")) not in _DROPPED and not each.startswith(OWN_HEADERS)
-        ]
+        dropped = _HOP | {name for name in request.headers if name.startswith(OWN_HEADERS)}
         url = f"{self._providers[provider]}/{quote(path, safe=_IN_PATHS)}"
         if request.url.query:
             url += f"?{request.url.query}"
-        # Every client accepts an uncompressed answer, which can be read.
-        headers.append((b"accept-encoding", b"identity"))
         try:
-            sent = self._client.build_request(request.method, url, headers=headers, content=body or None)
-            answer = await self._client.send(sent, stream=True)
+            answer = await send_on(self._client, request, url, body, dropped)
         except httpx2.InvalidURL as error:
             raise HTTPException(400, f"this path cannot be forwarded: {error}") from None
         except (httpx2.HTTPError, ConfigError) as error:

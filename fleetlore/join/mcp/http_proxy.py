@@ -28,7 +28,7 @@ from fleetlore.join.mcp.proxy import MAX_MESSAGE, McpCalls
 from fleetlore.limits import bounded
 from fleetlore.wire.decode import read_json
 
-__all__ = ["forwarding_app", "upstream_client"]
+__all__ = ["forwarding_app", "send_on", "upstream_client"]
 
 # Our header names a client's session, and is not forwarded.
 _SESSION, _OURS = "mcp-session-id", "fleetlore-session"
@@ -118,15 +118,21 @@ def forwarding_app(fleet: Fleet, url: str, *, goal: str = "", task: str = "") ->
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | Response:
-    # The body goes on as it came, packed or not.
-    dropped = _HOP - {"content-encoding"} | {"accept-encoding"}
+async def send_on(
+    client: httpx2.AsyncClient, request: Request, url: str, content: bytes, dropped: Collection[str]
+) -> httpx2.Response:
+    """Send a request elsewhere, without these headers. Its answer can be read: every client accepts an unpacked one."""
+    dropped = {*dropped, "content-length", "accept-encoding"}
     headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in dropped]
     headers.append((b"accept-encoding", b"identity"))
-    client: httpx2.AsyncClient = request.app.state.client
+    sent = client.build_request(request.method, url, headers=headers, content=content or None)
+    return await client.send(sent, stream=True)
+
+
+async def _ask(request: Request, url: str, content: bytes) -> httpx2.Response | Response:
     try:
-        sent = client.build_request(request.method, url, headers=headers, content=content or None)
-        return await client.send(sent, stream=True)
+        # The body goes on as it came, packed or not.
+        return await send_on(request.app.state.client, request, url, content, _HOP - {"content-encoding"})
     except httpx2.HTTPError as error:
         return Response(f"{url} cannot be reached: {error}", 502)
 
