@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
+import msgspec
 import typer
 
 from fleetlore.errors import ConfigError
@@ -17,6 +18,14 @@ from fleetlore.loopback import hostname, is_loopback
 
 _RELAY = "http://127.0.0.1:7411"
 _READABLE = 0o644
+
+
+class _Group(TypedDict, total=False):
+    hooks: list[dict[str, Any]]
+
+
+class _File(TypedDict, total=False):
+    hooks: dict[str, list[_Group]]
 
 
 class _Settings(NamedTuple):
@@ -142,17 +151,15 @@ def _read(file: Path) -> str:
 
 def _parsed(file: Path, text: str) -> dict[str, Any]:
     try:
-        given = json.loads(text or "{}", object_pairs_hook=_members, parse_float=_number, parse_constant=_number)
+        given: dict[str, Any] = json.loads(
+            text or "{}", object_pairs_hook=_members, parse_float=_number, parse_constant=_number
+        )
+        msgspec.convert(given, _File)
+    except msgspec.ValidationError:
+        raise ConfigError(f"{file} has hooks of another form than is known, nothing is changed") from None
     except ValueError as error:
         raise ConfigError(f"{file} is no JSON, nothing is changed: {error}") from None
-    hooks = given.get("hooks", {}) if isinstance(given, dict) else None
-    if not isinstance(hooks, dict) or not all(
-        isinstance(groups, list) and all(isinstance(each, dict) and _has_hooks(each) for each in groups)
-        for groups in hooks.values()
-    ):
-        raise ConfigError(f"{file} has hooks of another form than is known, nothing is changed")
-    settings: dict[str, Any] = given
-    return settings
+    return given
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -167,11 +174,6 @@ def _number(text: str) -> float:
     if not math.isfinite(found := float(text)):
         raise ValueError(f"{text} is no number of JSON, or too large")
     return found
-
-
-def _has_hooks(group: dict[str, Any]) -> bool:
-    inner = group.get("hooks", [])
-    return isinstance(inner, list) and all(isinstance(each, dict) for each in inner)
 
 
 def _write(file: Path, text: str) -> None:
