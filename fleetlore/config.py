@@ -3,8 +3,6 @@
 A field is a variable `FLEETLORE_<FIELD>`, or for a secret a file that `FLEETLORE_<FIELD>_FILE` names.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -12,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fleetlore.cluster import ADAPTERS, SIGNING_KEY, Cluster, StackFolder
 from fleetlore.errors import ConfigError
@@ -225,7 +223,7 @@ class Settings:
     @classmethod
     def from_env(
         cls, environ: Mapping[str, str] | None = None, *, unknown_refused: bool = True, **overrides: Any
-    ) -> Settings:
+    ) -> Self:
         """Return settings from `FLEETLORE_*`, then `overrides` that are not None. Raises ConfigError.
 
         `unknown_refused`: an agent only logs an unknown variable.
@@ -255,7 +253,7 @@ class Settings:
     @classmethod
     def from_data_dir(
         cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
-    ) -> Settings:
+    ) -> Self:
         """Return settings of the stack that runs on a folder, as `from_env` does.
 
         `must_run`: an agent waits for a stack that is down. Raises ConfigError.
@@ -287,10 +285,10 @@ class Settings:
             for name, value in values.items()
         }
 
-    def with_(self, **changes: Any) -> Settings:
+    def with_(self, **changes: Any) -> Self:
         return replace(self, **changes)
 
-    def with_key(self, data: Path | None) -> Settings:
+    def with_key(self, data: Path | None) -> Self:
         """Sign with the key of the stack in `data`, if any."""
         if data is None:
             return self
@@ -336,18 +334,11 @@ def _read_secret(variable: str, file: str) -> str:
 
 
 # Settings of the last version, which only warn.
-_REMOVED = {
-    f"FLEETLORE_{name}"
-    for name in (
-        "BREAKER_RATIO",
-        "ITEM_HALF_LIFE_SECONDS",
-        "LLM_CONCURRENCY",
-        "LLM_DISTILL_SHARE",
-        "LLM_TOKENS_PER_MINUTE",
-        "LONG_CALL_SECONDS",
-        "LORA_DIR",
-    )
-}
+_REMOVED = (
+    "FLEETLORE_BREAKER_RATIO", "FLEETLORE_ITEM_HALF_LIFE_SECONDS", "FLEETLORE_LLM_CONCURRENCY",
+    "FLEETLORE_LLM_DISTILL_SHARE", "FLEETLORE_LLM_TOKENS_PER_MINUTE", "FLEETLORE_LONG_CALL_SECONDS",
+    "FLEETLORE_LORA_DIR",
+)  # fmt: skip
 
 
 @lru_cache

@@ -5,8 +5,6 @@ instead. A batch with a bad checksum is fetched again: the network may have dama
 this process' error: no record is skipped.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import struct
@@ -82,30 +80,6 @@ class _Record(NamedTuple):
 
 class _CodecMissing(Exception):
     pass
-
-
-class _Batches:
-    def __init__(self, fetched: bytes) -> None:
-        self._fetched, self._start = memoryview(fetched), 0
-
-    def size_in_bytes(self) -> int:
-        return len(self._fetched)
-
-    def has_next(self) -> bool:
-        """A fetch may cut its last batch."""
-        start = self._start
-        if len(self._fetched) - start < _PREFIX.size:
-            return False
-        self._base, length = _PREFIX.unpack_from(self._fetched, start)
-        self._end = start + _PREFIX.size + max(0, length)
-        return bool(self._end <= len(self._fetched))
-
-    def next_batch(self) -> _Batch:
-        batch = _Batch(self._fetched[self._start : self._end], self._base)
-        self._start = self._end
-        if self.has_next() and batch.base_offset < self._base:
-            batch.next_offset = min(batch.next_offset, self._base)
-        return batch
 
 
 class _Batch:
@@ -255,6 +229,30 @@ class _Batch:
             why = str(error) or repr(error)
             return _Record(least, batch.max_timestamp, batch.timestamp_type, None, body, checksum=why)
         return _Record(offset, time, batch.timestamp_type, key, value, headers, why)
+
+
+class _Batches:
+    def __init__(self, fetched: bytes) -> None:
+        self._fetched, self._start = memoryview(fetched), 0
+
+    def size_in_bytes(self) -> int:
+        return len(self._fetched)
+
+    def has_next(self) -> bool:
+        """A fetch may cut its last batch."""
+        start = self._start
+        if len(self._fetched) - start < _PREFIX.size:
+            return False
+        self._base, length = _PREFIX.unpack_from(self._fetched, start)
+        self._end = start + _PREFIX.size + max(0, length)
+        return bool(self._end <= len(self._fetched))
+
+    def next_batch(self) -> _Batch:
+        batch = _Batch(self._fetched[self._start : self._end], self._base)
+        self._start = self._end
+        if self.has_next() and batch.base_offset < self._base:
+            batch.next_offset = min(batch.next_offset, self._base)
+        return batch
 
 
 def _unpack(number: int, packed: bytes, room: int) -> bytes:

@@ -3,8 +3,6 @@
 Offsets are the log's, so an agent may continue at another relay.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import ssl
@@ -144,6 +142,18 @@ class _Refused(ConnectionError):
         self.status = status
 
 
+class _Batch:
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def append(self, *, value: bytes, **_: object) -> bool:
+        self.values.append(value)
+        return True
+
+    def close(self) -> None:
+        """A batch needs no closing."""
+
+
 class RelayProducer(_RelayClient):
     async def partitions_for(self, topic: str) -> set[int]:
         return {0}
@@ -171,18 +181,6 @@ class RelayProducer(_RelayClient):
                     raise MessageSizeTooLargeError(str(refusal)) from None
                 raise
             stored = orjson.loads(answer)["stored"]
-
-
-class _Batch:
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def append(self, *, value: bytes, **_: object) -> bool:
-        self.values.append(value)
-        return True
-
-    def close(self) -> None:
-        """A batch needs no closing."""
 
 
 class RelayConsumer(_RelayClient):

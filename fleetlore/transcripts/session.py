@@ -89,13 +89,7 @@ class Conversation:
     """
 
     def __init__(
-        self,
-        form: str,
-        *parts: str | bytes,
-        agent: str = "",
-        task: str = "",
-        goal: str = "",
-        conversation: str = "",
+        self, form: str, *parts: str | bytes, agent: str = "", task: str = "", goal: str = "", conversation: str = ""
     ) -> None:
         id, most = _repeatable_id(form, *parts), ev.MAX_ID_LENGTH
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])

@@ -7,29 +7,19 @@ relay signs as `*`: tokens tell its callers apart.
 Senders choose session ids, so a principal and an id name a session: no other principal can write into it.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Self
 from unicodedata import normalize
 
 from fleetlore.errors import ConfigError, InvalidEvent
 
 __all__ = [
-    "ANYONE",
-    "SIGNED_BY",
-    "Principals",
-    "id_key",
-    "principal_of",
-    "review_key",
-    "session_key",
-    "signer",
-    "signs_as",
-]
+    "ANYONE", "SIGNED_BY", "Principals", "id_key", "principal_of", "review_key", "session_key", "signer", "signs_as",
+]  # fmt: skip
 
 SIGNED_BY: Final = "fleetlore-principal"
 ANYONE: Final = "*"
@@ -65,7 +55,7 @@ class Principals:
         self._key = key.encode()
 
     @classmethod
-    def of(cls, key: str) -> Principals | None:
+    def of(cls, key: str) -> Self | None:
         if key in ("", _SELF_DECLARED):
             return None
         if len(key) < _LEAST_KEY or _OF_ONE.fullmatch(key):

@@ -198,12 +198,10 @@ def _total(counts: Iterable[_Counts]) -> _Counts:
     return sum(calls), sum(failures)
 
 
-def _health(name: str, now: _Counts, before: _Counts = (0, 0), rows: Sequence[Pattern] = (), **known: Any) -> _Health:
+def _health(name: str, now: _Counts, before: _Counts, rows: Sequence[Pattern], **known: Any) -> _Health:
     calls, failures = now
     low, high = wilson(failures, calls)
-    rate = failures / calls if calls else 0.0
-    if rows:
-        known["last_seen"] = max(each.last_seen for each in rows)
     if len(rows) == 1:
         known |= {"sessions": rows[0].sessions, "agents": rows[0].agents}
-    return _Health(name, calls, failures, rate, low, high, trend(now, before), **known)
+    known["last_seen"] = max(each.last_seen for each in rows)
+    return _Health(name, calls, failures, failures / max(1, calls), low, high, trend(now, before), **known)
