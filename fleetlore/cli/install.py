@@ -44,6 +44,14 @@ _SETTINGS = {
                         ("sessionStart", "beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure",
                          "afterAgentResponse", "sessionEnd")),
 }  # fmt: skip
+# Codex's hooks do not say which calls failed, and its rollout does. A hook goes on with the call's line there, and with
+# those of MCP's calls that failed, which have no hook. Tools may be given members of these names: they stand between.
+_CODEX_HOOK = (
+    'hook=$(cat); of() { printf %s "$hook" | grep -ao "\\"$1\\":\\"[^\\"]*\\"" | cut -d \'"\' -f 4; }; '
+    "log=$(of transcript_path | head -n 1); call=$(of tool_use_id | tail -n 1); "
+    '{ printf \'%s\\n\' "$hook"; [ -f "$log" ] && tail -c 1000000 "$log" | '
+    'grep -a -e "\\"id\\":\\"$call\\"" -e \'"type":"McpToolCall".*"status":"failed"\' | tail -n 8; }'
+)
 _NOTES = {"codex": "Codex runs new hooks once you have trusted them: /hooks"}
 
 
@@ -110,7 +118,8 @@ def _command(agent: str, relay: str, event: str) -> str:
     # Other users can read arguments, so options come from a file. Stdin stays the hook's: Node passes a socket, which
     # /dev/fd/3 cannot open.
     curl = f"curl -q -sf -m 2 --noproxy localhost,127.0.0.1,::1 -K /dev/fd/4 --data-binary @- {url}"
-    return f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || {silent}"""
+    sent = f"""{{ printf 'header = "%s"\\n' "{who}" | {curl} 4<&0 <&3; }} 3<&0 || {silent}"""
+    return f"{_CODEX_HOOK} | {sent}" if agent == "codex" else sent
 
 
 def _take_out(given: dict[str, Any], agent: str) -> None:

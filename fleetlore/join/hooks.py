@@ -14,6 +14,7 @@ from fleetlore.agent.session import Session
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.redact.values import fitting
 from fleetlore.transcripts.calls import OpenCalls, json_or_text, text_of_content, verdict_of
+from fleetlore.transcripts.codex import result_of_run
 
 __all__ = ["CODING_AGENTS", "HookCalls", "begins", "in_claudes_words"]
 
@@ -50,6 +51,7 @@ class _Hook(TypedDict, total=False):
     duration_ms: Any
     is_interrupt: Any
     last_assistant_message: Any
+    runs: list[dict[str, Any]]
 
 
 class HookCalls:
@@ -77,6 +79,8 @@ class HookCalls:
         """Return the answer to a hook. Raises KeyError: it lacks a field."""
         event = given["hook_event_name"]
         given = dict(given)
+        for run in given.get("runs", ()):
+            self._end_unreported(run, given)
         for names in _KEPT:
             given |= fitting({name: given[name] for name in names if name in given})
         if event == "PreToolUse":
@@ -135,8 +139,10 @@ class HookCalls:
         took, response, why = given.get("duration_ms"), given.get("tool_response"), given.get("error") or ""
         seconds = took / 1000 if isinstance(took, int | float) and 0 <= took < _MAX_MILLISECONDS else None
         text = text_of_content(why) or arguments_text(why) if why else ""
-        # Codex marks no failure. The others report one by another hook.
+        # Codex marks a failure in its rollout alone. The others report one by another hook.
         marked = None if self._client == "codex" else False
+        for run in given.get("runs", ()):
+            marked = result_of_run(run)[1] if run["id"] == call else marked
         error, made = verdict_of(text, True) if failed else verdict_of(response, marked)
         interrupted = given.get("is_interrupt") or (isinstance(response, dict) and response.get("interrupted"))
         if interrupted or not made:
@@ -144,6 +150,14 @@ class HookCalls:
             return ""
         action.end(response if error is None else None, error_text=error, duration_seconds=seconds)
         return after_call(self._session, failed=error is not None)
+
+    def _end_unreported(self, run: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Codex has no hook for a call of MCP that failed."""
+        result, has_failed = result_of_run(run)
+        if has_failed and run["id"] in self._begun and run["id"] != given.get("tool_use_id"):
+            action = self._begun.pop(run["id"])
+            assert action is not None
+            action.end(error_text=verdict_of(result, True).error)
 
     def _for_cursor(self, given: Mapping[str, Any], output: dict[str, Any]) -> dict[str, Any]:
         if "permissionDecision" in output:

@@ -32,6 +32,7 @@ from fleetlore.relay import schemas
 from fleetlore.relay.api import OPERATIONS, PROBLEM, Api, Operation, answer, body_of, problem
 from fleetlore.relay.callers import Caller, Member, Tokens, caller_of, token_of
 from fleetlore.relay.gateway import Gateway
+from fleetlore.transcripts.codex import logged_run
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.events import MAX_ID_LENGTH
 
@@ -47,6 +48,8 @@ _NOT_YOURS = ("foreign_agent", "foreign_tenant")
 _MAX_GOAL = 2_000
 _MAX_TOOLS = 256
 _MOST_AGENTS = 1024
+# Lines of a rollout beside a hook of Codex.
+_MOST_LINES = 8
 # One has at most such a part of the connections.
 _CALLERS = 8
 _LATER = {"retry-after": "1"}
@@ -200,8 +203,10 @@ class Hooks:
     def answer(self, fleet: Fleet, caller: Caller, client: str, body: bytes) -> dict[str, Any]:
         if client not in CODING_AGENTS:
             raise HTTPException(404, f"{client!r} is none of {', '.join(CODING_AGENTS)}")
+        body, *lines = body.split(b"\n", _MOST_LINES) if client == "codex" else [body]
         try:
             given = in_claudes_words(client, msgspec.convert(read_json(body), dict[str, Any]))
+            given = {**given, "runs": [run for line in lines if (run := logged_run(line)) is not None]}
             return self._answer(fleet, caller, client, given)
         except (KeyError, TypeError) as error:
             raise HTTPException(400, f"no hook of {client}: {error!r}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,12 @@ from fleetlore.transcripts.session import (
     MAX_VALUES,
     Conversation,
     LoggedSession,
-    mark_of,
     seconds_of,
     take_message,
 )
 from fleetlore.wire.decode import read_json
 
-__all__ = ["read_codex"]
+__all__ = ["logged_run", "read_codex", "result_of_run"]
 
 # The tools that ran commands, by version. Its hooks call all of them `Bash`.
 _SHELLS = ("shell", "shell_command", "exec_command", "local_shell_call", "container.exec")
@@ -133,18 +133,34 @@ def _line(words: Any) -> Any:
 
 
 def _take_run(talk: Conversation, run: dict[str, Any], time: float) -> None:
-    id, found = str(run["id"]), run.get("error") or run.get("result")
+    id = str(run["id"])
     match run["type"]:
         case "CommandExecution":
             talk.call(id, "Bash", {"command": _line(run["command"])})
-            found = run.get("aggregated_output") or f"Exit code {run.get('exit_code')}"
         case "FileChange":
             talk.call(id, "apply_patch", run["changes"])
-            found = run.get("stderr") or run.get("stdout")
         case "McpToolCall":
             talk.call(id, f"mcp__{run['server']}__{run['tool']}", run["arguments"])
         case _:
             talk.call(id, run["tool"], run["arguments"])
-            found = found or text_of_content(run.get("content_items"))
-    found = found.get("message", found) if isinstance(found, dict) else found
-    talk.result(id, DENIED if run.get("status") == "declined" else found, mark_of(run), time)
+    talk.result(id, *result_of_run(run), time)
+
+
+def result_of_run(run: dict[str, Any]) -> tuple[object, bool | None]:
+    """Return the result of what Codex ran, and whether it failed, or None if it was never made."""
+    found = run.get("error") or run.get("result") or text_of_content(run.get("content_items"))
+    if run["type"] == "CommandExecution":
+        found = run.get("aggregated_output") or f"Exit code {run.get('exit_code')}"
+    elif run["type"] == "FileChange":
+        found = run.get("stderr") or run.get("stdout")
+    elif isinstance(found, dict):
+        found = found.get("message", found)
+    return (DENIED, None) if run.get("status") == "declined" else (found, run.get("status") == "failed")
+
+
+def logged_run(line: bytes) -> dict[str, Any] | None:
+    """Return what Codex ran, from a line of a rollout, or None."""
+    with suppress(*MALFORMED):
+        run: dict[str, Any] = read_json(line)["payload"]["item"]
+        return run if run["type"] in _RAN and isinstance(run["id"], str) else None
+    return None

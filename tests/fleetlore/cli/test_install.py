@@ -16,10 +16,16 @@ from fleetlore import Fleet
 from fleetlore.cli.app import build_app
 from fleetlore.relay.app import relay_app
 from fleetlore.relay.callers import read_tokens
+from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 from tests.fleetlore.relay.test_hooks import RECORDED
+from tests.fleetlore.transcripts.samples import DATA
 from tests.served import serving
 
+CODEX_HOOKS = RECORDED.with_name("codex-0.171.0.jsonl")
+# What Codex wrote meanwhile.
+CODEX_ROLLOUT = DATA / "codex/codex-0.171.0.jsonl"
+MISSING = "cat: missing.txt: No such file or directory"
 FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "cursor": ".cursor/hooks.json"}
 RELAYS = ("http://relay:7411", "https://relay:7411", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1")
 OTHERS: dict[str, dict[str, Any]] = {
@@ -208,13 +214,36 @@ async def test_what_it_wrote_sends_a_session_to_the_relay(
     assert [each["hookSpecificOutput"]["hookEventName"] for each in told] == ["UserPromptSubmit"]
 
 
+async def test_codex_sends_which_calls_failed(home: Path, fleet: Fleet, recorder: Recorder, tmp_path: Path) -> None:
+    """The first says what a working one could say. For a failed call of MCP there is no hook."""
+    rollout = tmp_path / "a folder" / "rollout.jsonl"
+    rollout.parent.mkdir()
+    given = {path: path.read_text().replace(MISSING, "1 of 3 is odd") for path in (CODEX_ROLLOUT, CODEX_HOOKS)}
+    rollout.write_text(given[CODEX_ROLLOUT])
+    async with serving(relay_app({"default": fleet})) as relay:
+        assert run("codex", "--yes", "--relay", relay).exit_code == 0
+        hooks = json.loads((home / FILES["codex"]).read_text())["hooks"]
+        for line in given[CODEX_HOOKS].replace("/home/me/.codex/sessions/rollout.jsonl", str(rollout)).splitlines():
+            [command] = commands(hooks[orjson.loads(line)["hook_event_name"]])
+            process = await asyncio.create_subprocess_shell(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"LC_ALL": "C"}
+            )
+            _, errors = await process.communicate(line.encode())
+            assert process.returncode == 0 and not errors
+    found = [(each[events.TOOL], recorder.error(each)) for each in recorder.outcomes]
+    invalid = "Error executing tool get_current_time: Invalid timezone: 'No time zone found with key Nowhere/City'"
+    assert found[0] == ("Bash", ("_OTHER", "1 of 3 is odd\n")) and found[1] == ("Bash", None)
+    assert found[2][0] == "Bash" and "ModuleNotFoundError" in str(found[2][1])
+    assert found[3:] == [("mcp__time__get_current_time", ("_OTHER", invalid)), ("apply_patch", None)]
+
+
 def test_a_hook_costs_some_milliseconds_and_is_silent_without_a_relay(home: Path, unused_address: str) -> None:
     def used() -> float:
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         return spent.ru_utime + spent.ru_stime
 
-    assert run("claude-code", "--yes", "--relay", f"http://{unused_address}").exit_code == 0
-    command = commands(json.loads((home / FILES["claude-code"]).read_text()))[0]
+    assert run("codex", "--yes", "--relay", f"http://{unused_address}").exit_code == 0
+    command = commands(json.loads((home / FILES["codex"]).read_text()))[0]
     before = used()
     for _ in range(10):
         done = subprocess.run(command, shell=True, input=b"{}", capture_output=True, check=True)

@@ -36,8 +36,8 @@ def test_commands_that_a_script_runs_are_told_from_each_other() -> None:
     [session] = read_sessions(sample("0.171.0"))
     found = [(each[ev.TOOL], each[ev.ARGUMENTS], each.get(ev.ERROR_MESSAGE)) for each in calls_of(session)]
     trace = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n'
-    assert found[0] == ("Bash", {"command": "ls nofile"}, "ls: cannot access 'nofile': No such file or directory\n")
-    assert found[1] == ("Bash", {"command": "echo one"}, None)
+    assert found[0] == ("Bash", {"command": "cat missing.txt"}, _MISSING)
+    assert found[1] == ("Bash", {"command": "cat notes.txt"}, None)
     assert found[2] == (
         "Bash",
         {"command": "python3 -c 'import nomod'"},
