@@ -1,6 +1,7 @@
 """Agents in code of their own, in frameworks and over MCP, each with a scripted model."""
 
 import asyncio
+import json
 import os
 import sys
 from asyncio.subprocess import DEVNULL
@@ -274,5 +275,48 @@ async def claude_code(world: World, fleet: Fleet, model: Scripted) -> None:
         options = ["--mcp-config", str(work / "mcp.json"), "--strict-mcp-config", "--allowedTools", CLAUDE_TOOL]
         for command in ([sys.executable, *install], [str(code), "-p", GOAL, *options]):
             process = await asyncio.create_subprocess_exec(*command, env=env, cwd=work, stdin=DEVNULL, stdout=DEVNULL)
+            assert await process.wait() == 0
+    world.made += made.read_text().split()
+
+
+CODEX_SETTINGS = """
+model = "m"
+model_provider = "local"
+[model_providers.local]
+name = "local"
+base_url = "{provider}/v1"
+env_key = "NO_KEY"
+[mcp_servers.shop]
+command = {command}
+args = {args}
+required = true
+"""
+
+
+async def codex(world: World, fleet: Fleet, model: Scripted) -> None:
+    """With its hooks, a relay and the tool on an MCP server, as Claude Code."""
+    from fleetlore.relay.app import relay_app
+    from tests.fleetlore.relay.provider import Provider
+
+    made, home = world.folder / "made", world.folder / fleet.agent
+    home.mkdir()
+    made.write_text("")
+    async with (
+        served.serving(relay_app({"default": fleet})) as relay,
+        served.serving(Provider(model.choose, "search", "mcp__shop").app) as provider,
+    ):
+        async with httpx2.AsyncClient(timeout=120, headers={"Fleetlore-Agent": f"{fleet.agent}:codex"}) as http:
+            before = {"tool_name": CLAUDE_TOOL, "tool_input": {}, "tool_use_id": "1", "tool_response": FOUND}
+            before |= {"session_id": "before", "hook_event_name": "PostToolUse"}
+            assert (await http.post(f"{relay}/v1/hooks/codex", json=before)).json() == {}
+        world.recorder.events.clear()
+        server = {"command": json.dumps(sys.executable), "args": json.dumps(["-c", SERVER, str(made)])}
+        (home / "config.toml").write_text(CODEX_SETTINGS.format(provider=provider, **server))
+        env = {"HOME": str(home), "CODEX_HOME": str(home), "USER": fleet.agent, "PATH": os.environ["PATH"]}
+        env |= {"PYTHONPATH": str(ROOT), "NO_KEY": "none"}
+        install = [sys.executable, "-m", "fleetlore.cli.main", "install", "codex", "--yes", "--relay", relay]
+        options = ["--skip-git-repo-check", "--dangerously-bypass-hook-trust", "--sandbox", "danger-full-access"]
+        for command in (install, ["codex", "exec", *options, GOAL]):
+            process = await asyncio.create_subprocess_exec(*command, env=env, cwd=home, stdin=DEVNULL, stdout=DEVNULL)
             assert await process.wait() == 0
     world.made += made.read_text().split()

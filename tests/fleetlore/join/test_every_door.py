@@ -1,5 +1,6 @@
 """One agent meets a failure; the next one, whose model does what it reads, through every door: what it makes of it."""
 
+import shutil
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
@@ -27,6 +28,7 @@ MCP = ("mcp_over_http", "mcp_over_http_of_old", "mcp_over_stdio")
 # They see a call before it is made, and may answer it in its place.
 AT_THE_CALL: dict[str, Door] = {name: door_of("framework_doors", name) for name in FRAMEWORKS + MCP} | {
     "claude_code": door_of("framework_doors", "claude_code"),
+    "codex": door_of("framework_doors", "codex"),
     "typescript": typescript_doors.example("client"),
 }
 # They see what a model is sent, and a call with its result.
@@ -44,6 +46,8 @@ SLOW: dict[str, Any] = dict.fromkeys(("claude_code", "mcp_over_stdio", "litellm"
 # A blocking client differs only in how an answer is read: whole, or as a stream of either SDK.
 BLOCKING = ("chat", "responses stored streamed", "messages streamed")
 SLOW |= {f"wrapped blocking client, {agent}": pytest.mark.long for agent in AGENTS if agent not in BLOCKING}
+_NO_CODEX = pytest.mark.skipif(shutil.which("codex") is None, reason="Codex is not there: npm install -g @openai/codex")
+SLOW["codex"] = (pytest.mark.long, _NO_CODEX)
 SLOW |= {each: typescript_doors.MARKS for each in DOORS if each.startswith("typescript")}
 
 

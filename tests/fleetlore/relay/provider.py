@@ -19,14 +19,15 @@ class Provider:
     streamed or not.
 
     Args:
-        tool: name of the tool that the model calls.
+        tool: name of the tool that the model calls. `namespace`: of it, by the responses API.
 
     Attributes:
         headers: of the requests; bodies: of them, as they came.
     """
 
-    def __init__(self, choose: Choose, tool: str = "search") -> None:
+    def __init__(self, choose: Choose, tool: str = "search", namespace: str = "") -> None:
         self._tool = tool
+        self._space = {"namespace": namespace} if namespace else {}
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
         self._choose = choose
@@ -97,7 +98,7 @@ class Provider:
             item["content"] = [part]
         else:
             item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": self._tool}
-            item |= {"arguments": json.dumps({"index": index}), "status": "completed"}
+            item |= {"arguments": json.dumps({"index": index}), "status": "completed", **self._space}
         whole = {
             "id": f"resp_{number}", "object": "response", "created_at": 1, "model": "m", "status": "completed",
             "output": [item], "parallel_tool_calls": True, "tool_choice": "auto", "tools": body.get("tools", []),
