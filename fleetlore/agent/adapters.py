@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from fleetlore.adapters.slot import SharedSlot
 from fleetlore.calls.model import CallModel
-from fleetlore.clock import Clock
-from fleetlore.cluster import Bootstrap, StackFolder
-from fleetlore.config import Settings, join_keys
+from fleetlore.cluster import StackFolder
+from fleetlore.config import join_keys
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import backoff
 from fleetlore.wire.adapter_manifest import CallsManifest
 
 if TYPE_CHECKING:
     from fleetlore.adapters.subscriber import AdapterSubscriber
+    from fleetlore.agent.fleet import Fleet
 
 __all__ = ["AgentAdapters"]
 
@@ -38,19 +38,12 @@ class CallModelSlot(SharedSlot[CallModel]):
 class AgentAdapters:
     """Follows the call model for one agent, if it has a public key.
 
-    Args:
-        lock: the fleet's, under which a version is swapped.
-
-    Attributes:
-        calls: its follower; it has none before `start` or without a key.
+    `calls`: its follower; it has none before `start` or without a key.
     """
 
-    def __init__(
-        self, bootstrap: Bootstrap, settings: Settings, tenant: str, agent: str, clock: Clock, lock: threading.RLock
-    ) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self.calls: AdapterSubscriber[CallModelSlot] | None = None
-        self._bootstrap, self._settings, self._tenant, self._agent = bootstrap, settings, tenant, agent
-        self._clock, self._lock = clock, lock
+        self._fleet, self._settings = fleet, fleet.settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._open_actions = 0
@@ -58,12 +51,13 @@ class AgentAdapters:
 
     async def start(self) -> None:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        if isinstance(self._bootstrap, StackFolder) and not self._add_key_of(self._bootstrap):
-            self._waiting = asyncio.create_task(self._wait_for_key(self._bootstrap), name="fleetlore-key")
+        folder = self._fleet.bootstrap
+        if isinstance(folder, StackFolder) and not self._add_key_of(folder):
+            self._waiting = asyncio.create_task(self._wait_for_key(folder), name="fleetlore-key")
         elif self._settings.public_key:
             await self._follow()
         else:
-            log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._agent)
+            log.info("FLEETLORE_PUBLIC_KEY is empty: agent %s runs without the call model", self._fleet.agent)
 
     async def _wait_for_key(self, folder: StackFolder) -> None:
         for delay in backoff():
@@ -111,7 +105,7 @@ class AgentAdapters:
                     self._loop.call_soon_threadsafe(self._swap)
 
     def _swap(self) -> None:
-        with self._lock:
+        with self._fleet.lock:
             if self._open_actions == 0 and self.calls is not None:
                 self.calls.apply_pending()
 
@@ -120,13 +114,13 @@ class AgentAdapters:
         from fleetlore.adapters.subscriber import AdapterSubscriber
 
         return AdapterSubscriber(
-            self._bootstrap,
-            self._tenant,
-            self._agent,
+            self._fleet.bootstrap,
+            self._fleet.tenant,
+            self._fleet.agent,
             public_keys(self._settings.public_key),
             CallModelSlot(),
             idle=lambda: self._open_actions == 0,
             state_dir=self._settings.state_dir,
             fetch_wait_ms=self._settings.fetch_wait_ms,
-            clock=self._clock,
+            clock=self._fleet.clock,
         )

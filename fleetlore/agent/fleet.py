@@ -151,7 +151,7 @@ class Fleet:
         # Called with session id and advice, in the asking task or thread.
         self.on_advice: list[Callable[[str, Advice], None]] = []
         self._policy = policy
-        self.adapters = AgentAdapters(self.bootstrap, self.settings, self.tenant, self.agent, self.clock, self.lock)
+        self.adapters = AgentAdapters(self)
         self._feedback = 0
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
