@@ -212,25 +212,21 @@ async def _choose_server(settings: Mapping[str, Any]) -> None:
     servers: list[str] = settings.get("bootstrap_servers", [])
     if len(servers) < 2:
         return
-    tries = {
-        asyncio.create_task(_open(settings, host, port)): f"[{host}]:{port}" for host, port, _ in collect_hosts(servers)
-    }
+
+    async def answering(host: str, port: int) -> str:
+        (await _open(settings, host, port)).close()
+        return f"[{host}]:{port}"
+
+    tries = [asyncio.create_task(answering(host, port)) for host, port, _ in collect_hosts(servers)]
     try:
-        waiting = set(tries)
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
-                break
-            for each in done:
-                if each.exception() is None:
-                    servers[:] = [tries[each]]
-                    return
+        for each in asyncio.as_completed(tries, timeout=ANSWER_SECONDS):
+            with contextlib.suppress(Exception):  # of this server, or in time none answers
+                servers[:] = [await each]
+                return
     finally:
-        for each in tries:
-            each.cancel()
-        for opened in await asyncio.gather(*tries, return_exceptions=True):
-            if not isinstance(opened, BaseException):
-                opened.close()
+        for task in tries:
+            task.cancel()
+        await asyncio.gather(*tries, return_exceptions=True)
 
 
 async def _open(settings: Mapping[str, Any], host: str, port: int) -> Any:
