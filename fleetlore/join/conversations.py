@@ -20,6 +20,7 @@ from fleetlore.join.dialects import Body, Dialect, Made, Result, Turn, call_of_i
 from fleetlore.limits import Shares, refused
 from fleetlore.redact.values import MAX_CHARACTERS, fitting
 from fleetlore.transcripts.calls import OpenCalls
+from fleetlore.wire.decode import changed_texts
 from fleetlore.wire.events import Outcome
 
 __all__ = ["Conversation", "Conversations", "SessionCalls"]
@@ -141,9 +142,10 @@ class Conversations:
             self._resize(found)
         return found
 
-    def heard(self, owner: Key, conversation: Conversation, answer: bytes, now: float) -> None:
+    def heard(self, conversation: Conversation, answer: bytes) -> None:
         """Note that an answer has gone. `answer`: OpenAI's response."""
-        conversation.answered_at = now
+        owner = conversation.owner
+        conversation.answered_at = conversation.session.fleet.clock.monotonic()
         response = response_of(answer)
         if response is None or conversation not in self._open:
             return
@@ -242,7 +244,7 @@ class SessionCalls:
         session = current_session()
         if session is None:
             return body, None
-        copied = _copied(body)
+        copied = changed_texts(body, str)
         try:
             with self._lock:
                 conversation = self._conversations.tell(
@@ -254,15 +256,8 @@ class SessionCalls:
         return (body, None) if conversation is None else (copied, conversation)
 
     def heard(self, conversation: Conversation, answer: bytes = b"") -> None:
-        session = conversation.session
         try:
             with self._lock:
-                self._conversations.heard((session.id,), conversation, answer, session.fleet.clock.monotonic())
+                self._conversations.heard(conversation, answer)
         except Exception as error:
-            log.warning("an answer in session %s passes unread: %r", session.id, error)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copied(each) for name, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+            log.warning("an answer in session %s passes unread: %r", conversation.session.id, error)

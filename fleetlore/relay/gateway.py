@@ -106,7 +106,7 @@ class Gateway:
         except (httpx2.HTTPError, ConfigError) as error:
             said = f"{self._providers[provider]} cannot be reached: {error}"
             return JSONResponse({"error": {"message": said, "type": "provider_away"}}, 502)
-        passed = _Passed(self._passed(fleet, caller, answer, dialect, conversation), answer.status_code)
+        passed = _Passed(self._passed(answer, dialect, conversation), answer.status_code)
         passed.raw_headers = [
             (name.lower(), value) for name, value in answer.headers.raw if name.lower().decode("latin-1") not in _HOP
         ]
@@ -128,12 +128,7 @@ class Gateway:
             return body, None
 
     async def _passed(
-        self,
-        fleet: Fleet,
-        caller: Caller,
-        answer: httpx2.Response,
-        dialect: Dialect | None,
-        conversation: Conversation | None,
+        self, answer: httpx2.Response, dialect: Dialect | None, conversation: Conversation | None
     ) -> AsyncIterator[bytes]:
         kept, size = [], 0
         try:
@@ -144,10 +139,10 @@ class Gateway:
                     size += len(part)
             if conversation is not None and answer.is_success:
                 try:
-                    owner, now = (caller.tenant, caller.agent), fleet.clock.monotonic()
-                    self._conversations.heard(owner, conversation, b"".join(kept), now)
+                    self._conversations.heard(conversation, b"".join(kept))
                 except Exception as error:
-                    refused("unread_answer", f"an answer to agent {caller.agent!r} passes unread: {error!r}")
+                    agent = conversation.session.fleet.agent
+                    refused("unread_answer", f"an answer to agent {agent!r} passes unread: {error!r}")
         finally:
             await answer.aclose()
 

@@ -29,7 +29,7 @@ from fleetlore.transcripts.session import (
     take_message,
 )
 from fleetlore.wire import events as ev
-from fleetlore.wire.decode import read_json, unpacked_zstd
+from fleetlore.wire.decode import changed_texts, read_json, unpacked_zstd
 
 __all__ = ["FORMS", "Form", "files_of", "groups_of", "read_files", "read_sessions"]
 
@@ -185,7 +185,7 @@ def _read_claude_code(path: Path, seen: set[object] | None = None) -> Iterator[L
         seen -= talk.unanswered
 
 
-def _atif(path: Path) -> LoggedSession:
+def _read_atif(path: Path) -> Iterator[LoggedSession]:
     """Agent Trajectory Interchange Format, 1.4 to 1.7"""
     raw = path.read_bytes()
     found = read_json(raw, MAX_VALUES)
@@ -202,7 +202,7 @@ def _atif(path: Path) -> LoggedSession:
             for result in (step.get("observation") or {}).get("results") or ():
                 answered = str(result.get("source_call_id") or "")
                 talk.result(answered, text_of_content(result.get("content")), marked, time)
-    return talk.done()
+    yield talk.done()
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def _counted(talk: Conversation, part: str) -> Iterator[None]:
         talk.pass_over(f"{part} that cannot be read")
 
 
-def _swe_agent(path: Path) -> LoggedSession:
+def _read_swe_agent(path: Path) -> Iterator[LoggedSession]:
     raw = path.read_bytes()
     found = read_json(raw, MAX_VALUES)
     talk = Conversation("swe-agent", raw, task=path.stem)
@@ -231,17 +231,7 @@ def _swe_agent(path: Path) -> LoggedSession:
                     talk.result(str(number), str(step["observation"]))
     resolved = (found.get("info") or {}).get("resolved")
     talk.session.end(None, resolved if isinstance(resolved, bool) else None)
-    return talk.done()
-
-
-def _one(read: Callable[[Path], LoggedSession]) -> Reader:
-    def sessions(path: Path) -> Iterator[LoggedSession | None]:
-        try:
-            yield read(path)
-        except MALFORMED:
-            yield None
-
-    return sessions
+    yield talk.done()
 
 
 def _read_inspect(path: Path) -> Iterator[LoggedSession | None]:
@@ -282,6 +272,12 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
     attached = sample.get("attachments") or {}
+
+    def detached(text: str) -> Any:
+        return attached.get(text.removeprefix(_ATTACHED), text) if text.startswith(_ATTACHED) else text
+
+    whole = partial(changed_texts, change=detached)
+
     given: Any = sample.get("input") or ""
     goal = given if isinstance(given, str) else text_of_content(given[0].get("content"))
     parts = str(about.get("eval_id", "")), str(sample["id"]), str(sample.get("epoch", 1))
@@ -291,12 +287,12 @@ def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
         with _counted(talk, "event"):
             time, error = seconds_of(event.get("timestamp")), event.get("error")
             if event.get("event") == "tool":
-                talk.call(str(number), str(event["function"]), _whole(event.get("arguments"), attached))
+                talk.call(str(number), str(event["function"]), whole(event.get("arguments")))
                 if isinstance(error, dict):
                     text = f"{error.get('type', '')}: {error.get('message', '')}"
                     talk.result(str(number), DENIED if error.get("type") == "approval" else text, True, time)
                 elif not event.get("pending"):
-                    talk.result(str(number), _whole(event.get("result"), attached), event.get("failed") is True, time)
+                    talk.result(str(number), whole(event.get("result")), event.get("failed") is True, time)
             elif event.get("event") == "model":
                 choices = (event.get("output") or {}).get("choices") or [{}]
                 talk.say("assistant", text_of_content((choices[0].get("message") or {}).get("content")), time)
@@ -306,22 +302,14 @@ def _sample(sample: dict[str, Any], about: dict[str, Any]) -> LoggedSession:
     return talk.done()
 
 
-def _whole(value: Any, attached: dict[str, Any]) -> Any:
-    if isinstance(value, str) and value.startswith(_ATTACHED):
-        return attached.get(value.removeprefix(_ATTACHED), value)
-    if isinstance(value, dict):
-        return {name: _whole(each, attached) for name, each in value.items()}
-    return [_whole(each, attached) for each in value] if isinstance(value, list) else value
-
-
 Form = Literal["messages", "claude-code", "codex", "inspect", "atif", "swe-agent"]
 FORMS: dict[Form, tuple[Reader, tuple[str, ...]]] = {
     "messages": (_read_messages, (".jsonl", ".json")),
     "claude-code": (_read_claude_code, (".jsonl",)),
     "codex": (read_codex, (".jsonl",)),
     "inspect": (_read_inspect, (".eval",)),
-    "atif": (_one(_atif), (".json",)),
-    "swe-agent": (_one(_swe_agent), (".traj",)),
+    "atif": (_read_atif, (".json",)),
+    "swe-agent": (_read_swe_agent, (".traj",)),
 }
 _HEAD = 65_536
 _ENTRY_ID = re.compile(rb'"uuid"\s*:\s*"([^"]+)"')
@@ -365,10 +353,13 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
             files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
         for path in files:
             written = min(path.stat().st_mtime, time.time())
-            for session in read(path):
-                if session is not None:
-                    session.written = written
-                yield session
+            try:
+                for session in read(path):
+                    if session is not None:
+                        session.written = written
+                    yield session
+            except MALFORMED:  # a document of one session
+                yield None
     except OSError as error:
         raise ConfigError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 

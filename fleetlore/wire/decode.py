@@ -21,9 +21,9 @@ from fleetlore.errors import InvalidEvent, ModelUnavailable
 from fleetlore.wire import events as ev
 
 __all__ = [
-    "ENDED", "FEEDBACK", "MAX_VALUES", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming", "incoming", "inflated",
-    "invalid", "json_reader", "latest_from", "mended_json", "msgpack_reader", "of_headers", "read_json", "refusal",
-    "rewritten", "unpacked_zstd", "well_formed",
+    "ENDED", "FEEDBACK", "MAX_VALUES", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming", "changed_texts", "incoming",
+    "inflated", "invalid", "json_reader", "latest_from", "mended_json", "msgpack_reader", "of_headers", "read_json",
+    "refusal", "rewritten", "unpacked_zstd", "well_formed",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -79,6 +79,15 @@ def well_formed(value: Any) -> Any:
     if isinstance(value, dict):
         return {well_formed(name): well_formed(member) for name, member in value.items()}
     return [well_formed(member) for member in value] if isinstance(value, list) else value
+
+
+def changed_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """Return a copy of a JSON value with each text changed, and the names of members kept."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {name: changed_texts(member, change) for name, member in value.items()}
+    return [changed_texts(member, change) for member in value] if isinstance(value, list) else value
 
 
 def _float(digits: str) -> float | str:

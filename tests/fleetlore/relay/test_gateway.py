@@ -70,7 +70,7 @@ def told(fleet: Fleet) -> Any:
 
 def heard(told: Any, fleet: Fleet, response: dict[str, Any]) -> None:
     answer = orjson.dumps(response)
-    told.all.heard((fleet.tenant, "a1"), told.last, answer, fleet.clock.monotonic())
+    told.all.heard(told.last, answer)
 
 
 def results_of(recorder: Recorder) -> list[tuple[str, bool]]:
@@ -289,7 +289,7 @@ def test_calls_of_a_stream_are_known_where_its_last_event_leaves_them_out(
     streamed = [{"type": "response.output_item.done", "item": call} for call in calls]
     last = {"type": "response.completed", "response": {"id": "r1", "output": calls if listed else []}}
     answer = b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in [*streamed, last])
-    told.all.heard((fleet.tenant, "a1"), told.last, answer, fleet.clock.monotonic())
+    told.all.heard(told.last, answer)
     outputs = [{"type": "function_call_output", "call_id": f"c{n}", "output": f"found {n}"} for n in range(2)]
     told({"previous_response_id": "r1", "input": outputs}, dialect=RESPONSES)
     assert [(each[names.ARGUMENTS]["n"], each[names.RESULT]) for each in recorder.outcomes] == [
