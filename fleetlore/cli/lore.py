@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from operator import attrgetter
@@ -76,7 +77,7 @@ def health(
         ">95 %": lambda each: f"{each.low:.0%}–{each.high:.0%}",
         **({"TREND": attrgetter("trend")} if window is not None else {}),
         "~COMMONEST ERRORS": lambda each: ", ".join(f"{name} ×{times}" for name, times in each.errors) or "-",
-        "LAST SEEN (UTC)": lambda each: shared.moment(each.last_seen) if each.last_seen else "-",
+        "LAST SEEN (UTC)": lambda each: shared.moment(each.last_seen),
     }
     nothing = f"No calls of tenant {reader.tenant} are known yet."
     shared.print_list(reader, f"{by}s", rows, columns, nothing=nothing, window=window and asdict(window))
@@ -244,11 +245,8 @@ def _found(
     settings = reader.settings
     from fleetlore.recall.search import LoreSearch
 
-    store = LoreSearch(settings, reader.tenant)
-    try:
+    with closing(LoreSearch(settings, reader.tenant)) as store:
         matches = shared.ask(search(store))
-    finally:
-        store.close()
     return [found for _, found in matches], {found.id: round(score, 4) for score, found in matches}
 
 

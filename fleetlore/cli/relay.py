@@ -89,8 +89,7 @@ def relay(
         from fleetlore.relay.callers import read_tokens
     from fleetlore.agent.fleet import Fleet
 
-    given = {"openai": openai, "anthropic": anthropic}
-    providers = {name: url for name, url in given.items() if url is not None}
+    providers = {name: url for name, url in (("openai", openai), ("anthropic", anthropic)) if url is not None}
     known: Tokens | None = None if tokens is None else read_tokens(tokens)
     for each in known.values() if known and signed not in (None, ANYONE) else ():
         if principal_of(each.agent) != signed:

@@ -1,7 +1,5 @@
 """Read the rollouts of Codex: a model's calls and, since version 0.149, what Codex ran for them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
