@@ -15,6 +15,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.recall.search import row_id
 from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import encode
+from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
 from streams.stage.operators import Adopt, Forget, Operators, Reconsider
 
@@ -29,34 +30,28 @@ _SLICE_SECONDS = 0.01
 
 
 class MergingStage(Stage, Generic[_State, _Value]):
-    """A stage of states that many sessions contribute to.
+    """A stage of states that many sessions contribute to. Its name is that of its collection.
 
-    `values` decodes contributions and requests. `restore` makes a state from its row. `write_seconds`: longest wait of
-    a change, while batches come. `most_waiting`: further changes are written at once. `most_bytes`: of the states.
+    `values` decodes contributions and requests. `write_seconds`: longest wait of a change, while batches come.
+    `most_waiting`: further changes are written at once. `most_bytes`: of the states.
     """
 
+    values: Values[_Value | Forget | Reconsider | Adopt]
     write_seconds = 5.0
     most_waiting = 4_000
     most_bytes = 256 * 2**20
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        collection: str,
-        values: Values[_Value | Forget | Reconsider | Adopt],
-        restore: Callable[[dict[str, Any]], _State],
-        operators: Operators | None = None,
-    ) -> None:
-        self._clock = clock
+    def __init__(self, store: Store, clock: Clock, metrics: Metrics, operators: Operators | None = None) -> None:
+        self._clock, self._metrics = clock, metrics
         self._erased, self._distrusted = (operators or Operators()).topics
-        self._collection = collection
-        self._values = values
-        self._restore = restore
-        self._states: StateCache[_State] = StateCache(store, collection, restore, self.weigh, self.most_bytes)
+        self._states: StateCache[_State] = StateCache(store, self.name, self.restore, self.weigh, self.most_bytes)
         self._changes: WriteBuffer[_State] = WriteBuffer(clock, self.write_seconds, self.most_waiting)
         # The newest record that changed a waiting state, without its bytes.
         self._records: dict[Key, Record] = {}
+
+    @abstractmethod
+    def restore(self, row: dict[str, Any]) -> _State:
+        """Make a state from its row."""
 
     @abstractmethod
     def id_of(self, value: _Value) -> str:
@@ -104,7 +99,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         came: defaultdict[Key, list[_Value]] = defaultdict(list)
         forgets: dict[Key, tuple[int, ...]] = {}
         adopted: defaultdict[Key, list[Adopt]] = defaultdict(list)
-        for record, value in self._values.read(batch, effects):
+        for record, value in self.values.read(batch, effects):
             tenant = tenant_of(record.topic)
             key = tenant, value.id if isinstance(value, Forget | Reconsider | Adopt) else self.id_of(value)
             self._records[key] = record._replace(value=b"", headers={})
@@ -137,7 +132,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
                 effects.dead_letters += [dead_letter(self._records[key], unreadable, encode(each)) for each in asked]
                 continue
             if known is None and not values and not others:
-                effects.outgoing.append(Outgoing(key[0], self._collection, key[1], None))
+                effects.outgoing.append(Outgoing(key[0], self.name, key[1], None))
                 continue
             # Forget first: later values may replace what is forgotten.
             gone = known is not None and key in forgets and self.discard(known, forgets[key])
@@ -186,7 +181,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
     def _joined(self, tenant: str, known: _State | None, others: Sequence[Adopt]) -> _State:
         """Leave out sessions that this tenant has erased."""
         for each in others:
-            other = self._restore({"body": each.body, "state": each.state})
+            other = self.restore({"body": each.body, "state": each.state})
             if erased := self._erased.sessions(tenant):
                 self.discard(other, erased)
             if known is None:

@@ -28,18 +28,17 @@ _REMEMBERED, _MOST_TOOLS, _OTHERS = 1_000, 100, "other"
 class PatternsStage(MergingStage[PatternState, Observation]):
     name = "patterns"
     reads = "observations"
+    values = Values(Observation, Forget | Reconsider | Adopt)
 
     def __init__(self, store: Store, clock: Clock, metrics: Metrics, operators: Operators | None = None) -> None:
-
-        def restore(row: dict[str, Any]) -> PatternState:
-            return PatternState.restore(row["body"], row["state"])
-
-        super().__init__(store, clock, "patterns", Values(Observation, Forget | Reconsider | Adopt), restore, operators)
-        self._metrics = metrics
+        super().__init__(store, clock, metrics, operators)
         # By tenant and id: a tool, its agents and its hours, the newest first.
         self._hours: defaultdict[str, dict[str, tuple[str, int, tuple[Period, ...]]]] = defaultdict(dict)
         self._shown: defaultdict[str, set[str]] = defaultdict(set)
         self._changed_tenants: set[str] = set()
+
+    def restore(self, row: dict[str, Any]) -> PatternState:
+        return PatternState.restore(row["body"], row["state"])
 
     def id_of(self, value: Observation) -> str:
         return value.subject.id

@@ -33,6 +33,7 @@ class _Item:
 class ItemsStage(MergingStage[_Item, Candidate]):
     name = "items"
     reads = "candidates"
+    values = Values(Candidate, Forget | Reconsider | Adopt)
     linger_seconds = 0.2
     write_seconds = 10.0
 
@@ -44,15 +45,12 @@ class ItemsStage(MergingStage[_Item, Candidate]):
         operators: Operators | None = None,
         review_of: Callable[[str], str] = lambda tenant: "off",
     ) -> None:
-
-        def restore(row: dict[str, Any]) -> _Item:
-            return _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again)
-
-        requests = Forget | Reconsider | Adopt
-        super().__init__(store, clock, "items", Values(Candidate, requests), restore, operators)
-        self._metrics = metrics
+        super().__init__(store, clock, metrics, operators)
         self._began = clock.monotonic()
         self._review_of = review_of
+
+    def restore(self, row: dict[str, Any]) -> _Item:
+        return _Item(ItemState.from_json(row["state"].encode()), public=bool(row["body"]) or self._reads_again)
 
     def id_of(self, value: Candidate) -> str:
         return value.item_id

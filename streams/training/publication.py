@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Generic
 
 from fleetlore.clock import Clock
@@ -16,6 +17,7 @@ from sinks.metrics import Metrics
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Publication(Generic[Manifest]):
     """Publishes what passed the gate, after a canary trial by `canary_share` of the agents (0..1), if any.
 
@@ -23,21 +25,15 @@ class Publication(Generic[Manifest]):
     service.
     """
 
-    def __init__(
-        self,
-        tenant: str,
-        publisher: AdapterPublisher[Manifest],
-        metrics: Metrics,
-        clock: Clock,
-        canary_share: float = 0.0,
-    ) -> None:
+    tenant: str
+    publisher: AdapterPublisher[Manifest]
+    metrics: Metrics
+    clock: Clock
+    canary_share: float = 0.0
+
+    def __post_init__(self) -> None:
         self.running: tuple[bytes, Manifest] | None = None
-        self.tenant = tenant
-        self._publisher = publisher
-        self.name = publisher.kind.name
-        self.metrics = metrics
-        self.clock = clock
-        self.canary_share = canary_share
+        self.name = self.publisher.kind.name
         self._trial: tuple[CanaryTrial, bytes, Manifest] | None = None
         self._warned = False
 
@@ -49,12 +45,12 @@ class Publication(Generic[Manifest]):
     async def resume(self) -> None:
         """Read which version is in service, and end a canary: the process that counted its sessions is gone."""
         self._trial = None
-        published = await self._publisher.published(self.tenant)
+        published = await self.publisher.published(self.tenant)
         self.running = published.complete()
         if published.canary is not None and self.running is not None:
             with contextlib.suppress(ChannelMoved):
-                await self._publisher.move(published, self.running[1].version, "the trial was interrupted")
-            self.running = (await self._publisher.published(self.tenant)).complete()
+                await self.publisher.move(published, self.running[1].version, "the trial was interrupted")
+            self.running = (await self.publisher.published(self.tenant)).complete()
         if self.running is not None:
             self.metrics.show_adapter(self.name, self.running[1].version)
 
@@ -63,7 +59,7 @@ class Publication(Generic[Manifest]):
 
         `principals` of its sessions: the trial needs two that try it and two that do not.
         """
-        published = await self._publisher.published(self.tenant)
+        published = await self.publisher.published(self.tenant)
         pointed = published.complete()
         pinned = published.stable is not None and published.stable.record.pinned
         is_moved = pointed is not None and (self.running is None or pointed[1].version != self.running[1].version)
@@ -84,7 +80,7 @@ class Publication(Generic[Manifest]):
                 log.warning(message, self.tenant, tries, len(principals))
             self._warned, share = True, 0.0
         try:
-            await self._publisher.publish(weights, manifest, canary_share=share, known=published)
+            await self.publisher.publish(weights, manifest, canary_share=share, known=published)
         except ChannelMoved:
             await self.resume()
             return
@@ -109,20 +105,20 @@ class Publication(Generic[Manifest]):
         self._trial = None
         log.info("tenant %s: the canary trial decided %s %s", self.tenant, decision, trial.counts)
         self.metrics.gate_decisions.labels(f"canary_{decision}").inc()
-        published = await self._publisher.published(self.tenant)
+        published = await self.publisher.published(self.tenant)
         promoted = decision == "promote"
         reason = "promoted after its trial" if promoted else "the trial was lost"
         if published.canary is None or published.canary.record.version != trial.canary:
             promoted = False  # the channel was pointed elsewhere during the trial: that decision counts
         else:
             try:
-                await self._publisher.move(published, trial.canary if promoted else trial.stable, reason)
+                await self.publisher.move(published, trial.canary if promoted else trial.stable, reason)
             except ChannelMoved:
                 promoted = False
         if promoted:
             self._set_in_service(weights, manifest)
         else:
-            self.running = (await self._publisher.published(self.tenant)).complete()
+            self.running = (await self.publisher.published(self.tenant)).complete()
 
     def _set_in_service(self, weights: bytes, manifest: Manifest) -> None:
         self.running = weights, manifest
