@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from threading import Event, RLock, Thread
-from typing import Any, NoReturn
+from typing import Any
 
 import fleetlore.recall.without_pandas  # noqa: F401
 
@@ -42,8 +42,9 @@ def correct() -> None:
         setattr(Collection, name, _in_turn(getattr(Collection, name), writing))
     for name in ("get", "query", "search"):
         setattr(Collection, name, _of_one_state(getattr(Collection, name)))
-    Collection._trigger_flush = _in_turn(_flush_or_end(Collection._trigger_flush), writing)
-    Collection._apply = _write_or_end(Collection._apply)
+    Collection._trigger_flush = _in_turn(_at_rest(_or_end(Collection._trigger_flush, Exception)), writing)
+    # The log may hold half a batch, where a replay stops and loses later rows.
+    Collection._apply = _or_end(Collection._apply, OSError, MemoryError)
     MilvusServicer.ManualCompaction = _manual_compaction
 
 
@@ -68,35 +69,27 @@ def _of_one_state(read: _Method) -> _Method:
     return call
 
 
-def _flush_or_end(flush: _Method) -> _Method:
+def _at_rest(flush: _Method) -> _Method:
     @wraps(flush)
     def call(collection: Any) -> None:
         # The lock makes readers wait until flushed rows are visible in the new file.
         with collection._maintenance_lock:
-            try:
-                flush(collection)
-            except Exception as error:
-                _end(collection, error)
+            flush(collection)
 
     return call
 
 
-def _write_or_end(write: _Method) -> _Method:
+def _or_end(write: _Method, *errors: type[Exception]) -> _Method:
     @wraps(write)
-    def call(collection: Any, operation: Any) -> None:
+    def call(collection: Any, *operation: Any) -> None:
         try:
-            write(collection, operation)
-        except (OSError, MemoryError) as error:
-            # The log may hold half a batch, where a replay stops and loses later rows.
-            _end(collection, error)
+            write(collection, *operation)
+        except errors as error:
+            message = "collection %s cannot be written, so Milvus ends; its next start replays its log: %s"
+            log.critical(message, collection.name, error)
+            os._exit(os.EX_IOERR)
 
     return call
-
-
-def _end(collection: Any, error: BaseException) -> NoReturn:
-    message = "collection %s cannot be written, so Milvus ends; its next start replays its log: %s"
-    log.critical(message, collection.name, error)
-    os._exit(os.EX_IOERR)
 
 
 def _manual_compaction(servicer: Any, request: Any, context: Any) -> Any:

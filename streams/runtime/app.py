@@ -15,7 +15,7 @@ from faust.app.base import BootStrategy
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable, FleetloreError, TopicsChanged
+from fleetlore.errors import BrokerUnavailable, FleetloreError
 from fleetlore.kafka.client import ConnectionRefused, backoff
 from fleetlore.wire.topics import topic
 from sinks.health_endpoint import Readiness
@@ -93,8 +93,11 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         self._open = False
         for stage in self._stages.values():
             self._add_agent(stage)
-        works = self._read, self._commit_often, self._flush_often, self._measure_lag, self._watch_topics
-        for work in (*works, self._follow_operators, self._mend_stale, health.keep_beating):
+        self.task(self._or_end("the Kafka client", self._pump.run))
+        self.task(self._or_end("the Kafka client", self._measure_lag))
+        self.task(self._or_end("commit", self._commit_often))
+        self.task(self._or_end("topics", partial(watch_topics, settings)))
+        for work in (self._flush_often, self._follow_operators, self._mend_stale, health.keep_beating):
             self.task(work)
 
     def _made_stages(self) -> dict[str, Stage]:
@@ -154,6 +157,18 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             log.critical("%s failed", what, exc_info=error)
         self._health.fail(f"{what}: {error!r}")
         await self.crash(error)
+
+    def _or_end(self, what: str, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Return the work of a task whose error ends the worker."""
+
+        async def run() -> None:
+            try:
+                await work()
+            except Exception as error:
+                if not self.should_stop:
+                    await self._end(what, error)
+
+        return run
 
     async def _drain(self, budget_seconds: float) -> None:
         """Beyond the budget, running ones are cancelled without a commit."""
@@ -241,11 +256,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
     async def _commit_often(self) -> None:
         while not self.should_stop:
-            try:
-                await self._commit()
-            except KafkaError as error:
-                await self._end("commit", error)
-                return
+            await self._commit()
             await asyncio.sleep(_COMMIT_SECONDS)
 
     async def _commit(self) -> None:
@@ -260,19 +271,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         else:
             # No later batch would allow these offsets again if no events come.
             self._ledger.put_back(offsets)
-
-    async def _watch_topics(self) -> None:
-        try:
-            await watch_topics(self._settings)
-        except TopicsChanged as error:
-            await self._end("topics", error)
-
-    async def _read(self) -> None:
-        try:
-            await self._pump.run()
-        except Exception as error:
-            if not self.should_stop:
-                await self._end("the Kafka client", error)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
         """Read partitions from the beginning: the broker lost acknowledged records."""
@@ -300,12 +298,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     async def _measure_lag(self) -> None:
         while not self.should_stop:
             self._metrics.paused_partitions.set(self._pump.paused())
-            try:
-                lags = await self._pump.lags(self._ledger.positions())
-            except BrokerUnavailable as error:
-                await self._end("the Kafka client", error)
-                return
-            for tp, lag in lags.items():
+            for tp, lag in (await self._pump.lags(self._ledger.positions())).items():
                 self._metrics.consumer_lag.labels(tp.topic, tp.partition).set(lag)
             for tp, records in self._ledger.uncommitted().items():
                 self._metrics.uncommitted_records.labels(tp.topic, tp.partition).set(records)

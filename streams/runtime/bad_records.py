@@ -60,10 +60,6 @@ class Breaker:
         for letter in dead_letters:
             if letter.reason not in NOT_LOST:
                 bad.setdefault((letter.record.tp, letter.record.offset), []).append(letter)
-        if not bad:
-            for name, records in Counter([record.topic for record in batch]).items():
-                self.good(name, records)
-            return {}
         tripped: dict[str, BreakerTripped] = {}
         for record in batch:
             mine = bad.get((record.tp, record.offset))
@@ -79,8 +75,8 @@ class Breaker:
                 self.good(record.topic)
         return tripped
 
-    def good(self, name: str, records: int = 1) -> None:
-        self._good[name] += records
+    def good(self, name: str) -> None:
+        self._good[name] += 1
         self._runs.pop(name, None)
 
     def lost(

@@ -7,7 +7,7 @@ retried with backoff; if it lasts, the worker ends without a commit and the next
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -268,21 +268,19 @@ class Delivery:
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         deadline = self.clock.monotonic() + self.budget_seconds
-        pauses: Iterator[float] | None = None
-        while True:
+        for pause in backoff():
             try:
                 if self.lease is not None:
                     self.lease.check()
                 return await attempt()
             except (StoreUnavailable, BrokerUnavailable) as error:
-                pauses = pauses or backoff()
-                pause = next(pauses)
                 if self.clock.monotonic() + pause > deadline:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", what, error, pause)
                 if isinstance(error, StoreUnavailable):
                     self.metrics.sink_retries.labels(what).inc()
             await asyncio.sleep(pause)
+        raise AssertionError("backoff does not end")
 
     def _count(self, stage: Stage, batch: Sequence[Record], effects: Effects, seconds: float) -> None:
         metrics = self.metrics
