@@ -173,4 +173,4 @@ def test_a_defect_of_a_decoder_costs_one_value_of_a_later_topic(monkeypatch: pyt
     [bad] = effects.dead_letters
     assert (bad.value, bad.reason) == (b"2", "unreadable") and "too far" in bad.detail
     assert effects.processed == 2
-    assert Metrics("worker").dead_letters("unreadable")
+    assert Metrics("worker").dead_letters.labels("unreadable")

@@ -5,6 +5,7 @@ its reason. Then secrets are masked and recalled advice, which is no evidence, i
 done so.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -22,6 +23,7 @@ from fleetlore.redact.values import whole_tokens
 from fleetlore.wire.decode import (
     OUTCOME,
     STARTED,
+    Data,
     Incoming,
     incoming,
     invalid,
@@ -50,14 +52,13 @@ _MAX_SUSPECTED = 24 * 1024
 # Characters dropped at the end of a cut text, because a secret may be cut in two there.
 _NOT_KEPT = 96
 _UNREAD = f"{REDACTED}unread]"
-_TEXTS_PER_EVENT = 3
-_OF_OUTCOME = ("arguments", "result", "error_message")
-_OF_STARTED = ("place", "goal", "task")
+# The texts of an event, by its type: equally many each.
+_TEXTS = {OUTCOME: ("arguments", "result", "error_message"), STARTED: ("place", "goal", "task")}
+_OTHER_TEXTS = ("content", "goal", "task")
 _NAMES = ("tool", "error_type", "role", "guard", "place", "user")
 _UNCHECKED = ("adapter", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
 _ALL_UNSET = (None,) * len(_UNCHECKED)
-_OF_OTHERS = ("content", "goal", "task")
 
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
@@ -172,23 +173,19 @@ def clean_records(
 
 
 def clean(*records: Sequence[Incoming]) -> None:
-    events = [event for record in records for event in record]
-    texts: list[str] = []
-    for event in events:
+    fields: list[tuple[Data, str]] = []
+    for event in (event for record in records for event in record):
         data = event.data
         if event.type == OUTCOME:
-            data.arguments = arguments_text(data.arguments)
-            data.result = arguments_text(data.result)
-            texts += (data.arguments, data.result, data.error_message or "")
-        else:
-            content = data.place if event.type == STARTED else data.content
-            texts += (content or "", data.goal or "", data.task or "")
+            data.arguments, data.result = arguments_text(data.arguments), arguments_text(data.result)
+        fields += [(data, name) for name in _TEXTS.get(event.type, _OTHER_TEXTS)]
+    texts: list[str] = [getattr(data, name) or "" for data, name in fields]
     by_record = [_names_of(record) for record in records]
     names = list(set[str]().union(*by_record))
     for place, text in enumerate(texts):
         if OPENING in text:
             texts[place] = redact_fenced(text)
-            _put(events, place, texts[place][:_MAX_READ])
+            setattr(*fields[place], texts[place][:_MAX_READ])
         # One character too many tells `_look` that the text goes on. A mask is shorter than what it hides, so what
         # follows the characters that are checked could move among those that stages keep.
         texts[place] = texts[place][: _MAX_READ + 1]
@@ -196,30 +193,25 @@ def clean(*records: Sequence[Incoming]) -> None:
     suspected = suspects([*texts, *(name[:_MAX_READ] for name in names)])
     cut = {name: name[:_MAX_READ] for name in names if len(name) > _MAX_READ}
     if cut:
-        _rename(events, cut)
+        for record in records:
+            _rename(record, cut)
         by_record = [_names_of(record) for record in records]
     named = {names[place - len(texts)][:_MAX_READ] for place in suspected if place >= len(texts)}
     if suspected:
-        in_texts = [place for place in suspected if place < len(texts)]
-        _mask(records, [named & own for own in by_record], in_texts, texts)
+        begin = 0
+        for record, own_names in zip(records, by_record, strict=True):
+            end = begin + len(_OTHER_TEXTS) * len(record)
+            own = suspected[bisect_left(suspected, begin) : bisect_left(suspected, end)]
+            _mask(record, named & own_names, [(*fields[place], texts[place]) for place in own])
+            begin = end
 
 
-def _mask(
-    records: Sequence[Sequence[Incoming]], named: Sequence[set[str]], places: Sequence[int], texts: Sequence[str]
-) -> None:
-    waiting, end = iter((*places, -1)), 0
-    place = next(waiting)
-    for record, own_names in zip(records, named, strict=True):
-        begin, end = end, end + _TEXTS_PER_EVENT * len(record)
-        own = []
-        while 0 <= place < end:
-            own.append(place)
-            place = next(waiting)
-        longest = _longest([len(text) for text in (*own_names, *(texts[each] for each in own))])
-        if masked := {name: said for name in own_names if (said := _look(name, longest)) != name}:
-            _rename(record, masked)
-        for each in own:
-            _put(record, each - begin, _look(texts[each], longest))
+def _mask(record: Sequence[Incoming], names: set[str], texts: Sequence[tuple[Data, str, str]]) -> None:
+    longest = _longest([len(text) for text in (*names, *(text for _, _, text in texts))])
+    if masked := {name: said for name in names if (said := _look(name, longest)) != name}:
+        _rename(record, masked)
+    for data, name, text in texts:
+        setattr(data, name, _look(text, longest))
 
 
 def _longest(sizes: Sequence[int]) -> int:
@@ -272,9 +264,3 @@ def _renamed(value: Any, masked: Mapping[str, str]) -> Any:
     if type(value) is list:
         return [_renamed(each, masked) if type(each) is str else each for each in value]
     return masked.get(value, value) if type(value) is str else value
-
-
-def _put(events: Sequence[Incoming], place: int, text: str) -> None:
-    event, number = events[place // _TEXTS_PER_EVENT], place % _TEXTS_PER_EVENT
-    fields = {OUTCOME: _OF_OUTCOME, STARTED: _OF_STARTED}.get(event.type, _OF_OTHERS)
-    setattr(event.data, fields[number], text)
