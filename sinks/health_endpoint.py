@@ -48,7 +48,6 @@ class Readiness:
         self._waiting = dict.fromkeys(parts, "not started")
         self._fatal: str | None = None
         self._last_beat: float | None = None
-        self._lock = Lock()
 
     def beat(self) -> None:
         """After the first beat, `stall_seconds` without one mean a stuck process."""
@@ -72,12 +71,10 @@ class Readiness:
         self._fatal = reason
 
     def ready(self, part: str) -> None:
-        with self._lock:
-            self._waiting.pop(part, None)
+        self._waiting.pop(part, None)
 
     def unready(self, part: str, reason: str) -> None:
-        with self._lock:
-            self._waiting[part] = reason
+        self._waiting[part] = reason
 
     def dead(self) -> str | None:
         if self._fatal is not None:
@@ -89,9 +86,8 @@ class Readiness:
         return None
 
     def waiting(self) -> str | None:
-        with self._lock:
-            waits = [f"{part}: {reason}" for part, reason in self._waiting.items()]
-        return "; ".join(waits) or None
+        # A copy: the event loop changes it while the endpoint's threads read.
+        return "; ".join(f"{part}: {reason}" for part, reason in self._waiting.copy().items()) or None
 
 
 _REQUEST_SECONDS = 5.0
@@ -158,15 +154,13 @@ class _Handler(BaseHTTPRequestHandler):
             facts = {"version": package_version(), "python": platform.python_version(), "role": self._role}
             self._answer(HTTPStatus.OK, json.dumps(facts).encode(), "application/json")
         else:
-            self._text(HTTPStatus.NOT_FOUND, "not found; try /metrics, /livez, /readyz or /version")
+            self._answer(HTTPStatus.NOT_FOUND, b"not found; try /metrics, /livez, /readyz or /version\n")
 
     def _probe(self, problem: str | None) -> None:
-        self._text(HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE, problem or "ok")
+        status = HTTPStatus.OK if problem is None else HTTPStatus.SERVICE_UNAVAILABLE
+        self._answer(status, f"{problem or 'ok'}\n".encode())
 
-    def _text(self, status: HTTPStatus, text: str) -> None:
-        self._answer(status, (text + "\n").encode(), "text/plain; charset=utf-8")
-
-    def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -13,6 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 
 from aiokafka import ConsumerRecord
@@ -42,6 +43,7 @@ _RESTED = 0.9
 _READING_DEBT_SECONDS = 0.25
 
 
+@dataclass(eq=False)
 class CpuBudget:
     """CPU seconds of this process: `share` of a core, and a burst after a rest.
 
@@ -49,30 +51,26 @@ class CpuBudget:
     after each small piece of work, which returns once all that is `spent` is paid.
     """
 
-    def __init__(
-        self,
-        share: float,
-        *,
-        burst_seconds: float = _BURST_SECONDS,
-        clock: Clock | None = None,
-        spent: Callable[[], float] = time.process_time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.share = share
-        self._burst = self._credit = burst_seconds
-        self._clock = clock or SystemClock()
-        self._spent, self._sleep = spent, sleep
-        self._last = self._clock.monotonic(), spent()
+    share: float
+    _: KW_ONLY
+    burst_seconds: float = _BURST_SECONDS
+    clock: Clock = field(default_factory=SystemClock)
+    spent: Callable[[], float] = time.process_time
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        self._credit = self.burst_seconds
+        self._last = self.clock.monotonic(), self.spent()
         self._lock = threading.Lock()
 
     def debt_seconds(self, reserve: float = 0.0) -> float:
         """Return how long to rest until the share has paid for what was spent, and a reserve."""
         with self._lock:
-            now, spent = self._clock.monotonic(), self._spent()
+            now, spent = self.clock.monotonic(), self.spent()
             then, before = self._last
             self._last = now, spent
             # A rest earns at most the burst; the work is paid afterwards.
-            self._credit = min(self._burst, self._credit + self.share * (now - then)) - (spent - before)
+            self._credit = min(self.burst_seconds, self._credit + self.share * (now - then)) - (spent - before)
             return max(0.0, (reserve - self._credit) / self.share)
 
     def reading_debt_seconds(self) -> float:
@@ -82,11 +80,11 @@ class CpuBudget:
     def pace(self, reserve: float = 0.0) -> None:
         """Block the calling thread until nothing is owed, and a reserve is earned."""
         while (debt := self.debt_seconds(reserve)) > 0:
-            self._sleep(max(debt, 0.001))
+            self.sleep(max(debt, 0.001))
 
     def pace_last(self) -> None:
         """Block the calling thread until the burst is earned, so that other learners go first."""
-        self.pace(_RESTED * self._burst)
+        self.pace(_RESTED * self.burst_seconds)
 
     @contextlib.contextmanager
     def paced_imports(self) -> Iterator[None]:
