@@ -80,7 +80,12 @@ def create_collections(client: MilvusClient, encoder: Encoder | None, version: s
                 _create(client, real, collection, encoder)
                 created = True
             if version is None:
-                _create_alias(client, real, name)
+                try:
+                    client.create_alias(real, name)
+                except MilvusException:
+                    # another worker may have created it
+                    if not client.has_collection(name):
+                        raise
         _check_made_by(client, name, made_by)
         # A restarted Milvus Lite must load its collections before queries.
         client.load_collection(name)
@@ -189,15 +194,6 @@ def drop_version(client: MilvusClient, version: str) -> None:
     check_droppable(client, version)
     for collection in COLLECTIONS:
         client.drop_collection(versioned_name(collection.name, version))
-
-
-def _create_alias(client: MilvusClient, real: str, name: str) -> None:
-    try:
-        client.create_alias(real, name)
-    except MilvusException:
-        # another worker may have created it
-        if not client.has_collection(name):
-            raise
 
 
 def _create(client: MilvusClient, name: str, collection: Collection, encoder: Encoder | None) -> None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetlore.cluster import Bootstrap
-from fleetlore.errors import ConfigError, RecordsRefused
+from fleetlore.errors import RecordsRefused
 from fleetlore.kafka.read import observer, partitions_of, read_dead_letters, record_at
 from fleetlore.wire.dead_letter import REDRIVEN, ROW_REFUSED, UNREADABLE, DeadLetterRecord, Mark, RawRecord, mark
-from fleetlore.wire.topics import TOPICS, tenant_of, topic
+from fleetlore.wire.topics import TOPICS, topic
 from sinks.producer import BatchProducer
 
 __all__ = ["redrive"]
@@ -109,7 +109,7 @@ async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitio
         return "it is a row that the store refused, and no record; a backfill writes rows again"
     if letter.reason == UNREADABLE and not letter.value:
         return f"no client could read it; its bytes lie at {letter.topic}[{letter.partition}]@{letter.offset}"
-    if not _reads(tenant, letter.topic):
+    if letter.topic not in {topic(tenant, each) for each in READ}:  # its headers may be forged
         return f"{letter.topic} is no topic that the workers of tenant {tenant} read"
     if letter.topic not in partitions:
         partitions[letter.topic] = len(await partitions_of(consumer, letter.topic))
@@ -129,11 +129,3 @@ async def _record(consumer: Any, tenant: str, letter: DeadLetterRecord, partitio
         key, value, headers = original.key, original.value, tuple(original.headers or ())
     sent = [(name, content) for name, content in headers if name != REDRIVEN]
     return RawRecord(letter.topic, letter.partition, key, value, [*sent, (REDRIVEN, b"%d" % (letter.redriven + 1))])
-
-
-def _reads(tenant: str, name: str) -> bool:
-    """A dead letter's headers may be forged."""
-    try:
-        return tenant_of(name) == tenant and name in {topic(tenant, each) for each in READ}
-    except ConfigError:
-        return False

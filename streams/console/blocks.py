@@ -106,12 +106,9 @@ def points(values: Sequence[float], seconds: float) -> list[tuple[float, str]]:
     """
     step = -(-len(values) // _POINTS) or 1
     groups = [values[max(0, end - step) : end] for end in range(len(values), 0, -step)][::-1]
-    ago = [_ago((len(groups) - 1 - place) * step * seconds) for place in range(len(groups))]
+    ages = [(len(groups) - 1 - place) * step * seconds for place in range(len(groups))]
+    ago = ["now" if not age else f"{age:.0f} s ago" if age < 120 else f"{age / 60:.0f} min ago" for age in ages]
     return [(sum(group) / len(group), when) for group, when in zip(groups, ago, strict=True)]
-
-
-def _ago(seconds: float) -> str:
-    return "now" if not seconds else f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
 
 
 def versions(snapshot: Snapshot) -> list[Listed]:

@@ -24,7 +24,6 @@ from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.client import connected, make_admin
-from fleetlore.kafka.encode import encode_event
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Decision, Pattern
@@ -34,10 +33,10 @@ from models.memory.item_state import ItemState
 from sinks.collections import FIRST_VERSION, is_live, list_versions, make_live, row_counts
 from sinks.metrics import Metrics
 from sinks.milvus import RESOLVE_SECONDS, MilvusStore
-from sinks.producer import BatchProducer, json_arrays
+from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.offline.erase import forget_erased
-from streams.offline.memory_pipeline import Chain
+from streams.offline.memory_pipeline import Chain, records_of_events
 from streams.offline.operator_word import Owners, decide, read_decisions
 from streams.offline.republish import republish
 from streams.stage.base import Record, Store
@@ -48,7 +47,6 @@ __all__ = ["run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
 _DECISIONS_SECONDS = 30.0
-_LIVE = "items", "patterns", "judgments"
 _COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
@@ -172,13 +170,7 @@ class Backfill:
         return sum([ends[each] - await self._reader.position(each) for each in self._partitions])
 
     async def process(self, events: Iterable[Event]) -> None:
-        values: dict[str, list[bytes]] = {}
-        for event in events:
-            name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")
-            values.setdefault(name, []).append(encode_event(event))
-        await self._chain.run(
-            [Record(name, 0, 0, None, array, {}) for name, parts in values.items() for array in json_arrays(parts)]
-        )
+        await self._chain.run(records_of_events(events))
         await self._chain.run([])
         await self._chain.settle()
 
@@ -215,7 +207,7 @@ class Backfill:
     async def keep_decisions(self) -> None:
         """Publish decisions again under this version's ids."""
         async with MilvusStore.from_settings(self._settings) as live:
-            if not await live.on_client(lambda client: all(map(client.has_collection, _LIVE))):
+            if not await live.has_collections():
                 return
             for tenant in self.tenants:
                 decisions = await read_decisions(self._settings, tenant, _DECISIONS_SECONDS)

@@ -116,6 +116,19 @@ class Chain:
             records.extend(Record(topic(tenant, name), 0, 0, None, array, {}) for array in json_arrays(parts))
 
 
+def records_of_events(events: Iterable[Event], offset: int = 0) -> list[Record]:
+    """Encode events, with secrets masked, as the records of their topics."""
+    values: dict[str, list[bytes]] = {}
+    for event in events:
+        name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")
+        values.setdefault(name, []).append(encode_event(event))
+    return [
+        Record(name, 0, offset + place, None, array, {})
+        for name, encoded in values.items()
+        for place, array in enumerate(json_arrays(encoded))
+    ]
+
+
 class MemoryStore:
     """An in-memory `Store`. `written`: (collection, id) of rows since the last clear, in order of their first write."""
 
@@ -212,14 +225,7 @@ class MemoryPipeline:
 
     async def run(self, events: Iterable[Event]) -> list[Trajectory]:
         """Process events with secrets masked. Return the sessions that they close."""
-        values: dict[str, list[bytes]] = {"events": [], "feedback": []}
-        for event in events:
-            values["feedback" if event.kind == "feedback" else "events"].append(encode_event(event))
-        records = [
-            Record(topic(DEFAULT_TENANT, name), 0, self._offset + place, None, value, {})
-            for name, some in values.items()
-            for place, value in enumerate(json_arrays(some))
-        ]
+        records = records_of_events(events, self._offset)
         self._offset += len(records)
         outgoing = (await self._chain.run(records)).outgoing
         found = [Trajectory.from_json(each.value) for each in outgoing if each.topic == "trajectories" and each.value]

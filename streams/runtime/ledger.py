@@ -7,6 +7,7 @@ only, so each accepted commit renews the lease.
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.errors import LeaseLapsed
@@ -72,15 +73,12 @@ class Ledger:
 # The margin covers the coordinator's later clock and the write itself.
 SHARE = 0.8
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def since_boot() -> float:
-    return time.clock_gettime(_CLOCK)
+# It goes on while the machine sleeps.
+_since_boot = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Lease:
-    def __init__(self, seconds: float, clock: Callable[[], float] = since_boot) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = _since_boot) -> None:
         self._seconds, self.now = seconds, clock
         self._until = float("-inf")
 

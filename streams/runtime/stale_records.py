@@ -100,15 +100,10 @@ async def mend_stale(
             for record in records:
                 stale.see(part.topic, part.partition, record.key, record.headers)
         if stale.found:
-            stale.check(await _ends(bootstrap, stale.found))
+            async with observer(bootstrap) as consumer:
+                stale.check(await end_offsets(consumer, [Asked(*each) for each in stale.found]))
             await stale.ask(producer.deliver)
 
     names = [topic(tenant, name) for tenant in tenants for name in SOURCES]
     follower = Follower(bootstrap, names, take, what="stale lore", fetch_wait_ms=fetch_wait_ms, newest=_LOOK_BACK)
     await follower.run()
-
-
-async def _ends(bootstrap: Bootstrap, sources: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    async with observer(bootstrap) as consumer:
-        found = await end_offsets(consumer, [Asked(*each) for each in sources])
-        return {TopicPartition(*each): end for each, end in found.items()}

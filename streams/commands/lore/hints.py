@@ -311,17 +311,13 @@ def _state(index: LoreIndex, item: MemoryItem) -> str:
     return {True: "approved", False: "proposed", None: "shown"}[index.vouched(item)]
 
 
-def _age(row: dict[str, Any]) -> str:
-    return f"{max(0.0, time.time() - row['written']) / _DAY_SECONDS:.0f} d" if row["written"] else "-"
-
-
 _TIMES = ("written", "until", "confirmed")
 _COLUMNS: Columns = {
     "ID": lambda row: row["id"][:12],
     "~TEXT": itemgetter("text"),
     "~WHEN": itemgetter("when"),
     "BY": lambda row: row["author"] or "-",
-    ">AGE": _age,
+    ">AGE": lambda row: f"{max(0.0, time.time() - row['written']) / _DAY_SECONDS:.0f} d" if row["written"] else "-",
     "UNTIL (UTC)": lambda row: moment(row["until"]),
     "STATE": itemgetter("state"),
     "~REVIEW": lambda row: row["review"] or "-",
