@@ -42,8 +42,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.stats import stable_hash
 from fleetlore.words import names_of
 from models.backtest import Call, CallLog, Heard, Shown, Told, Turn, plain_text, split
-from streams.offline.hear import hear
-from streams.offline.memory_pipeline import run_logs
+from streams.offline.memory_pipeline import hear, run_logs
 
 SHARE = 0.2
 ALL, NOTHING, LAST_ERROR = "all", "nothing", "last error repeated"

@@ -23,7 +23,7 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.stats import stable_hash
 from models.backtest import Call
-from streams.offline.hear import call_log
+from streams.offline.memory_pipeline import call_log
 
 
 def sql_log(folder: Path) -> LoggedWorld:

@@ -22,7 +22,7 @@ from fleetlore.recall.encoder import StaticEncoder, Vectors
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.words import names_of
 from models.backtest import Call
-from streams.offline.hear import call_log
+from streams.offline.memory_pipeline import call_log
 
 # Stated chance of a failure that is certain: an agent may misread it.
 SURE = 0.98

@@ -15,7 +15,7 @@ from typing import Final
 
 from fleetlore.transcripts.session import LoggedSession
 from models.backtest import CallLog
-from streams.offline.hear import call_log
+from streams.offline.memory_pipeline import call_log
 
 Task = tuple[str, str]  # source, task
 

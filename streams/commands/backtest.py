@@ -76,8 +76,7 @@ def backtest(
 
 async def _report(train: Sequence[LoggedSession], test: Sequence[LoggedSession], seed: int) -> dict[str, Any]:
     from models.backtest import advice_rows, known_errors
-    from streams.offline.hear import call_log, hear
-    from streams.offline.memory_pipeline import run_logs
+    from streams.offline.memory_pipeline import call_log, hear, run_logs
 
     say(f"learning from {len(train):,} sessions")
     learned = await run_logs(train, seed=seed, learn=True)

@@ -230,7 +230,7 @@ def distrust(agent: str, on: bool) -> Outgoing:
 
 
 class _Live(MemoryStore):
-    async def on_client(self, ask: Any) -> bool:
+    async def has_collections(self) -> bool:
         return True
 
 
