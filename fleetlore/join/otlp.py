@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -51,6 +52,10 @@ _ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zlib", "zstd")
 _SHOWN = 200
 
 
+# Reading 16 MiB takes seconds and up to .45 GB: one export at a time, of all agents.
+_READER = ThreadPoolExecutor(1, "otlp")
+
+
 class Traces:
     """Spans under way, by trace. `reviewer`: makes the fleet that sends an agent's late evaluations."""
 
@@ -66,7 +71,6 @@ class Traces:
         self._reviewer = reviewer or (lambda _: fleet)
         self._max_spans = max_spans
         self._held = 0
-        self._reading = asyncio.Lock()
         # By trace, the longest silent first: time of the newest span, spans, places.
         self._spans: OrderedDict[str, tuple[float, list[Span], int]] = OrderedDict()
         # By trace, for a later evaluation: agent, session, and ids of its runs' spans.
@@ -96,9 +100,8 @@ class Traces:
 
     async def take(self, body: bytes, form: str, *, logs: bool) -> list[ValueError]:
         """Hold the spans of an export. Return the errors of malformed ones."""
-        # Parsing 16 MiB takes seconds, so use a thread, one at a time.
-        async with self._reading:
-            spans = await asyncio.to_thread(lambda: list(islice(spans_of(body, form, logs=logs), MAX_SPANS + 1)))
+        read = partial(_read, body, form, logs=logs)
+        spans = await asyncio.get_running_loop().run_in_executor(_READER, read)
         if len(spans) > MAX_SPANS:
             raise ValueError(f"an export of more than {MAX_SPANS} spans")
         malformed, places = [], 1 + len(body) // max(1, len(spans)) // _PLACE_BYTES
@@ -148,6 +151,10 @@ class Traces:
             for reason, count in left_out.items():
                 refused("part_of_trace", f"trace {trace[:32]!r}: left out {count} times: {reason}")
             yield from timed_events(session, self._fleet.tenant, time.time())
+
+
+def _read(body: bytes, form: str, *, logs: bool) -> list[Span | ValueError]:
+    return list(islice(spans_of(body, form, logs=logs), MAX_SPANS + 1))
 
 
 def receiving_app(traces: Traces) -> Starlette:

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import subprocess
 import sys
+import threading
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -480,6 +481,22 @@ async def test_spans_are_held_up_to_a_number_of_bytes_and_not_of_spans_alone(fle
     large = [{"traceId": "a", "spanId": "b", "name": "x" * 400_000}]
     answers = await post(fleet, *[made_export(large)] * 20, max_spans=2_500)
     assert [each.status_code for each in answers] == [200] * 13 + [429] * 7, "5 MB"
+
+
+async def test_exports_of_all_agents_are_read_one_at_a_time(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes up to .45 GB."""
+    running, most = [0], [0]
+
+    def read(*_: object, **__: object) -> Iterator[Span]:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        threading.Event().wait(0.01)  # long enough for another to begin
+        running[0] -= 1
+        return iter(())
+
+    monkeypatch.setattr("fleetlore.join.otlp.spans_of", read)
+    await asyncio.gather(*(Traces(fleet).take(b"", "application/json", logs=False) for _ in range(4)))
+    assert most == [1]
 
 
 @pytest.mark.parametrize(
