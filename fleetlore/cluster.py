@@ -7,7 +7,7 @@ import importlib.util
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -164,15 +164,8 @@ class Cluster:
         return bootstrap if isinstance(bootstrap, Cluster) else cls(address=bootstrap)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        if "SSL" not in self.security_protocol:
-            return None
-        return _ssl_context(
-            self.ssl_ca_location,
-            self.ssl_certificate_location,
-            self.ssl_key_location,
-            self.ssl_key_password,
-            self.ssl_endpoint_identification == "https",
-        )
+        # All addresses share one.
+        return _ssl_context(replace(self, address="any:1")) if "SSL" in self.security_protocol else None
 
     def token_function(self) -> Callable[[], str]:
         module, _, name = self.sasl_token.partition(":")
@@ -221,19 +214,20 @@ class _Session(ssl.SSLObject):
 
 
 @lru_cache(maxsize=8)
-def _ssl_context(ca: str, certificate: str, key: str, password: str, hostname: bool) -> ssl.SSLContext:
+def _ssl_context(cluster: Cluster) -> ssl.SSLContext:
     """Cached, because reading the system's certificates is slow."""
+    ca, certificate = cluster.ssl_ca_location, cluster.ssl_certificate_location
     try:
         context = ssl.create_default_context(cafile=ca or None)
         context.sslobject_class = _Session
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"{_VARIABLE}SSL_CA_LOCATION={ca} cannot be used: {error}") from None
-    if not hostname:
+    if cluster.ssl_endpoint_identification != "https":
         context.check_hostname = False
     if certificate:
         try:
             # With a function OpenSSL does not ask the terminal.
-            context.load_cert_chain(certificate, key or None, lambda: password)
+            context.load_cert_chain(certificate, cluster.ssl_key_location or None, lambda: cluster.ssl_key_password)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"{_VARIABLE}SSL_CERTIFICATE_LOCATION={certificate} cannot be used with its key: {error}"

@@ -1,6 +1,7 @@
 """Make calls, sessions, judgments, dead letters, patterns and memory items for tests, each in one line."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
@@ -111,8 +112,10 @@ def letter(**changes: Any) -> RawRecord:
     """Make a dead letter as it is written. `changes` are arguments of `dead_letter`."""
     values: dict[str, Any] = {"to": "fleetlore.acme.dead-letters", "topic": "fleetlore.acme.events", "partition": 3}
     values |= {"offset": 12, "key": b"k", "value": b"{", "headers": {"content-type": b"text/plain"}, "whole": True}
-    values |= {"stage": "sessions", "reason": "not_json", "detail": "unexpected end"}
-    return dead_letter(**(values | changes))
+    values |= {"stage": "sessions", "reason": "not_json", "detail": "unexpected end"} | changes
+    value, headers, whole = values.pop("value"), values.pop("headers"), values.pop("whole")
+    record = {name: values.pop(name) for name in ("topic", "partition", "offset", "key")}
+    return dead_letter(SimpleNamespace(**record, value=value if whole else b"more"), value, headers, **values)
 
 
 def memory_item(id: str, **fields: Any) -> MemoryItem:

@@ -87,23 +87,13 @@ class Mark(NamedTuple):
 
 
 def dead_letter(
-    *,
-    to: str,
-    topic: str,
-    partition: int,
-    offset: int,
-    key: bytes | None,
-    value: bytes,
-    headers: Mapping[str, bytes | None],
-    whole: bool,
-    stage: str,
-    reason: str,
-    detail: str,
+    record: Any, value: bytes, headers: Mapping[str, bytes | None], *, to: str, stage: str, reason: str, detail: str
 ) -> RawRecord:
     """Return the letter for the topic `to`. Too large parts are cut and named in `dlq.cut`.
 
-    `value`: the record's, or one event's out of it (not `whole`).
+    `value`: the record's, or one event's out of it.
     """
+    key, whole = record.key, value == (record.value or b"")
     kept = [
         (name, content)
         for name, content in headers.items()
@@ -118,12 +108,13 @@ def dead_letter(
     if sum(_HEADER_BYTES + len(name.encode()) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
         cut.append("headers")
         kept = []
-    facts = {"topic": topic, "partition": partition, "offset": offset, "stage": stage, "reason": reason}
+    facts: dict[str, Any] = {name: getattr(record, name) for name in ("topic", "partition", "offset")}
+    facts |= {"stage": stage, "reason": reason}
     facts |= {"detail": detail[:MAX_DETAIL], "bytes": len(value), "sha256": sha256(value).hexdigest()}
     facts |= {"cut": ",".join(cut), "redriven": _count_redriven(headers)}
     said = [(f"{_PREFIX}{name}", str(fact).encode("utf-8", "replace")) for name, fact in facts.items()]
     kept_key = key if key is None else key[:MAX_KEY_BYTES]
-    return RawRecord(to, partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
+    return RawRecord(to, record.partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
 
 
 def mark(letter: DeadLetterRecord, to: str) -> RawRecord:

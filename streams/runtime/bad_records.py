@@ -180,20 +180,9 @@ def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawReco
 
 
 def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
-    record = letter.record
-    return dead_letter(
-        to=topic(tenant_of(record.topic), "dead-letters"),
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        key=record.key,
-        value=letter.value,
-        headers=_headers_of(stage, letter),
-        whole=letter.value == (record.value or b""),
-        stage=stage.name,
-        reason=letter.reason,
-        detail=letter.detail,
-    )
+    to, headers = topic(tenant_of(letter.record.topic), "dead-letters"), _headers_of(stage, letter)
+    about = {"stage": stage.name, "reason": letter.reason, "detail": letter.detail}
+    return dead_letter(letter.record, letter.value, headers, to=to, **about)
 
 
 def _headers_of(stage: Stage, letter: DeadLetter) -> Mapping[str, bytes | None]:
