@@ -55,25 +55,26 @@ class Api:
             raise HTTPException(404, f"this relay serves no tenant {caller.tenant!r}")
         return self._fleets[caller.tenant]
 
-    async def events(self, caller: Caller, request: Request, query: schemas.EventsQuery) -> schemas.EventsAnswer:
-        fleet = self.fleet(caller)
+    async def events(
+        self, fleet: Fleet, caller: Caller, request: Request, query: schemas.EventsQuery
+    ) -> schemas.EventsAnswer:
         events = events_of(request.headers, await body_of(request), caller, fleet.clock.now())
         return await self._take_all(fleet, caller, events, query.wait, whole=query.whole)
 
-    async def advise(self, caller: Caller, body: schemas.AdviseRequest) -> schemas.AdviceAnswer:
-        session, tool = self._session(caller, body), body.tool and body.tool[:MAX_ID_LENGTH]
+    async def advise(self, fleet: Fleet, caller: Caller, body: schemas.AdviseRequest) -> schemas.AdviceAnswer:
+        session, tool = self._session(fleet, caller, body), body.tool and body.tool[:MAX_ID_LENGTH]
         held = session.hold(tool, body.arguments) if body.hold and tool else None
         found = held or session.advise(tool, body.arguments, call_id=body.call_id[:MAX_ID_LENGTH])
         return _answer(session, found)
 
-    async def brief(self, caller: Caller, body: schemas.BriefRequest) -> schemas.AdviceAnswer:
-        session = self._session(caller, body)
+    async def brief(self, fleet: Fleet, caller: Caller, body: schemas.BriefRequest) -> schemas.AdviceAnswer:
+        session = self._session(fleet, caller, body)
         return _answer(session, session.brief([tool[:MAX_ID_LENGTH] for tool in body.tools[:_MOST_TOOLS]]))
 
     async def end(
-        self, caller: Caller, request: Request, body: schemas.EndRequest, query: schemas.WaitQuery
+        self, fleet: Fleet, caller: Caller, request: Request, body: schemas.EndRequest, query: schemas.WaitQuery
     ) -> schemas.EventsAnswer:
-        fleet, id = self.fleet(caller), request.path_params["id"]
+        id = request.path_params["id"]
         if self.conversations.end(caller.tenant, caller.agent, id, body.outcome, body.reward):
             return await self._answered(fleet, 1, 0, query.wait)
         data: dict[str, Any] = {OUTCOME: body.outcome}
@@ -83,9 +84,8 @@ class Api:
         event = Event("session.ended", caller.tenant, caller.agent, id, number, fleet.clock.now(), data)
         return await self._take_all(fleet, caller, [event], query.wait)
 
-    async def lore(self, caller: Caller, query: schemas.LoreQuery) -> schemas.LoreAnswer:
-        fleet, text = self.fleet(caller), query.text.casefold()
-        index = fleet.replica.index
+    async def lore(self, fleet: Fleet, caller: Caller, query: schemas.LoreQuery) -> schemas.LoreAnswer:
+        index, text = fleet.replica.index, query.text.casefold()
 
         def wanted(what: str, tool: str, said: str) -> bool:
             return query.show in (None, what) and query.tool in (None, tool) and text in said.casefold()
@@ -104,8 +104,8 @@ class Api:
         items.sort(key=lambda each: each.worth(), reverse=True)
         return schemas.LoreAnswer(tuple(patterns[: query.limit]), tuple(items[: query.limit]))
 
-    async def hints(self, caller: Caller) -> schemas.HintsAnswer:
-        index = self._operated(caller)[0].replica.index
+    async def hints(self, fleet: Fleet, caller: Caller) -> schemas.HintsAnswer:
+        index = _operated(fleet, caller)
         standing, reviews = index.hints.standing.values(), Reviews(index)
         asks = {each.decided.id: reason for each in standing if (reason := reviews.reason(each))}
         waiting = proposed(index)
@@ -113,36 +113,25 @@ class Api:
         wording |= {each.decided.id: each.hint.wording for each in standing}
         return schemas.HintsAnswer(tuple([each.decided for each in standing]), tuple(waiting), asks, wording)
 
-    async def write_hint(self, caller: Caller, body: Draft) -> Decision:
-        fleet, by = self._operated(caller)
-        return await _decided(fleet, write(fleet.replica.index, body, by=by, now=fleet.clock.now()))
-
-    async def judge_hint(self, caller: Caller, request: Request, body: schemas.JudgeRequest) -> Decision:
-        fleet, by = self._operated(caller)
-        index, id, now = fleet.replica.index, request.path_params["id"], fleet.clock.now()
-        made = judged(index, body.judgment, id, by=by, why=body.why, now=now, wording=body.wording)
+    async def write_hint(self, fleet: Fleet, caller: Caller, body: Draft) -> Decision:
+        made = write(_operated(fleet, caller), body, by=caller.agent, now=fleet.clock.now())
         return await _decided(fleet, made)
 
-    def _operated(self, caller: Caller) -> tuple[Fleet, str]:
-        """Raises HTTPException (403) for others than operators."""
-        if not caller.operator:
-            raise HTTPException(403, "only a token with `operator` in the relay's --tokens reads and writes hints")
-        return self.fleet(caller), caller.agent
+    async def judge_hint(self, fleet: Fleet, caller: Caller, request: Request, body: schemas.JudgeRequest) -> Decision:
+        index, id, now = _operated(fleet, caller), request.path_params["id"], fleet.clock.now()
+        made = judged(index, body.judgment, id, by=caller.agent, why=body.why, now=now, wording=body.wording)
+        return await _decided(fleet, made)
 
-    async def stream(self, caller: Caller) -> Response:
-        self.fleet(caller)
+    async def stream(self, fleet: Fleet, caller: Caller) -> Response:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._changes[caller.tenant].listen(), 200, headers, "text/event-stream")
 
-    async def health(self, caller: Caller) -> schemas.HealthAnswer:
-        fleet = self.fleet(caller)
-        waiting = fleet.emitter.waiting
-        held = len(self.sessions)
+    async def health(self, fleet: Fleet, caller: Caller) -> schemas.HealthAnswer:
+        waiting, held = fleet.emitter.waiting, len(self.sessions)
         return schemas.HealthAnswer(fleet.replica.loaded, fleet.sent, waiting, fleet.dropped, held, refusals())
 
-    def _session(self, caller: Caller, about: schemas.AdviseRequest | schemas.BriefRequest) -> Session:
+    def _session(self, fleet: Fleet, caller: Caller, about: schemas.AdviseRequest | schemas.BriefRequest) -> Session:
         words = fitting({"goal": about.goal, "task": about.task}) | {"place": about.place}
-        fleet = self.fleet(caller)
         session = self.sessions.open(fleet, caller, caller.agent, about.session, **words)
         self.sessions.resize((fleet.tenant, caller.agent, about.session), session.size)
         return session.session
@@ -253,6 +242,13 @@ class _Changes:
                     waiting.put_nowait(each)
 
 
+def _operated(fleet: Fleet, caller: Caller) -> LoreIndex:
+    """Raises HTTPException (403) for others than operators."""
+    if not caller.operator:
+        raise HTTPException(403, "only a token with `operator` in the relay's --tokens reads and writes hints")
+    return fleet.replica.index
+
+
 def _approved(index: LoreIndex) -> list[MemoryItem]:
     """Return the items without those that wait for a person: agents have tokens, too."""
     return [each for each in index.items.values() if index.vouched(each) is not False]
@@ -332,9 +328,9 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-async def answer(api: Api, operation: Operation, caller: Caller, request: Request) -> Response:
+async def answer(api: Api, operation: Operation, fleet: Fleet, caller: Caller, request: Request) -> Response:
     """Raises msgspec.ValidationError: body or query have the wrong form."""
-    given: list[Any] = [caller]
+    given: list[Any] = [fleet, caller]
     if operation.reads:
         given.append(request)
     if operation.takes is not None:

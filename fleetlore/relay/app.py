@@ -64,9 +64,10 @@ def relay_app(
     """
     api, document = Api(fleets), msgspec.json.encode(openapi())
 
-    def handler(operation: Operation) -> Endpoint:
+    def known(serve: Callable[[Fleet, Caller, Request], Awaitable[Response]], *, bearer: bool = True) -> Endpoint:
         async def handle(request: Request) -> Response:
-            return await answer(api, operation, caller_of(request, tokens), request)
+            caller = caller_of(request, tokens, bearer=bearer)
+            return await serve(api.fleet(caller), caller, request)
 
         return handle
 
@@ -75,20 +76,16 @@ def relay_app(
 
     hooks = Hooks()
 
-    async def hook(request: Request) -> Response:
-        caller = caller_of(request, tokens)
-        client, body = request.path_params["client"], await body_of(request)
-        return JSONResponse(hooks.answer(api.fleet(caller), caller, client, body))
+    async def hook(fleet: Fleet, caller: Caller, request: Request) -> Response:
+        return JSONResponse(hooks.answer(fleet, caller, request.path_params["client"], await body_of(request)))
 
     received: dict[tuple[str, str], Traces] = {}
 
-    async def export(request: Request) -> Response:
-        caller = caller_of(request, tokens)
+    async def export(fleet: Fleet, caller: Caller, request: Request) -> Response:
         # A token's spans are its agent's.
         key = caller.tenant, caller.agent if caller.sure else ""
         if key not in received:
             limit = max(1, MAX_SPANS // (len(tokens) if tokens else len(fleets)))
-            fleet = api.fleet(caller)
             # The relay writes `feedback` under its own login, so a caller's evaluations must not go there.
             received[key] = Traces(fleet, key[1], max_spans=limit, reviewer=partial(Member, fleet))
         return await take_export(received[key], request)
@@ -103,8 +100,7 @@ def relay_app(
     async def metrics(request: Request) -> Response:
         return Response(_exposition(fleets.values(), len(api.sessions)), media_type=_EXPOSITION)
 
-    async def follow(request: Request) -> Response:
-        fleet = api.fleet(caller_of(request, tokens))
+    async def follow(fleet: Fleet, caller: Caller, request: Request) -> Response:
         try:
             found = await api.native.follow(fleet, await body_of(request))
         except asyncio.CancelledError:
@@ -113,19 +109,12 @@ def relay_app(
             return Response(found, media_type=MSGPACK)
         return StreamingResponse(found, headers={"x-accel-buffering": "no"}, media_type=STREAM)
 
-    async def record(request: Request) -> Response:
-        caller, about = caller_of(request, tokens), request.path_params
-        await api.native.record(api.fleet(caller), caller, about["topic"], about["key"], await body_of(request))
+    async def record(fleet: Fleet, caller: Caller, request: Request) -> Response:
+        about = request.path_params
+        await api.native.record(fleet, caller, about["topic"], about["key"], await body_of(request))
         return Response(status_code=204)
 
     gateway = Gateway(api.conversations, providers)
-
-    def to(provider: str) -> Endpoint:
-        async def forward(request: Request) -> Response:
-            caller = caller_of(request, tokens, bearer=False)
-            return await gateway.forward(api.fleet(caller), caller, request, provider)
-
-        return forward
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -136,13 +125,14 @@ def relay_app(
         await api.native.close()
         await gateway.close()
 
-    ends = [(each.path, handler(each), [each.method]) for each in OPERATIONS]
-    ends += [(f"/{where}/{{path:path}}", to(where.split("/")[0]), _METHODS) for where in ("openai/v1", "anthropic")]
+    ends = [(each.path, known(partial(answer, api, each)), [each.method]) for each in OPERATIONS]
+    for where, provider in (("openai/v1", "openai"), ("anthropic", "anthropic")):
+        ends.append((f"/{where}/{{path:path}}", known(partial(gateway.forward, provider), bearer=False), _METHODS))
     # Some clients cannot send our headers.
     named = [Route(before + path, end, methods=methods) for before in ("", _AGENT) for path, end, methods in ends]
     own = {"/v1/hooks/{client}": hook, "/v1/native/follow": follow, "/v1/native/records/{topic}/{key:path}": record}
-    posts = [Route(path, end, methods=["POST"]) for path, end in own.items()]
-    posts += [Route(path, export, methods=["POST"]) for path in OTLP_PATHS]
+    own |= dict.fromkeys(OTLP_PATHS, export)
+    posts = [Route(path, known(end), methods=["POST"]) for path, end in own.items()]
     # Without tokens, so they name no tenant and no agent.
     probes = {"/livez": alive, "/readyz": ready, "/metrics": metrics, "/v1/openapi.json": describe}
     routes = [*named, *(Route(path, end) for path, end in probes.items()), *posts]

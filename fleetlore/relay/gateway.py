@@ -85,7 +85,7 @@ class Gateway:
         if "_client" in vars(self):
             await self._client.aclose()
 
-    async def forward(self, fleet: Fleet, caller: Caller, request: Request, provider: str) -> Response:
+    async def forward(self, provider: str, fleet: Fleet, caller: Caller, request: Request) -> Response:
         path, body = request.path_params["path"], await body_of(request, _MAX_BODY)
         if _leaves_folder(path):
             raise HTTPException(
