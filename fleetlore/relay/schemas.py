@@ -1,6 +1,6 @@
 """Define the relay's requests and answers, and describe the topics."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -246,20 +246,10 @@ class Problem(msgspec.Struct, omit_defaults=True):
     accepted: Annotated[int, Meta(description="Of a batch: how many were taken before. Send all of it again.")] = 0
 
 
-class _Topic(NamedTuple):
-    value: Any
-    sends: bool = False
-    content: str = "application/json"
-
-
-_EVENTS = _Topic(CloudEvent, True, EVENT_TYPE.decode())
-_AGENTS: dict[str, _Topic] = {
-    "events": _EVENTS,
-    "feedback": _EVENTS,
-    "patterns": _Topic(Pattern),
-    "items": _Topic(MemoryItem),
-    "decisions": _Topic(Decision),
-}
+# Agents send events, and receive all else.
+_AGENTS: dict[str, Any] = {
+    "events": CloudEvent, "feedback": CloudEvent, "patterns": Pattern, "items": MemoryItem, "decisions": Decision,
+}  # fmt: skip
 SCHEMAS = tuple(_AGENTS)
 
 
@@ -275,9 +265,10 @@ def asyncapi() -> dict[str, Any]:
     kept = {spec.name: f"{spec.holds}; key: {spec.key}; kept: {spec.kept}" for spec in TOPICS}
     tenants = {"tenant": {"description": "1 to 63 of a-z 0-9 _ -, beginning with a letter or a digit."}}
     channels, operations, messages = {}, {}, {}
-    for (name, topic), value in zip(_AGENTS.items(), values, strict=True):
-        message = {"name": name, "contentType": topic.content, "payload": value}
-        if topic is _EVENTS:
+    for (name, held), value in zip(_AGENTS.items(), values, strict=True):
+        content = EVENT_TYPE.decode() if held is CloudEvent else "application/json"
+        message = {"name": name, "contentType": content, "payload": value}
+        if held is CloudEvent:
             message["summary"] = f"One event, or up to 64 as an array with the content type {BATCH_TYPE.decode()}"
         messages[name] = message
         channels[name] = {
@@ -286,7 +277,7 @@ def asyncapi() -> dict[str, Any]:
             "parameters": tenants,
             "messages": {name: {"$ref": f"#/components/messages/{name}"}},
         }
-        action = "send" if topic.sends else "receive"
+        action = "send" if held is CloudEvent else "receive"
         operations[f"{action}-{name}"] = {"action": action, "channel": {"$ref": f"#/channels/{name}"}}
     return {
         "asyncapi": "3.0.0",
@@ -299,7 +290,7 @@ def asyncapi() -> dict[str, Any]:
 
 
 def _components(topics: list[str], ref: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    values, parts = msgspec.json.schema_components([_AGENTS[each].value for each in topics], ref_template=ref)
+    values, parts = msgspec.json.schema_components([_AGENTS[each] for each in topics], ref_template=ref)
     for part in parts.values():
         if "specversion" in part.get("properties", {}):
             part["required"] += _OF_EVENTS
@@ -309,6 +300,6 @@ def _components(topics: list[str], ref: str) -> tuple[list[dict[str, Any]], dict
         # OpenAPI only: elsewhere the name means another thing, and each part states its type
         value.pop("discriminator", None)
     return [
-        {"anyOf": [value, {"type": "array", "items": value}]} if _AGENTS[name] is _EVENTS else value
+        {"anyOf": [value, {"type": "array", "items": value}]} if _AGENTS[name] is CloudEvent else value
         for name, value in zip(topics, values, strict=True)
     ], parts

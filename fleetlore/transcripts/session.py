@@ -104,7 +104,7 @@ class Conversation:
                 self._open.end_turn()
             self._add("message", {ev.ROLE: role, ev.CONTENT: text}, time)
 
-    def call(self, id: str, tool: str, arguments: object, time: float = 0.0) -> None:
+    def call(self, id: str, tool: str, arguments: object) -> None:
         # Exceptions for each code or command take a twentieth of an import.
         if isinstance(arguments, str) and _MAY_BE_JSON.match(arguments):
             arguments = json_or_text(arguments)
@@ -272,11 +272,11 @@ def take_message(talk: Conversation, message: dict[str, Any], time: float) -> No
     # LangChain repeats the calls of Anthropic's models in the content.
     for call in () if _holds(content, _is_call) else made:
         if isinstance(call, dict):
-            _take_call(talk, call, time)
+            _take_call(talk, call)
         else:
             talk.pass_over("call that is no object")
     for call in message.get("invalid_tool_calls") or ():  # LangChain could not read the arguments
-        _take_call(talk, call, time)
+        _take_call(talk, call)
         talk.result(_text(call, _ID), call.get("error") or "the arguments are no JSON", True, time)
     for each in invoked:
         _take_part(talk, {"type": "dynamic-tool", **each}, role, time)
@@ -286,7 +286,7 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
     kind = _kind_of(part)
     part = part[kind] if isinstance(part.get(kind), dict) else part
     if _is_call(kind):
-        _take_call(talk, part, time, kind)
+        _take_call(talk, part, kind)
         # A client answers the calls of `_CALLS`, unless they hold their results.
         if has_ended({"call_id": "", **part} if kind in _CALLS else part):
             marked = mark_of(part)
@@ -296,7 +296,7 @@ def _take_part(talk: Conversation, part: dict[str, Any], role: str, time: float)
         _take_result(talk, part, time)
     elif kind.startswith("tool-") or kind in ("dynamic-tool", "toolInvocation"):  # the Vercel AI SDK
         part, state = {"toolName": kind.removeprefix("tool-"), **part}, str(part.get("state"))
-        _take_call(talk, part, time)
+        _take_call(talk, part)
         if state.startswith(("output-", "result")):
             _take_result(talk, {**part, "outcome": state.removeprefix("output-")}, time)
     elif isinstance(said := part.get("text", part.get("content")), str) and kind not in _SILENT:
@@ -318,9 +318,9 @@ def _is_result(kind: str) -> bool:
     return kind in _RESULTS or kind.endswith(_RESULT_ENDS)
 
 
-def _take_call(talk: Conversation, call: dict[str, Any], time: float, kind: str = "") -> None:
+def _take_call(talk: Conversation, call: dict[str, Any], kind: str = "") -> None:
     made = next((call[name] for name in ("function", "custom") if isinstance(call.get(name), dict)), call)
-    talk.call(_text(call, _ID), _text(made, _NAME) or kind, _first(made, ARGUMENTS), time)
+    talk.call(_text(call, _ID), _text(made, _NAME) or kind, _first(made, ARGUMENTS))
 
 
 def _take_result(talk: Conversation, part: dict[str, Any], time: float) -> None:

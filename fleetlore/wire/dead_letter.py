@@ -99,19 +99,15 @@ def dead_letter(
         for name, content in headers.items()
         if (whole and not name.startswith(_PREFIX)) or name == SIGNED_BY
     ]
-    cut = []
-    if len(value) > MAX_VALUE_BYTES:
-        cut.append("value")
-    if key is not None and len(key) > MAX_KEY_BYTES:
-        cut.append("key")
     # A client may set a header to null.
-    if sum(_HEADER_BYTES + len(name.encode()) + len(content or b"") for name, content in kept) > MAX_HEADERS_BYTES:
-        cut.append("headers")
-        kept = []
+    size = sum(_HEADER_BYTES + len(name.encode()) + len(content or b"") for name, content in kept)
+    kept = kept if size <= MAX_HEADERS_BYTES else []
+    over = {"value": len(value) - MAX_VALUE_BYTES, "key": len(key or b"") - MAX_KEY_BYTES}
+    over["headers"] = size - MAX_HEADERS_BYTES
     facts: dict[str, Any] = {name: getattr(record, name) for name in ("topic", "partition", "offset")}
     facts |= {"stage": stage, "reason": reason}
     facts |= {"detail": detail[:MAX_DETAIL], "bytes": len(value), "sha256": sha256(value).hexdigest()}
-    facts |= {"cut": ",".join(cut), "redriven": _count_redriven(headers)}
+    facts |= {"cut": ",".join(name for name, more in over.items() if more > 0), "redriven": _count_redriven(headers)}
     said = [(f"{_PREFIX}{name}", str(fact).encode("utf-8", "replace")) for name, fact in facts.items()]
     kept_key = key if key is None else key[:MAX_KEY_BYTES]
     return RawRecord(to, record.partition, kept_key, value[:MAX_VALUE_BYTES], said + kept)
