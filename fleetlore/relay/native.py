@@ -78,8 +78,6 @@ class Native:
         return True
 
     async def record(self, fleet: Fleet, caller: Caller, name: str, key: str, value: bytes) -> None:
-        if name == "definitions":  # sent by agents of earlier releases
-            return
         if name != _ACKS:
             raise HTTPException(404, f"an agent writes no {name}")
         said = json_reader(dict[str, Any])(value)

@@ -135,9 +135,8 @@ def make_frame(random: Random) -> Asked:
             begun = [STARTED | {"sequence": 0}]
             return _ask(random, "/v1/events?whole=1&wait=0", lambda random: json_of(random, begun), ("POST",))
         case 1:
-            name = random.choice(("definitions", "adapters.acks", "events", _quoted(random)))
-            ack, definition = {"agent": "a1", "version": "v", "result": "ok"}, {"system": "x", "tools": []}
-            valid = definition if name == "definitions" else ack
+            name = random.choice(("adapters.acks", "events", _quoted(random)))
+            valid = {"agent": "a1", "version": "v", "result": "ok"}
             path = f"/v1/native/records/{name}/{_quoted(random, '')}"
             return Asked("POST", path.encode(), _headers(random), any_bytes(random, lambda r: json_of(r, valid)))
         case _:
