@@ -81,7 +81,7 @@ class Slot(socket.socket):
     gate: Gate | None = None
     held = 0
     end: Callable[[HTTPStatus, str, str], None] | None = None
-    late: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle | None = None
 
     def refuse(self, status: HTTPStatus, reason: str, detail: str) -> None:
         if self.end is not None:
@@ -91,9 +91,12 @@ class Slot(socket.socket):
         with suppress(OSError):  # the client closed first
             self.shutdown(socket.SHUT_RDWR)
 
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
     def forget(self) -> None:
-        if self.late is not None:
-            self.late.cancel()
+        self.stop_timer()
         if self.gate is not None:
             self.gate.leave(self)
             self.gate = None
@@ -148,7 +151,7 @@ class Gate:
         self.connections.add(slot.client, 1)
         self.mark(slot, unfinished=True)
         late = partial(slot.refuse, HTTPStatus.REQUEST_TIMEOUT, "handshake_timeout", "the TLS handshake took too long")
-        slot.late = asyncio.get_running_loop().call_later(self.limits.header_seconds, late)
+        slot.timer = asyncio.get_running_loop().call_later(self.limits.header_seconds, late)
         return True
 
     def hold(self, slot: Slot, count: int) -> bool:
@@ -233,7 +236,6 @@ class _Connection(H11Protocol):
         self._gate = gate
         self._slot: Slot
         self._phase: tuple[_Phase, object] = "new", None
-        self._timer: asyncio.TimerHandle | None = None
         self._received = self._before = 0  # bytes received, now and when the timer was set
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -243,8 +245,6 @@ class _Connection(H11Protocol):
             return transport.abort()
         self._slot = self._gate.slots[number]
         self._slot.end = self.refuse
-        if self._slot.late is not None:
-            self._slot.late.cancel()
         self._enter_phase()
 
     def data_received(self, data: bytes) -> None:
@@ -265,11 +265,6 @@ class _Connection(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._enter_phase()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
 
     def shutdown(self) -> None:
         if self._phase[0] == "body":
@@ -314,14 +309,13 @@ class _Connection(H11Protocol):
             return
         self._phase = phase, self.cycle
         self._gate.mark(self._slot, unfinished=phase in ("headers", "body"))
-        if self._timer is not None:
-            self._timer.cancel()
+        self._slot.stop_timer()
         if phase != "work":
             self._set_timer(self._gate.limits.header_seconds if phase == "headers" else self._gate.limits.body_seconds)
 
     def _set_timer(self, seconds: float) -> None:
         self._before = self._progress()
-        self._timer = self.loop.call_later(seconds, self._check_progress, seconds)
+        self._slot.timer = self.loop.call_later(seconds, self._check_progress, seconds)
 
     def _progress(self) -> int:
         return -self.transport.get_write_buffer_size() if self._phase[0] == "answer" else self._received

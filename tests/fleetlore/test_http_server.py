@@ -215,7 +215,7 @@ async def test_work_of_the_server_has_no_limit(clients: list[Client]) -> None:
     async with served(HttpLimits()) as to:
         client = await opened(clients, to, b"GET /wait HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
         await to.working.wait()
-        assert to.connection._phase[0] == "work" and to.connection._timer.cancelled()
+        assert to.connection._phase[0] == "work" and to.connection._slot.timer.cancelled()
         to.may_answer.set()
         assert (await client.rest()).endswith(b"done")
 
