@@ -47,17 +47,14 @@ Share = tuple[Hashable, Hashable]
 class Shares(Generic[Key, Value]):
     """A bounded dictionary. When full, the longest unused entry of the largest tenant's largest caller gives way.
 
-    `most_bytes`: of a caller's entries, as `resize` states them. `left`: called with each entry that gave way.
+    `left`: called with each entry that gave way.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        name: str,
-        most_bytes: int = 32 * 1024 * 1024,
-        left: Callable[[Key, Value], None] = lambda key, value: None,
-    ) -> None:
-        self._limit, self._name, self._most_bytes, self._left = limit, name, most_bytes, left
+    # Limit for a caller's entries, as `resize` states them.
+    _most_bytes = 32 * 1024 * 1024
+
+    def __init__(self, limit: int, name: str, left: Callable[[Key, Value], None] = lambda key, value: None) -> None:
+        self._limit, self._name, self._left = limit, name, left
         self._sizes: dict[Key, int] = {}
         self._bytes = Counter[Share]()
         self._owners: dict[Key, Share] = {}

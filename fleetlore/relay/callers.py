@@ -143,8 +143,6 @@ def _event(raw: Any, caller: Caller, now: float) -> Event:
 
 # Evicted sessions get advice as if new.
 MAX_SESSIONS = 10_000
-# Limit for the sessions of a caller.
-MOST_BYTES = 32 * 1024 * 1024
 _MAX_BEGUN = 1024
 # An object of an event or call beside its texts.
 _ENTRY_BYTES = 512
@@ -268,7 +266,7 @@ def _key(data: dict[str, Any]) -> str:
 
 class RemoteSessions(Shares[tuple[str, str, str], _RemoteSession]):
     def __init__(self) -> None:
-        super().__init__(MAX_SESSIONS, "sessions", MOST_BYTES)
+        super().__init__(MAX_SESSIONS, "sessions")
 
     def open(self, fleet: Fleet, caller: Caller, agent: str, id: str, **about: str) -> _RemoteSession:
         key = fleet.tenant, agent, id
