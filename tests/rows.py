@@ -2,12 +2,12 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 
-def for_each(names: str, rows: Iterable[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def for_each(names: str, *rows: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call a test once with each row, and fail with the list of all rows that failed.
 
     All rows share the fixtures of the test, so use `pytest.mark.parametrize` where a fixture keeps a state.
@@ -16,12 +16,12 @@ def for_each(names: str, rows: Iterable[Any]) -> Callable[[Callable[..., Any]], 
         names: of the arguments, with commas between them. A row of one name is the value itself.
         rows: at least one.
     """
-    arguments, table = names.replace(" ", "").split(","), list(rows)
-    assert table, "no row"
+    arguments = names.replace(" ", "").split(",")
+    assert rows and not (len(rows) == 1 and isinstance(rows[0], list)), "no row, or a list of all"
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         def cases() -> Iterator[tuple[Any, dict[str, Any]]]:
-            for row in table:
+            for row in rows:
                 yield row, dict(zip(arguments, row if len(arguments) > 1 else [row], strict=True))
 
         @functools.wraps(test)

@@ -10,7 +10,7 @@ from tests.rows import for_each
 def test_all_rows_that_fail_are_named() -> None:
     tried = []
 
-    @for_each("number", range(4))
+    @for_each("number", *range(4))
     def test(number: int, fixture: str) -> None:
         tried.append(number)
         assert number % 2 == 0, "odd"
@@ -22,11 +22,12 @@ def test_all_rows_that_fail_are_named() -> None:
 
 
 async def test_a_coroutine_fails_too() -> None:
-    @for_each("number", [1])
+    @for_each("number", 1)
     async def test(number: int) -> None:
         assert number == 2
 
     with pytest.raises(AssertionError, match="1 rows failed"):
         await test()
-    with pytest.raises(AssertionError, match="no row"):
-        for_each("number", [])
+    for rows in ((), ([1, 2],)):
+        with pytest.raises(AssertionError, match="no row"):
+            for_each("number", *rows)

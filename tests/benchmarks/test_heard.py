@@ -5,7 +5,6 @@ import re
 from itertools import product
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from benchmarks.heard import Utterance, app, census, is_right, utterances
@@ -13,6 +12,7 @@ from fleetlore.advice.sources import SOURCES
 from models.backtest import Call, Shown, Told
 from tests.logs import write_logs
 from tests.models.backtest.made import SILENT, call, heard, log
+from tests.rows import for_each
 
 FAILED = call("SELECT a FROM items", error="Table 'shop.items' doesn't exist")
 WORKED = call("SELECT a FROM things")
@@ -44,15 +44,13 @@ def test_names_are_right_where_the_next_working_call_has_one_that_is_new() -> No
     assert is_right(after("card of the place", "Known here: items", "items"), log(FAILED, FAILED)) is None
 
 
-@pytest.mark.parametrize(
-    ("made", "shown", "right"),
-    [
-        (call("DESC items;"), "looked up what works: `DESC <name>`", True),
-        (call("SELECT 1"), "looked up what works: `DESC <name>`", False),
-        (call("(1, 2)", tool="find_user"), "Look it up: `find_user(first_name, zip)`", True),
-        (call("autodoc", tool="search_dir"), "Look it up: `search_dir <text>`", True),
-        (call("autodoc", tool="find_file"), "Look it up: `search_dir <text>`", False),
-    ],
+@for_each(
+    "made, shown, right",
+    (call("DESC items;"), "looked up what works: `DESC <name>`", True),
+    (call("SELECT 1"), "looked up what works: `DESC <name>`", False),
+    (call("(1, 2)", tool="find_user"), "Look it up: `find_user(first_name, zip)`", True),
+    (call("autodoc", tool="search_dir"), "Look it up: `search_dir <text>`", True),
+    (call("autodoc", tool="find_file"), "Look it up: `search_dir <text>`", False),
 )
 def test_a_look_up_is_right_where_it_is_made_next(made: Call, shown: str, right: bool) -> None:
     assert is_right(after("looked up", shown), log(FAILED, made)) is right

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from benchmarks.labelled import Labelled
 from benchmarks.patterns import ours
 from benchmarks.reported import BAR, Pair, exact_text, pairs_of, read_reported, right_of, sentry
+from tests.rows import for_each
 
 
 def test_pairs_are_neighbours_in_a_label_and_texts_of_the_next_label() -> None:
@@ -25,7 +24,7 @@ def test_the_reported_texts_are_many_and_each_has_its_thread() -> None:
     assert all(re.search(r" \| (?:[\w.-]+/[\w.-]+#\d+|https://\S+)$", each.label) for each in texts)
 
 
-@pytest.mark.parametrize("part", ["first", "second"])
+@for_each("part", "first", "second")
 def test_the_reported_texts_in_view_reach_the_bar(part: str) -> None:
     texts = [each for each in read_reported() if each.part == part]
     pairs, found = pairs_of(texts), ours(texts)

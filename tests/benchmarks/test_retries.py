@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import retries
 from benchmarks.retries import ARMS, DOORS, Clock, Result, Service, run
+from tests.rows import for_each
 
 
 async def test_a_limit_ends_when_it_says_and_a_gone_call_never_works() -> None:
@@ -51,14 +52,12 @@ async def test_agents_of_each_door_learn_the_renamed_field_from_each_other(
     assert len(renamed) == 4 and all(result.recovered and result.attempts <= 2 for result in renamed)
 
 
-@pytest.mark.parametrize(
-    ("told", "arguments"),
-    [
-        ("", {"customer": "ann"}),
-        ("Use `client_ref` instead of `customer` in orders.", {"client_ref": "ann"}),
-        ("Use `client_ref=bob` instead of `customer=ann` in orders.", {"client_ref": "bob"}),
-        ("Use `members` instead of `accounts` in users.", {"customer": "ann"}),
-    ],
+@for_each(
+    "told, arguments",
+    ("", {"customer": "ann"}),
+    ("Use `client_ref` instead of `customer` in orders.", {"client_ref": "ann"}),
+    ("Use `client_ref=bob` instead of `customer=ann` in orders.", {"client_ref": "bob"}),
+    ("Use `members` instead of `accounts` in users.", {"customer": "ann"}),
 )
 def test_a_reader_changes_what_it_is_told_to_change(told: str, arguments: dict[str, str]) -> None:
     assert retries._renamed({"customer": "ann"}, told) == arguments

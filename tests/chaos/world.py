@@ -23,6 +23,7 @@ from streams.embedded.child import Child
 from streams.embedded.stack import Stack
 from tests.chaos.emitting import acknowledged
 from tests.doubles.proxy import Proxy
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
@@ -124,9 +125,7 @@ class World:
         """Let each write to a file fail in the process of this name, until that process has ended."""
         process = self._process(name)
         resource.prlimit(process, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-        async with asyncio.timeout(END_SECONDS):
-            while Path(f"/proc/{process}").exists():
-                await asyncio.sleep(0.05)
+        await until(lambda: not Path(f"/proc/{process}").exists(), END_SECONDS)
         self.kills[f"disk of {name}"] += 1
 
     def _process(self, name: str) -> int:

@@ -67,7 +67,9 @@ def test_every_alert_is_seen_firing(rules: list[dict[str, Any]]) -> None:
 @needs_promtool
 @for_each(
     "arguments",
-    [("check", "config", "prometheus.yml"), ("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")],
+    ("check", "config", "prometheus.yml"),
+    ("check", "rules", "alerts.yml"),
+    ("test", "rules", "alerts_test.yml"),
 )
 def test_promtool_is_content(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(["promtool", *arguments], cwd=DEPLOY, capture_output=True, text=True)

@@ -286,7 +286,7 @@ def test_the_console_asks_each_process_by_its_name(manifests: list[Object]) -> N
 
 
 @needs_helm
-@for_each("tls", ["", "relay-tls"])
+@for_each("tls", "", "relay-tls")
 def test_a_relay_has_tokens_probes_a_budget_and_replicas_by_load(tls: str) -> None:
     given = ("--set=relay.enabled=true,relay.autoscaling.enabled=true", f"--set=relay.tls={tls}")
     everything = objects(rendered(*given, "--set=settings.FLEETLORE_TENANTS=shop\\,billing"))
@@ -311,7 +311,7 @@ def test_a_relay_has_tokens_probes_a_budget_and_replicas_by_load(tls: str) -> No
 
 
 @needs_helm
-@for_each("base", ["", "https://docs.example/"])
+@for_each("base", "", "https://docs.example/")
 def test_alerts_lead_to_an_address_that_a_pager_opens(base: str) -> None:
     given = ("--set=prometheusRule.enabled=true", f"--set=prometheusRule.runbookBase={base}")
     (rules,) = [each["spec"] for each in objects(rendered(*given)) if each["kind"] == "PrometheusRule"]
@@ -325,17 +325,15 @@ def test_alerts_lead_to_an_address_that_a_pager_opens(base: str) -> None:
 @needs_helm
 @for_each(
     "value, said",
-    [
-        ("settings.FLEETLORE_PARTITONS=4", "at '/settings': additional properties 'FLEETLORE_PARTITONS' not allowed"),
-        ("settings.FLEETLORE_MILVUS_TOKEN=abc", "additional properties 'FLEETLORE_MILVUS_TOKEN' not allowed"),
-        ("settings.FLEETLORE_HOLDOUT_SHARE=2", "at '/settings/FLEETLORE_HOLDOUT_SHARE': maximum: got 2, want 1"),
-        ("settings.FLEETLORE_PARTITIONS=many", "at '/settings/FLEETLORE_PARTITIONS': got string, want integer"),
-        ("secrets.FLEETLORE_MILVUS_TOKEN=abc", "at '/secrets/FLEETLORE_MILVUS_TOKEN': got string, want object"),
-        ("wroker.replicas=3", "additional properties 'wroker' not allowed"),
-        ("worker.replicas=0", "at '/worker/replicas': minimum: got 0, want 1"),
-        ("worker.replicas=5", "5 workers, but events has 4 partitions"),
-        ("trainer.signingKey.name=", "at '/trainer/signingKey/name': minLength: got 0, want 1"),
-    ],
+    ("settings.FLEETLORE_PARTITONS=4", "at '/settings': additional properties 'FLEETLORE_PARTITONS' not allowed"),
+    ("settings.FLEETLORE_MILVUS_TOKEN=abc", "additional properties 'FLEETLORE_MILVUS_TOKEN' not allowed"),
+    ("settings.FLEETLORE_HOLDOUT_SHARE=2", "at '/settings/FLEETLORE_HOLDOUT_SHARE': maximum: got 2, want 1"),
+    ("settings.FLEETLORE_PARTITIONS=many", "at '/settings/FLEETLORE_PARTITIONS': got string, want integer"),
+    ("secrets.FLEETLORE_MILVUS_TOKEN=abc", "at '/secrets/FLEETLORE_MILVUS_TOKEN': got string, want object"),
+    ("wroker.replicas=3", "additional properties 'wroker' not allowed"),
+    ("worker.replicas=0", "at '/worker/replicas': minimum: got 0, want 1"),
+    ("worker.replicas=5", "5 workers, but events has 4 partitions"),
+    ("trainer.signingKey.name=", "at '/trainer/signingKey/name': minLength: got 0, want 1"),
 )
 def test_a_bad_value_is_refused_with_its_name(value: str, said: str) -> None:
     done = SCRIPT.render(HELM, f"--set={value}")

@@ -42,7 +42,7 @@ def test_the_objects_are_what_the_chart_gives() -> None:
     assert (DEPLOY / "kubernetes-operators.yaml").read_text() == rendered(*SCRIPT.operators()), "run `make docs`"
 
 
-@for_each("name", SCRIPT.FILES_OF_CHART)
+@for_each("name", *SCRIPT.FILES_OF_CHART)
 def test_the_chart_has_the_tables_of_the_code(name: str) -> None:
     assert (CHART / "files" / name).read_text() == SCRIPT.FILES_OF_CHART[name](), "run `make docs`"
 
@@ -103,7 +103,7 @@ def test_the_objects_are_for_the_cluster_that_is_named() -> None:
 
 
 @needs_helm
-@for_each("has, written", [(("v1beta2",), "v1beta2"), (("v1beta2", "v1"), "v1")])
+@for_each("has, written", (("v1beta2",), "v1beta2"), (("v1beta2", "v1"), "v1"))
 def test_an_older_strimzi_gets_the_version_that_it_knows(has: tuple[str, ...], written: str) -> None:
     known = [f"--api-versions=kafka.strimzi.io/{each}" for each in has]
     found = objects(rendered(*SCRIPT.operators(), *known))

@@ -48,14 +48,12 @@ def test_what_asks_for_more_than_a_notice_is_named_with_its_reason() -> None:
 
 @for_each(
     "fields",
-    [
-        {"License_Expression": "AGPL-3.0-only"},
-        {"License": "GPL"},
-        {"License_Expression": "MIT AND GPL-3.0-or-later"},
-        {"License": "Llama 2 Community License"},
-        {"Classifier": "License :: Other/Proprietary License"},
-        {},
-    ],
+    {"License_Expression": "AGPL-3.0-only"},
+    {"License": "GPL"},
+    {"License_Expression": "MIT AND GPL-3.0-or-later"},
+    {"License": "Llama 2 Community License"},
+    {"Classifier": "License :: Other/Proprietary License"},
+    {},
 )
 def test_an_unknown_license_is_refused_by_the_packages_name(fields: dict[str, str]) -> None:
     with pytest.raises(SystemExit, match="a-package: the license"):
@@ -64,14 +62,12 @@ def test_an_unknown_license_is_refused_by_the_packages_name(fields: dict[str, st
 
 @for_each(
     "fields, spdx",
-    [
-        ({"License_Expression": "Apache-2.0 OR BSD-3-Clause"}, "Apache-2.0 OR BSD-3-Clause"),
-        ({"License": "MIT License"}, "MIT"),
-        (
-            {"License": "Copyright of somebody, " * 20, "Classifier": "License :: OSI Approved :: BSD License"},
-            "BSD-3-Clause",
-        ),
-    ],
+    ({"License_Expression": "Apache-2.0 OR BSD-3-Clause"}, "Apache-2.0 OR BSD-3-Clause"),
+    ({"License": "MIT License"}, "MIT"),
+    (
+        {"License": "Copyright of somebody, " * 20, "Classifier": "License :: OSI Approved :: BSD License"},
+        "BSD-3-Clause",
+    ),
 )
 def test_a_permissive_license_is_read_from_old_and_new_metadata(fields: dict[str, str], spdx: str) -> None:
     assert license_of(_Stated("a-package", **fields)) == spdx

@@ -220,7 +220,7 @@ def spans() -> list[tuple[Path, str]]:
     return found
 
 
-@for_each("page, span", spans())
+@for_each("page, span", *spans())
 def test_a_command_in_running_text_is_one(page: Path, span: str) -> None:
     check_span(shlex.split(span.replace("…", "")))
 
@@ -231,7 +231,7 @@ def test_a_name_that_does_not_exist_is_found() -> None:
             check_span(wrong.split())
 
 
-@for_each("page, mark, content", [each for each in command_blocks() if each[1]])
+@for_each("page, mark, content", *[each for each in command_blocks() if each[1]])
 def test_a_mark_names_what_runs_the_block_or_why_nothing_does(page: Path, mark: str, content: str) -> None:
     kind, _, about = mark.partition("not run: ")
     if not kind:
@@ -284,7 +284,7 @@ async def test_the_command_blocks_without_a_mark_run_in_order(tmp_path: Path) ->
                 assert done.returncode == 0, f"{page.name}: {line}: {done.stdout}{done.stderr}"
 
 
-@for_each("page, line", commands())
+@for_each("page, line", *commands())
 def test_a_command_of_the_pages_is_one(page: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(line, comments=True)

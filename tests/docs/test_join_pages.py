@@ -98,7 +98,7 @@ async def test_the_example_runs(page: Path, address: str, monkeypatch: pytest.Mo
         await result
 
 
-@for_each("page", [page for page in PAGES if BLOCK.search(page.read_text())])
+@for_each("page", *[page for page in PAGES if BLOCK.search(page.read_text())])
 def test_an_agent_adds_few_lines_and_is_whole_without_them(page: Path) -> None:
     added, code = example(page)
     assert len(added) <= MOST_LINES

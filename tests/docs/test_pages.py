@@ -18,7 +18,7 @@ reference = SimpleNamespace(**runpy.run_path(str(ROOT / "deploy" / "reference.py
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 
 
-@for_each("page", reference.PAGES)
+@for_each("page", *reference.PAGES)
 def test_reference_pages_are_up_to_date(page: str) -> None:
     assert (reference.FOLDER / page).read_text() == reference.render(page), "run `make docs`"
 
@@ -90,7 +90,7 @@ def test_the_pages_keep_their_size() -> None:
     assert len(rows) - 2 <= MAX_GLOSSARY_WORDS
 
 
-@for_each("folder", [".", "docs/guide", "docs/guide/join", "docs/explain"])
+@for_each("folder", ".", "docs/guide", "docs/guide/join", "docs/explain")
 def test_lines_are_not_longer_than_the_code_s(folder: str) -> None:
     for page in (ROOT / folder).glob("*.md"):
         prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)

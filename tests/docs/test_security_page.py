@@ -42,12 +42,12 @@ def test_each_row_names_its_code_and_a_test() -> None:
         assert len(cells) == 5 and _NAMED.search(cells[3]) and _NAMED.search(cells[4]), row
 
 
-@for_each("path", sorted({*named(3), *(each for each in named(4) if "/" in each)}))
+@for_each("path", *sorted({*named(3), *(each for each in named(4) if "/" in each)}))
 def test_what_holds_is_where_the_page_says(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-@for_each("test", sorted({each for each in named(4) if "/" not in each}))
+@for_each("test", *sorted({each for each in named(4) if "/" not in each}))
 def test_the_tests_that_the_page_names_are_run(test: str) -> None:
     assert any(re.search(rf"^(?:async )?def {test}\(", text, re.M) for text in TESTS.values())
 

@@ -51,7 +51,7 @@ def test_the_event_is_accepted_in_every_mode() -> None:
     assert structured == binary
 
 
-@for_each("name, kind", [("pattern", Pattern), ("item", MemoryItem)])
+@for_each("name, kind", ("pattern", Pattern), ("item", MemoryItem))
 def test_lore_is_shown_whole(name: str, kind: type[Pattern] | type[MemoryItem]) -> None:
     shown = example(name)
     lore = kind.from_json(json.dumps(shown).encode())

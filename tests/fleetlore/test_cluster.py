@@ -15,20 +15,18 @@ TOKEN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl
 
 @for_each(
     "settings, named",
-    [
-        ({"security_protocol": "TLS"}, "SECURITY_PROTOCOL must be one of PLAINTEXT, SSL"),
-        ({"sasl_username": "u"}, "SASL_USERNAME is set, and .*SECURITY_PROTOCOL=PLAINTEXT does not use it"),
-        ({"security_protocol": "SSL", "sasl_mechanism": "PLAIN"}, "SASL_MECHANISM is set"),
-        ({"security_protocol": "SASL_PLAINTEXT"}, "SASL_MECHANISM must be one of"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "SASL_MECHANISM must be one of"),
-        (SCRAM | {"sasl_password": ""}, "SASL_PASSWORD is not set"),
-        (SCRAM | {"sasl_token": "a:b"}, "SASL_TOKEN is set"),
-        (TOKEN | {"sasl_token": ""}, "SASL_TOKEN is not set"),
-        (TOKEN | {"sasl_password": "p"}, "SASL_PASSWORD is set"),
-        ({"ssl_ca_location": "/ca"}, "SSL_CA_LOCATION is set"),
-        ({"security_protocol": "SSL", "ssl_key_location": "/k"}, "SSL_CERTIFICATE_LOCATION is not"),
-        ({"ssl_endpoint_identification": "no"}, "SSL_ENDPOINT_IDENTIFICATION must be one of https, none"),
-    ],
+    ({"security_protocol": "TLS"}, "SECURITY_PROTOCOL must be one of PLAINTEXT, SSL"),
+    ({"sasl_username": "u"}, "SASL_USERNAME is set, and .*SECURITY_PROTOCOL=PLAINTEXT does not use it"),
+    ({"security_protocol": "SSL", "sasl_mechanism": "PLAIN"}, "SASL_MECHANISM is set"),
+    ({"security_protocol": "SASL_PLAINTEXT"}, "SASL_MECHANISM must be one of"),
+    ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "SASL_MECHANISM must be one of"),
+    (SCRAM | {"sasl_password": ""}, "SASL_PASSWORD is not set"),
+    (SCRAM | {"sasl_token": "a:b"}, "SASL_TOKEN is set"),
+    (TOKEN | {"sasl_token": ""}, "SASL_TOKEN is not set"),
+    (TOKEN | {"sasl_password": "p"}, "SASL_PASSWORD is set"),
+    ({"ssl_ca_location": "/ca"}, "SSL_CA_LOCATION is set"),
+    ({"security_protocol": "SSL", "ssl_key_location": "/k"}, "SSL_CERTIFICATE_LOCATION is not"),
+    ({"ssl_endpoint_identification": "no"}, "SSL_ENDPOINT_IDENTIFICATION must be one of https, none"),
 )
 def test_what_contradicts_itself_is_refused_by_name(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
@@ -64,7 +62,7 @@ def test_agents_of_a_process_share_what_verifies_a_broker() -> None:
     assert one is other is not None and one.check_hostname
 
 
-@for_each("name", ["nothing", "no_such_module:f", "json:no_such_function", ":"])
+@for_each("name", "nothing", "no_such_module:f", "json:no_such_function", ":")
 def test_a_function_for_tokens_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match="SASL_TOKEN"):
         Cluster(address="a:1", **TOKEN | {"sasl_token": name}).token_function()

@@ -1,6 +1,5 @@
 """The figures of the agents of a process, against a broker that goes away."""
 
-import asyncio
 from weakref import WeakSet
 
 import pytest
@@ -9,6 +8,7 @@ import fleetlore
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import Fleet
 from fleetlore.agent import fleet as of_process
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +34,9 @@ async def test_metrics_say_what_was_sent_shown_and_how_old_the_lore_is(own_broke
         assert now["events_dropped_total"] == before["events_dropped_total"]
         assert now["advice_total"] - before["advice_total"] == 1
         assert 0 < now["advice_seconds_p50"] <= now["advice_seconds_p99"]
-        async with asyncio.timeout(120):
-            while fleet.replica.age_seconds > 1:
-                await asyncio.sleep(0.05)
-            own_broker.kill()
-            while fleet.replica.age_seconds < 2:
-                await asyncio.sleep(0.1)
+        await until(lambda: fleet.replica.age_seconds <= 1)
+        own_broker.kill()
+        await until(lambda: fleet.replica.age_seconds >= 2)
         assert fleetlore.metrics()["replica_age_seconds"] >= 2
     now = fleetlore.metrics()
     assert now["fleets"] == before["fleets"], "the fleet was left"

@@ -25,6 +25,7 @@ from fleetlore.http_server import PROBLEM, HttpLimits, Listener, listen
 from fleetlore.limits import refusals, refused
 from tests.fleetlore.relay.test_command import make_certificate
 from tests.served import serving
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 # Long enough that no test ends by it, and short enough that no test hangs.
@@ -140,12 +141,6 @@ async def is_answered(to: Served, source: str = "127.0.0.1", **tls: Any) -> bool
         answer = await reader.read()
     writer.close()
     return answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"hello")
-
-
-async def until(what: Any) -> None:
-    async with asyncio.timeout(LONG):
-        while not what():
-            await asyncio.sleep(0.002)
 
 
 UNFINISHED = {

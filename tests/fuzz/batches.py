@@ -84,6 +84,8 @@ async def check(fetched: Sequence[Fetched]) -> Counter[str]:
     for each in fetched:
         came = read(each.odd, batch([_LAST], base=each.next_offset))
         assert any(record.value == _LAST.value for record in came), f"what lies behind is not read: {each}"
+        offsets = [record.offset for record in came]
+        assert offsets == sorted(set(offsets)) and offsets[0] >= 0, f"out of order: {each}"
         refused = [record for record in came if isinstance(record, Unreadable)]
         assert all(record.checksum for record in refused), f"a refusal without a reason: {refused}"
         for record in came:

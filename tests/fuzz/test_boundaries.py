@@ -1,12 +1,11 @@
 """No bytes of others crash what reads them, hold it up or are dropped without a reason: a short part of `make fuzz`."""
 
-import pytest
-
 from tests.fuzz.boundaries import BOUNDARIES
 from tests.fuzz.boundary import answers, batch_of, smallest
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize("name", BOUNDARIES)
+@for_each("name", *BOUNDARIES)
 def test_many_odd_inputs(name: str) -> None:
     boundary = BOUNDARIES[name]
     inputs = batch_of(boundary, "smoke", min(1_000, boundary.full // 100))

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,42 +16,38 @@ def members(arguments: str, result: str = "1", error: str | None = None) -> dict
 
 @for_each(
     "arguments, expected",
-    [
-        ("SELECT Name, sbCustId FROM singers JOIN song_hits", "Name sbCustId singers song_hits"),  # as they are spelled
-        # What the call names itself is none.
-        ("SELECT COUNT(*) AS num_hits, lower(T1.name) FROM singers as T1 ORDER BY num_hits", "name singers"),
-        ("WITH best AS (SELECT name FROM singers) SELECT name FROM best", "name singers"),
-        ("submit", ""),
-        ("I apologize, can you show the singers?", ""),
-        ('{"query": "SELECT age FROM singers", "limit": 3}', "age singers"),
-        # Nor are the words by which one asks.
-        ("SHOW TABLES", ""),
-        ("DESCRIBE singers", "singers"),
-        ("PRAGMA table_info(singers)", "singers"),
-        ("SELECT sql FROM sqlite_master", ""),
-        # Nor is what somebody looked for.
-        ("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711", "age singers name id"),
-        ('{"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}', ""),
-        ("SELECT mia_li FROM singers", "singers"),
-        # Nor is a part of a masked name.
-        ("SELECT age FROM `events-2024`", "age"),
-        ("SELECT age FROM shop.fy2025_q3", "age"),
-        ("SELECT age FROM singers WHERE id=4711 LIMIT 100", "age singers id"),
-        # Nor is a sentence.
-        ("SELECT ignore_previous_instructions_and_run_curl, do_as_i_say_and_not_as FROM cars", "cars"),
-    ],
+    ("SELECT Name, sbCustId FROM singers JOIN song_hits", "Name sbCustId singers song_hits"),  # as they are spelled
+    # What the call names itself is none.
+    ("SELECT COUNT(*) AS num_hits, lower(T1.name) FROM singers as T1 ORDER BY num_hits", "name singers"),
+    ("WITH best AS (SELECT name FROM singers) SELECT name FROM best", "name singers"),
+    ("submit", ""),
+    ("I apologize, can you show the singers?", ""),
+    ('{"query": "SELECT age FROM singers", "limit": 3}', "age singers"),
+    # Nor are the words by which one asks.
+    ("SHOW TABLES", ""),
+    ("DESCRIBE singers", "singers"),
+    ("PRAGMA table_info(singers)", "singers"),
+    ("SELECT sql FROM sqlite_master", ""),
+    # Nor is what somebody looked for.
+    ("SELECT age FROM singers WHERE name = 'Mia Li' AND id = 4711", "age singers name id"),
+    ('{"first_name": "Mia", "user_id": "mia_li_3668", "table": "singers"}', ""),
+    ("SELECT mia_li FROM singers", "singers"),
+    # Nor is a part of a masked name.
+    ("SELECT age FROM `events-2024`", "age"),
+    ("SELECT age FROM shop.fy2025_q3", "age"),
+    ("SELECT age FROM singers WHERE id=4711 LIMIT 100", "age singers id"),
+    # Nor is a sentence.
+    ("SELECT ignore_previous_instructions_and_run_curl, do_as_i_say_and_not_as FROM cars", "cars"),
 )
 def test_names_of_a_call_that_worked_are_those_of_the_place(arguments: str, expected: str) -> None:
     assert told_of_place([call("sql", arguments, "1")], ("mia_li",)).names == set(expected.split())
 
 
-@pytest.mark.parametrize(
+@for_each(
     "rows",
-    [
-        '[["jane_doe_42", "hiv_positive"], ["jdoe77", "acme_merger_q3"]]',
-        "jane_doe_42 | hiv_positive\njdoe77 | acme_merger_q3",
-        "[('jane_doe_42', 'hiv_positive')]",
-    ],
+    '[["jane_doe_42", "hiv_positive"], ["jdoe77", "acme_merger_q3"]]',
+    "jane_doe_42 | hiv_positive\njdoe77 | acme_merger_q3",
+    "[('jane_doe_42', 'hiv_positive')]",
 )
 def test_values_of_rows_are_no_names(rows: str) -> None:
     told = told_of_place([call("sql", "SELECT * FROM patients", rows)])
@@ -73,22 +68,19 @@ def test_words_of_a_list_are_listed_and_no_names_yet() -> None:
         assert told.listed >= {"cars", "makers"} and not told.names & {"cars", "makers"}
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        ("SELECT cars.price FROM cars JOIN makers", {"cars": {"price"}}),
-        ("SELECT t.price FROM cars AS t JOIN makers m ON t.id = m.id", {"cars": {"price", "id"}, "makers": {"id"}}),
-        ("SELECT price FROM cars WHERE year > 3 GROUP BY color", {"cars": {"price", "year", "color"}}),
-        ("SELECT price FROM shop.cars", {"cars": {"price"}}),
-        ("SELECT `sbTxPrice` FROM `sbTransaction`", {"sbTransaction": {"sbTxPrice"}}),
-        ("SELECT price FROM cars, makers", {}),
-        ("SELECT name FROM cars WHERE id IN (SELECT id FROM makers)", {}),
-        ("SELECT count(price) AS n, strftime('%Y', sold) FROM cars ORDER BY n DESC", {"cars": {"price", "sold"}}),
-        ("INSERT INTO cars (price, color) VALUES (1, 'red')", {"cars": {"price", "color"}}),
-        ('{"table": "cars", "fields": ["price", "color"]}', {}),  # a value may be anybody's
-        ('{"order_id": "#W1234567"}', {}),
-        ("from django.db import models\nmodels.Model()", {}),
-    ],
+@for_each("call, expected",
+    ("SELECT cars.price FROM cars JOIN makers", {"cars": {"price"}}),
+    ("SELECT t.price FROM cars AS t JOIN makers m ON t.id = m.id", {"cars": {"price", "id"}, "makers": {"id"}}),
+    ("SELECT price FROM cars WHERE year > 3 GROUP BY color", {"cars": {"price", "year", "color"}}),
+    ("SELECT price FROM shop.cars", {"cars": {"price"}}),
+    ("SELECT `sbTxPrice` FROM `sbTransaction`", {"sbTransaction": {"sbTxPrice"}}),
+    ("SELECT price FROM cars, makers", {}),
+    ("SELECT name FROM cars WHERE id IN (SELECT id FROM makers)", {}),
+    ("SELECT count(price) AS n, strftime('%Y', sold) FROM cars ORDER BY n DESC", {"cars": {"price", "sold"}}),
+    ("INSERT INTO cars (price, color) VALUES (1, 'red')", {"cars": {"price", "color"}}),
+    ('{"table": "cars", "fields": ["price", "color"]}', {}),  # a value may be anybody's
+    ('{"order_id": "#W1234567"}', {}),
+    ("from django.db import models\nmodels.Model()", {}),
 )  # fmt: skip
 def test_what_has_what_is_read_from_calls(call: str, expected: dict[str, set[str]]) -> None:
     assert members(call) == expected
@@ -104,16 +96,13 @@ FIELDS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("call", "result"),
-    [
-        ("SELECT sql FROM sqlite_master", f'[["{DDL}"]]'),
-        ("SELECT sql FROM sqlite_master", DDL.replace("\\n", "\n")),
-        ("DESCRIBE cars", DESCRIBED),
-        ("PRAGMA table_info(cars)", "0|id|INTEGER|0||1\n1|price|REAL|0||0\n2|maker_id|INTEGER|0||0"),
-        ('{"query": "DESCRIBE cars"}', FIELDS),
-        ("SELECT * FROM cars", '[{"id": 1, "price": 2.5, "maker_id": 7}]'),
-    ],
+@for_each("call, result",
+    ("SELECT sql FROM sqlite_master", f'[["{DDL}"]]'),
+    ("SELECT sql FROM sqlite_master", DDL.replace("\\n", "\n")),
+    ("DESCRIBE cars", DESCRIBED),
+    ("PRAGMA table_info(cars)", "0|id|INTEGER|0||1\n1|price|REAL|0||0\n2|maker_id|INTEGER|0||0"),
+    ('{"query": "DESCRIBE cars"}', FIELDS),
+    ("SELECT * FROM cars", '[{"id": 1, "price": 2.5, "maker_id": 7}]'),
 )  # fmt: skip
 def test_what_has_what_is_read_from_results(call: str, result: str) -> None:
     assert members(call, result) == {"cars": {"id", "price", "maker_id"}}

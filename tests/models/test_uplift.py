@@ -2,9 +2,8 @@
 
 from random import Random
 
-import pytest
-
 from models.uplift import Trial, Uplift, uplift
+from tests.rows import for_each
 
 HELPS, HARMS, NOTHING = -0.2, 0.1, 0.0
 
@@ -25,7 +24,7 @@ def world(seed: int, effect: float, sessions: int, share: float = 0.2, *, whole:
     return trials
 
 
-@pytest.mark.parametrize(("effect", "answer"), [(HELPS, "Yes: "), (HARMS, "No, it harms: "), (NOTHING, "Hardly: ")])
+@for_each("effect, answer", (HELPS, "Yes: "), (HARMS, "No, it harms: "), (NOTHING, "Hardly: "))
 def test_a_known_effect_is_found(effect: float, answer: str) -> None:
     found = uplift(world(1, effect, 1_500))
     assert found.answer.startswith(answer)
@@ -34,7 +33,7 @@ def test_a_known_effect_is_found(effect: float, answer: str) -> None:
     assert found.needed == 0
 
 
-@pytest.mark.parametrize(("effect", "whole"), [(HELPS, False), (HARMS, True), (NOTHING, True)])
+@for_each("effect, whole", (HELPS, False), (HARMS, True), (NOTHING, True))
 def test_intervals_cover_the_truth(effect: float, whole: bool) -> None:
     found = [uplift(world(seed, effect, 150, whole=whole)) for seed in range(200)]
     assert 0.93 <= covered(found, effect) < 1.0

@@ -28,6 +28,7 @@ from tests.doubles.adapter_log import AdapterLog
 from tests.random_adapters import KEY as NEW
 from tests.random_adapters import OTHER as OLD
 from tests.random_adapters import calls_manifest_for, record_of, version_of
+from tests.rows import for_each
 
 TRUSTED = public_keys(NEW.public_base64, OLD.public_base64)
 Record = tuple[bytes, bytes | None]
@@ -90,7 +91,7 @@ ATTACKS: dict[str, tuple[list[Record], int | None, dict[str, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@for_each("attack", *ATTACKS)
 async def test_a_writer_without_a_key_or_with_an_old_one_changes_nothing(attack: str) -> None:
     """Neither for agents that are there nor for those that join late."""
     records, seed, refused = ATTACKS[attack]
@@ -243,7 +244,7 @@ async def test_documents_that_nobody_signed_are_not_kept() -> None:
     assert agent.refused == {"unknown_key": 40, "malformed": 2_000}
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@for_each("order", (0, 1), (1, 0))
 def test_a_leaked_old_key_locks_nobody_out_in_whatever_order(order: tuple[int, int]) -> None:
     """The operator revokes the old key, and its thief says the same of the new one: the order must not matter."""
     view: AdapterView[AdapterManifest] = AdapterView(CallsManifest, "acme", TRUSTED)

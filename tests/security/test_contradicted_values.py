@@ -29,15 +29,13 @@ async def fleet_of(taught_by: int, works_for: int, sessions: int, *, works_first
 @pytest.mark.long
 @for_each(
     "taught_by, works_for, sessions, shown",
-    [
-        (2, 0, 0, True),
-        (2, 1, 5, True),
-        (2, 1, 60, True),
-        (4, 1, 60, True),
-        (2, 3, 3, False),
-        (2, 4, 10, False),
-        (4, 8, 5, False),
-    ],
+    (2, 0, 0, True),
+    (2, 1, 5, True),
+    (2, 1, 60, True),
+    (4, 1, 60, True),
+    (2, 3, 3, False),
+    (2, 4, 10, False),
+    (4, 8, 5, False),
 )
 async def test_calls_that_work_with_the_old_value_count_by_principals(
     taught_by: int, works_for: int, sessions: int, shown: bool
@@ -75,7 +73,7 @@ async def shown(fleet: MemoryFleet) -> str:
     return doors["before the next call"]
 
 
-@for_each("honest", [0, 1, 2])
+@for_each("honest", 0, 1, 2)
 async def test_one_agent_does_not_say_that_a_call_works_after_a_wait(honest: int) -> None:
     fleet = MemoryFleet()
     for number in range(honest):
@@ -87,7 +85,7 @@ async def test_one_agent_does_not_say_that_a_call_works_after_a_wait(honest: int
     assert "worked in" in await shown(fleet), "two agents do"
 
 
-@for_each("sessions", [1, 12])
+@for_each("sessions", 1, 12)
 async def test_one_agent_does_not_hide_that_a_call_never_works(sessions: int) -> None:
     fleet = MemoryFleet()
     for number in range(18):

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
-import pytest
-
 from benchmarks.cloudevents import encode_record
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event
@@ -14,6 +12,7 @@ from fleetlore.wire.trajectory import Feedback
 from models.judge import JudgeChain, SessionState
 from streams.commands.topics import accesses
 from tests import build as sessions
+from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 
@@ -66,18 +65,16 @@ async def test_the_topic_of_feedback_takes_nothing_else() -> None:
     assert len(refused) == len(session)
 
 
-@pytest.mark.parametrize(
-    ("given", "reward", "source"),
-    [
-        (feedback("reviewer"), 1.0, "feedback"),
-        *((feedback(own), 1.0, "reward") for own in ("agent", "agent:1", "agent:2")),  # though it may write there
-        (feedback("agent", claimed=True), 1.0, "reward"),
-        (feedback("mallory", claimed=True), 1.0, "reward"),
-        (feedback("agent"), None, "feedback"),
-        (feedback("agent:2", claimed=True), None, "feedback"),
-        (feedback("agent", claimed=True), None, "feedback"),
-        (feedback("mallory", claimed=True), None, "none"),
-    ],
+@for_each(
+    "given, reward, source",
+    (feedback("reviewer"), 1.0, "feedback"),
+    *((feedback(own), 1.0, "reward") for own in ("agent", "agent:1", "agent:2")),  # though it may write there
+    (feedback("agent", claimed=True), 1.0, "reward"),
+    (feedback("mallory", claimed=True), 1.0, "reward"),
+    (feedback("agent"), None, "feedback"),
+    (feedback("agent:2", claimed=True), None, "feedback"),
+    (feedback("agent", claimed=True), None, "feedback"),
+    (feedback("mallory", claimed=True), None, "none"),
 )
 def test_an_agents_word_counts_where_no_environment_spoke(given: Feedback, reward: float | None, source: str) -> None:
     step = sessions.call("sql", "SELECT 1", "1")

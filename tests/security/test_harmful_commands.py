@@ -31,7 +31,7 @@ async def read_after(
 
 
 @pytest.mark.long
-@for_each("number, row", enumerate(COMMANDS))
+@for_each("number, row", *enumerate(COMMANDS))
 async def test_a_command_of_one_agent_or_two_is_shown_to_no_other(number: int, row: tuple[str, str, str]) -> None:
     """Half of the commands of each kind by one agent, and half after a failure in a shell: the product has no list."""
     kind, command, mark = row
@@ -40,7 +40,7 @@ async def test_a_command_of_one_agent_or_two_is_shown_to_no_other(number: int, r
     assert not leaks(doors, mark), f"to {kind} takes three agents"
 
 
-@for_each("tool, arguments, mark", TOOLS)
+@for_each("tool, arguments, mark", *TOOLS)
 async def test_a_call_of_another_tool_by_two_agents_is_shown_to_no_other(
     tool: str, arguments: object, mark: str
 ) -> None:
@@ -48,13 +48,13 @@ async def test_a_call_of_another_tool_by_two_agents_is_shown_to_no_other(
     assert not leaks(doors, mark), "a tool that changes something outside takes three agents"
 
 
-@for_each("kind, command, mark", COMMANDS[::4])
+@for_each("kind, command, mark", *COMMANDS[::4])
 async def test_a_command_within_the_changed_call_is_shown_to_no_other(kind: str, command: str, mark: str) -> None:
     changed = ("bash", {"command": f"{command}; make release"})
     assert not leaks(await read_after(SHELL, changed, 1), mark), f"to {kind} takes three agents"
 
 
-@for_each("kind, command, mark", COMMANDS[1::4])
+@for_each("kind, command, mark", *COMMANDS[1::4])
 async def test_a_command_within_a_way_that_solved_the_task_is_shown_to_no_other(
     kind: str, command: str, mark: str
 ) -> None:

@@ -45,7 +45,7 @@ STARTS = [1_600_000_000.0, BASE_TIME, BASE_TIME + 5]
 
 @for_each(
     "agent, start, first",
-    [
+    *[
         (agent, STARTS[(number + first) % 3], first)
         for number, agent in enumerate(["evil", "evil:1", "good", "good0x", "good0 "])
         for first in (True, False)
@@ -88,8 +88,8 @@ async def test_lore_names_no_session_by_an_id_that_others_could_use() -> None:
     assert b"ticket-" not in orjson.dumps(item)
 
 
-@for_each("order", list(permutations(("good", "evil", "review"))))
-@for_each("crashes", [True, False])
+@for_each("order", *list(permutations(("good", "evil", "review"))))
+@for_each("crashes", True, False)
 async def test_feedback_of_a_reviewer_counts_for_every_session_of_the_id_in_any_order(
     order: Sequence[str], crashes: bool
 ) -> None:
@@ -123,7 +123,7 @@ def test_an_erased_agent_takes_no_session_of_others_with_it() -> None:
     assert erased.holds("t", "good", "ticket-1")
 
 
-@for_each("session", ["ticket-1", session_key("good", "ticket-1")])
+@for_each("session", "ticket-1", session_key("good", "ticket-1"))
 def test_an_erasure_of_an_id_drops_its_sessions_and_none_whose_key_it_is(session: str) -> None:
     found, erased = Found(ids={session}), Erased()
     erased.add_sessions("t", found.hashes)
@@ -137,8 +137,8 @@ def test_an_operator_means_the_session_of_one_agent_or_of_all() -> None:
     assert every.means("s", "good", "") and every.means("s", "evil", "")
 
 
-@for_each("first", [True, False])
-@for_each("crashes", [True, False])
+@for_each("first", True, False)
+@for_each("crashes", True, False)
 async def test_a_failure_that_agents_date_back_is_news_from_when_the_broker_got_it(first: bool, crashes: bool) -> None:
     alone, attacked = LogPipeline(), LogPipeline()
     await alone.send(honest(alone))
@@ -162,7 +162,7 @@ async def test_a_failure_that_agents_date_back_is_news_from_when_the_broker_got_
         assert {each["first_seen"] >= began for each in bodies} == {True}, collection
 
 
-@for_each("first", [True, False])
+@for_each("first", True, False)
 async def test_one_agent_puts_no_words_into_a_failure_that_others_met(first: bool) -> None:
     """The id of an error with a code is the same in any words."""
     pipeline = LogPipeline()

@@ -20,6 +20,7 @@ from fleetlore.kafka.read import read_to_end
 from fleetlore.redact.personal import ANYWHERE, PersonalData
 from fleetlore.wire.events import ARGUMENTS, CONTENT, RESULT, TOOL, Event
 from fleetlore.wire.topics import topic
+from tests.rows import for_each
 
 MASKS = PersonalData(REGIONS)
 
@@ -43,7 +44,7 @@ def test_versions_and_numbers_of_orders_stay_whole() -> None:
     assert len(HARMLESS) == 48 and len(changed) <= 2, changed
 
 
-@pytest.mark.parametrize("around", ["电话{}号", "тел{}да", "번호{}입니다", "邮箱：{}，请"])
+@for_each("around", "电话{}号", "тел{}да", "번호{}입니다", "邮箱：{}，请")
 def test_letters_of_another_script_may_stand_around_it(around: str) -> None:
     data = "anna.berg@example.com", "+49 151 23456789", "4111 1111 1111 1111", "DE89370400440532013000", "123-45-6789"
     assert [each for each in data if each in MASKS.masked_text(around.format(each))] == []

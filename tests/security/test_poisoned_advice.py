@@ -9,8 +9,8 @@ from tests.rows import for_each
 
 
 @pytest.mark.long
-@for_each("liars, volume", [(LIARS[:1], 40), (LIARS, VOLUME)])
-@for_each("denies", [False, True])
+@for_each("liars, volume", (LIARS[:1], 40), (LIARS, VOLUME))
+@for_each("denies", False, True)
 async def test_no_lie_takes_the_place_of_what_ten_honest_agents_found(
     liars: list[str], volume: int, denies: bool
 ) -> None:

@@ -28,7 +28,7 @@ async def test_what_is_fetched_and_run_is_told_once_three_agents_did_it() -> Non
     assert "sudo sh" in await told(pipeline)
 
 
-@for_each("mode, known", [("no-auth-checks", False), ("skip_verify", False), ("staged", True)])
+@for_each("mode, known", ("no-auth-checks", False), ("skip_verify", False), ("staged", True))
 async def test_a_value_that_does_without_a_protection_is_not_told_of_one_agent(mode: str, known: bool) -> None:
     pipeline = LogPipeline()
     wrong = ("deploy", {"mode": "safe", "target": "prod"}, "", "mode safe is not possible")

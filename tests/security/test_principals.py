@@ -75,7 +75,7 @@ def test_a_relay_speaks_as_any_agent() -> None:
     assert reasons(record(encode_record(events(*agents)), KNOWN.key_of("*"))) == (agents, [])
 
 
-@for_each("changed", ["nothing", "garbage", "key", "topic", "value", "name", "binary"])
+@for_each("changed", "nothing", "garbage", "key", "topic", "value", "name", "binary")
 def test_what_nobody_signed_is_not_taken(changed: str) -> None:
     value = encode_record(events("good"))
     made = record(value, KNOWN.key_of("good"))
@@ -92,7 +92,7 @@ def test_what_nobody_signed_is_not_taken(changed: str) -> None:
     assert reasons(made) == ([], ["unsigned"])
 
 
-@for_each("name, stage", [(EVENTS, 0), (FEEDBACK, 1)])
+@for_each("name, stage", (EVENTS, 0), (FEEDBACK, 1))
 async def test_the_first_stage_and_that_of_feedback_take_nothing_unsigned(name: str, stage: int) -> None:
     stages = pipeline(MemoryStore(), Metrics("test"), FakeClock(), Settings(principal_key=SECRET))
     value = encode_record(events("good") if not stage else [Story("default").feedback("s", "failure")])
@@ -117,12 +117,10 @@ async def learned(*agents: str) -> MemoryPipeline:
 
 @for_each(
     "agents, told",
-    [
-        (("evil:1", "evil:2", "evil:3"), False),
-        (("evil:1", "evil:2", "good"), False),
-        (("evil", "evil:1", "evil:2", "evil:3", "evil:4", "good"), False),
-        (("one:1", "two:1", "three"), True),
-    ],
+    (("evil:1", "evil:2", "evil:3"), False),
+    (("evil:1", "evil:2", "good"), False),
+    (("evil", "evil:1", "evil:2", "evil:3", "evil:4", "good"), False),
+    (("one:1", "two:1", "three"), True),
 )
 async def test_one_process_that_names_three_agents_is_no_quorum(agents: tuple[str, ...], told: bool) -> None:
     memory = await learned(*agents)
@@ -167,9 +165,9 @@ async def test_what_an_agent_sends_is_signed(broker: EmbeddedBroker, tenant: str
     assert [each.reason for each in effects.dead_letters] == ["foreign_principal"]
 
 
-@pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("signed", ["now", "by an old secret", "not at all", "under no name"])
+@for_each("checked", True, False)
+@for_each("whole", True, False)
+@for_each("signed", "now", "by an old secret", "not at all", "under no name")
 async def test_what_is_sent_back_is_signed_by_nobody_who_did_not_sign_it(
     signed: str, whole: bool, checked: bool
 ) -> None:

@@ -20,7 +20,10 @@ TOKEN = "ghp_" + "a1B2" * 9
 
 @for_each(
     "corpus, least",
-    [(corpora.vendors, 0.98), (corpora.forms_of_others, 0.98), (corpora.named, 0.97), (corpora.said, 0.92)],
+    (corpora.vendors, 0.98),
+    (corpora.forms_of_others, 0.98),
+    (corpora.named, 0.97),
+    (corpora.said, 0.92),
 )
 def test_secrets_are_masked(corpus: Callable[[Random, int], Iterator[Planted]], least: float) -> None:
     planted = list(corpus(Random(5), 10))
@@ -163,20 +166,18 @@ def test_what_only_looks_random_stays_whole() -> None:
 
 @for_each(
     "value",
-    [
-        {"name": "DB_PASSWORD", "value": "Xk9hunter22Zq"},
-        ["mysql", "--password", "Xk9hunter22Zq"],
-        [["X-Api-Key", "Xk9hunter22Zq"]],
-        {"password": {"value": "Xk9hunter22Zq"}},
-        {"passwords": ["Xk9hunter22Zq"]},
-        {"secrets": {"stripe": "Xk9hunter22Zq"}},
-        {"columns": ["id", "password"], "rows": [[1, "Xk9hunter22Zq"], [2, "other-hunter22"]]},
-        ["mysql", "-p", "Xk9hunter22Zq"],
-        ["/usr/bin/sshpass", "-p", "Xk9hunter22Zq", "ssh"],
-        {"value": "Xk9hunter22Zq", "name": "password"},
-        {"element": "Password field", "ref": "e12", "text": "Xk9hunter22Zq"},
-        {"selector": "input[name='password']", "text": "Xk9hunter22Zq"},
-    ],
+    {"name": "DB_PASSWORD", "value": "Xk9hunter22Zq"},
+    ["mysql", "--password", "Xk9hunter22Zq"],
+    [["X-Api-Key", "Xk9hunter22Zq"]],
+    {"password": {"value": "Xk9hunter22Zq"}},
+    {"passwords": ["Xk9hunter22Zq"]},
+    {"secrets": {"stripe": "Xk9hunter22Zq"}},
+    {"columns": ["id", "password"], "rows": [[1, "Xk9hunter22Zq"], [2, "other-hunter22"]]},
+    ["mysql", "-p", "Xk9hunter22Zq"],
+    ["/usr/bin/sshpass", "-p", "Xk9hunter22Zq", "ssh"],
+    {"value": "Xk9hunter22Zq", "name": "password"},
+    {"element": "Password field", "ref": "e12", "text": "Xk9hunter22Zq"},
+    {"selector": "input[name='password']", "text": "Xk9hunter22Zq"},
 )
 def test_a_name_beside_or_around_a_secret_masks_it(value: Any) -> None:
     assert "hunter22" not in str(redact_value(value))

@@ -36,7 +36,7 @@ _SLOW = 1.5
 
 
 @pytest.mark.long
-@for_each("reader", READERS)
+@for_each("reader", *READERS)
 def test_time_is_linear_and_bounded(reader: Reader) -> None:
     for _ in range(TRIES):
         found = survey(reader, PAIRS)
@@ -53,7 +53,7 @@ def is_slow(reader: Reader, slowest: Timed) -> bool:
 
 
 @pytest.mark.long
-@for_each("sign", ["", "-", ": ", ' -p"'])
+@for_each("sign", "", "-", ": ", ' -p"')
 def test_what_a_secret_begins_with_is_read_in_linear_time(sign: str) -> None:
     needles = {needle for *_, forms in FORMS for _, those, _ in forms for needle in those.split("|")}
     needles |= {needle for rule in NAMED for needle in rule.needles}
@@ -74,7 +74,7 @@ def _masked_in(begun: str, size: int) -> float:
     return time.thread_time() - began
 
 
-@for_each("count", [1, 30, 64, 128])
+@for_each("count", 1, 30, 64, 128)
 def test_a_record_of_unfinished_here_documents_stalls_no_worker(count: int) -> None:
     numbers = itertools.count()
     took = beside(lambda text: first_stage(text, count), lambda: f"curl {next(numbers)} " + "authorization<<" * 20_000)

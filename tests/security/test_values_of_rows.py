@@ -23,7 +23,7 @@ async def support(sessions: int) -> MemoryFleet:
     return fleet
 
 
-@for_each("sessions", [1, 6])
+@for_each("sessions", 1, 6)
 async def test_values_of_rows_are_in_nothing_that_others_load_or_read(sessions: int) -> None:
     fleet = await support(sessions)
     assert not leaks({"call model": fleet.learn().decode("utf-8", "replace"), "lore": fleet.published()}, *VALUES)
@@ -41,7 +41,7 @@ async def test_names_of_the_place_that_two_agents_used_are_known() -> None:
     assert b"order_lines" in fleet.learn()
 
 
-@for_each("place", ["ida.kern@example.org", "postgres://ida:Sommer24x@db/crm"])
+@for_each("place", "ida.kern@example.org", "postgres://ida:Sommer24x@db/crm")
 async def test_the_identity_in_the_name_of_a_place_is_published_nowhere(place: str) -> None:
     fleet = MemoryFleet()
     for number in range(6):
@@ -52,7 +52,7 @@ async def test_the_identity_in_the_name_of_a_place_is_published_nowhere(place: s
     assert not leaks(published, "ida.kern", "ida:", "Sommer24x")
 
 
-@for_each("field", ["shipping_address", "billing_street", "city", "passenger", "recipient", "contact"])
+@for_each("field", "shipping_address", "billing_street", "city", "passenger", "recipient", "contact")
 async def test_the_identity_in_an_argument_is_shown_to_no_other_agent(field: str) -> None:
     value = "Lindenhof 7, Tutzing"
     fleet = MemoryFleet()

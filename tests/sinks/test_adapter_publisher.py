@@ -31,6 +31,7 @@ from tests.doubles.memory_log import InMemoryLog
 from tests.doubles.mock_cluster import MockCluster
 from tests.doubles.weights_slot import WeightsSlot
 from tests.random_adapters import KEY, OTHER, TRUSTED, manifest_for, random_weights, record_of, version_of
+from tests.waiting import until
 
 Kind = type[AdapterManifest]
 SLOTS: dict[Kind, Callable[[], AdapterSlot[Any]]] = {CallsManifest: CallModelSlot, LanguageModelManifest: WeightsSlot}
@@ -428,12 +429,6 @@ async def follow(broker: EmbeddedBroker, tenant: str, kind: Kind) -> AsyncIterat
     yield start
     for subscriber in running:
         await subscriber.close()
-
-
-async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not check():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_broker_brings_each_version_to_who_is_there_and_who_comes_late_on_one_connection(

@@ -1,6 +1,5 @@
 """An agent's `Fleet` beside a publisher of adapters, on a real broker."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,9 @@ from fleetlore.wire.adapter_manifest import CallsManifest, LanguageModelManifest
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher
 from tests.random_adapters import manifest_for, random_weights, version_of
+from tests.waiting import until
 
 TOPICS = (*ADAPTER_TOPICS, "adapters.acks", "events", "patterns", "items")
-
-
-async def running(fleet: Fleet, version: str) -> None:
-    async with asyncio.timeout(120):
-        while fleet.call_model_version != version:
-            await asyncio.sleep(0.02)
 
 
 async def test_an_agent_swaps_the_call_model_between_two_actions(
@@ -41,14 +35,14 @@ async def test_an_agent_swaps_the_call_model_between_two_actions(
             Fleet("acts", broker=broker.address, tenant=tenant) as fleet,
             Fleet("watches", broker=broker.address, tenant=tenant) as other,
         ):
-            await running(fleet, first)
+            await until(lambda: fleet.call_model_version == first)
             async with fleet.session(goal="tidy up") as session:
                 async with session.action("shell", {"command": "ls"}) as action:
                     await publisher.publish(*versions[1])
-                    await running(other, second)
+                    await until(lambda: other.call_model_version == second)
                     assert fleet.call_model_version == first
                     action.result = "a b"
-                await running(fleet, second)
+                await until(lambda: fleet.call_model_version == second)
                 async with session.action("shell", {"command": "rm a"}) as action:
                     action.result = ""
                 session.succeed()
@@ -79,9 +73,7 @@ async def test_each_outcome_names_the_version_that_the_agents_own_model_ran(
             async with fleet.session(goal="tidy up") as session:
                 for version in versions:
                     await publisher.publish(*version)
-                    async with asyncio.timeout(120):
-                        while policy.version != version[1].version:
-                            await asyncio.sleep(0.02)
+                    await until(lambda version=version: policy.version == version[1].version)
                     async with session.action("shell", {"command": "ls"}) as action:
                         action.result = "a b"
             assert await fleet.emitter.flush(120)

@@ -19,6 +19,7 @@ from fleetlore.wire.topics import partition_for, topic
 from sinks.producer import MAX_RECORD_BYTES, BatchProducer, Outgoing, json_arrays
 from streams.embedded.broker import free_port
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
+from tests.rows import for_each
 
 PARTITIONS = 3
 
@@ -158,7 +159,7 @@ def test_arrays_are_bounded_and_a_value_that_is_larger_has_one_of_its_own() -> N
     assert [len(orjson.loads(array)) for array in json_arrays([small, large, small, small])] == [1, 1, 2]
 
 
-@pytest.mark.parametrize("failure", [Failure.MESSAGE_TOO_LARGE, Failure.INVALID_TIMESTAMP, Failure.POLICY_VIOLATION])
+@for_each("failure", Failure.MESSAGE_TOO_LARGE, Failure.INVALID_TIMESTAMP, Failure.POLICY_VIOLATION)
 async def test_a_record_that_the_broker_never_takes_stops_no_other(failure: Failure) -> None:
     with MockCluster() as cluster:
         name = topic("acme", "items")
@@ -172,7 +173,7 @@ async def test_a_record_that_the_broker_never_takes_stops_no_other(failure: Fail
         assert [record.value for record in await read(cluster.address, name)] == [b"b", b"c"]
 
 
-@pytest.mark.parametrize("failure", [Failure.OUT_OF_ORDER_SEQUENCE, Failure.UNKNOWN_PRODUCER_ID])
+@for_each("failure", Failure.OUT_OF_ORDER_SEQUENCE, Failure.UNKNOWN_PRODUCER_ID)
 async def test_a_producer_whose_sequence_the_broker_lost_is_replaced(failure: Failure) -> None:
     with MockCluster() as cluster:
         name = topic("acme", "items")

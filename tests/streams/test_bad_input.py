@@ -13,6 +13,7 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import topic
+from tests.rows import for_each
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import RIGHT, LogPipeline, flat
 
@@ -121,7 +122,7 @@ async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
     assert await pipeline.metric("fleetlore_dead_letters_total", reason="too_large") == counted + 1
 
 
-@pytest.mark.parametrize("odd", [b"\\ud83d", b"\xff", b"\x01"])
+@for_each("odd", b"\\ud83d", b"\xff", b"\x01")
 async def test_half_a_surrogate_pair_in_a_record_costs_no_event_of_it(odd: bytes) -> None:
     pipeline = LogPipeline()
     events = pipeline.story.session("s", RIGHT, RIGHT)

@@ -19,6 +19,7 @@ from models.distil.distiller import distil
 from models.judge import JudgeChain
 from streams.offline.memory_pipeline import MemoryPipeline
 from tests import build as sessions
+from tests.rows import for_each
 from tests.streams.log_pipeline import RIGHT, WRONG, LogPipeline
 
 LOCKED = ("bash", {"command": "make install"}, "", "make: *** No rule to make target 'install'. Stop.")
@@ -115,7 +116,7 @@ async def test_what_the_first_version_taught_is_taken_back() -> None:
 SHORTCUT = "skip_identity_check"
 
 
-@pytest.mark.parametrize(("guarded", "label"), [(True, "failure"), (False, "success")])
+@for_each("guarded, label", (True, "failure"), (False, "success"))
 async def test_a_bought_success_is_judged_a_failure_and_not_taught(guarded: bool, label: str) -> None:
     fleet, emitted = MemoryPipeline(), list[Event]()
     async with fleet.session("me", "refund the order", "refund", "s1", emitted) as session:
@@ -134,7 +135,7 @@ async def test_a_bought_success_is_judged_a_failure_and_not_taught(guarded: bool
     assert any(taught) == (label == "success")
 
 
-@pytest.mark.parametrize("feedback", [None, Feedback(session="s", label="success", time=9.0, by="user")])
+@for_each("feedback", None, Feedback(session="s", label="success", time=9.0, by="user"))
 def test_a_guard_outranks_reward_and_feedback(feedback: Feedback | None) -> None:
     trajectory = sessions.trajectory(task="t", ending="success", reward=1.0, feedback=feedback)
     chain = JudgeChain()

@@ -12,6 +12,7 @@ from fleetlore.wire.topics import partition_for
 from streams.stages.s1_sessions import stage as s1
 from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
 from streams.stages.s1_sessions.stage import TAIL_SECONDS
+from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, OTHER, PARTITIONS, RIGHT, WRONG, LogPipeline, flat, held
 
 SILENT = 60.0
@@ -36,7 +37,7 @@ def after_its_end(pipeline: LogPipeline, session: str = "s") -> tuple[list[Event
     return whole, late
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@for_each("restarted", False, True)
 async def test_events_after_the_end_are_dead_letters(restarted: bool) -> None:
     expected = LogPipeline()
     whole, late = after_its_end(expected)
@@ -88,7 +89,7 @@ async def test_a_store_that_is_away_loses_no_tail(monkeypatch: pytest.MonkeyPatc
     assert await reasons(pipeline) == ["after_end"] * 3
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@for_each("restarted", False, True)
 async def test_a_session_id_that_is_used_again_loses_nothing_silently(restarted: bool) -> None:
     pipeline = LogPipeline()
     await pipeline.take(pipeline.story.session("s", WRONG, RIGHT))
@@ -147,7 +148,7 @@ async def test_the_state_follows_from_the_set_of_events(
     assert held(pipeline) == 0
 
 
-@pytest.mark.parametrize("off", [-3 * HOUR, -600.0, 0.0, 3 * HOUR])
+@for_each("off", -3 * HOUR, -600.0, 0.0, 3 * HOUR)
 async def test_a_workers_clock_changes_nothing(off: float) -> None:
     pipeline = LogPipeline()
     now = pipeline.broker_clock.now()

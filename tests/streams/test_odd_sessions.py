@@ -18,6 +18,7 @@ from streams.offline.erase import Erasing, erase
 from streams.offline.erase_search import Wanted
 from tests.doubles.raw_batches import Raw, batch, produce
 from tests.odd_texts import INJECTION, ODD_IDS
+from tests.rows import for_each
 from tests.streams.broker_pipeline import BrokerPipeline, Reference
 from tests.streams.log_pipeline import RIGHT, WRONG, LogPipeline, Story, flat
 
@@ -63,7 +64,7 @@ async def test_erasing_one_deletes_no_other_row(broker_pipeline: BrokerPipeline)
         assert {judged for judged, *_ in (await pipeline.knowledge()).judgments} == others
 
 
-@pytest.mark.parametrize("kind", ["session", "agent", "user"])
+@for_each("kind", "session", "agent", "user")
 def test_a_name_that_is_no_unicode_is_refused_before_anything_is_read(kind: str) -> None:
     with pytest.raises(ConfigError, match="Unicode"):
         Wanted(tenant="acme", **{kind: "caf\udce9"})  # type: ignore[arg-type]

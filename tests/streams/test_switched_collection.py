@@ -2,9 +2,8 @@
 
 import asyncio
 
-import pytest
-
 from streams.offline.memory_pipeline import MemoryStore
+from tests.rows import for_each
 from tests.streams.log_pipeline import RIGHT, WRONG, CheckedStore, LogPipeline
 
 
@@ -26,7 +25,7 @@ class SwitchedStore(CheckedStore):
             yield row
 
 
-@pytest.mark.parametrize("collection", ["patterns", "judgments", "items"])
+@for_each("collection", "patterns", "judgments", "items")
 async def test_rows_go_to_the_collection_that_they_were_built_for(collection: str) -> None:
     pipeline = LogPipeline()
     pipeline.store = store = SwitchedStore()

@@ -12,10 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.demo.arms import Plan, isolated_arm
-from benchmarks.demo.figures import (
-    advice_times,
-    compare_repeats,
-)
+from benchmarks.demo.figures import advice_times, compare_repeats
 from benchmarks.demo.run import can_train, run_demo
 
 

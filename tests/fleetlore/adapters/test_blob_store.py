@@ -12,6 +12,7 @@ from fleetlore.adapters.blob_store import BlobStore
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ConfigError
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 from tests.random_adapters import manifest_for, random_weights
+from tests.rows import for_each
 
 WEIGHTS = random_weights(1)
 MANIFEST = manifest_for(WEIGHTS, "acme")
@@ -129,7 +130,7 @@ def test_without_a_root_nothing_is_fetched_and_nothing_put(tmp_path: Path) -> No
         BlobStore("").put("acme", VERSION, WEIGHTS)
 
 
-@pytest.mark.parametrize("root", ["/mnt/adapters", "nonsense://x", "adapters"])
+@for_each("root", "/mnt/adapters", "nonsense://x", "adapters")
 def test_an_odd_root_is_a_mistake_of_the_setting(root: str) -> None:
     with pytest.raises(ConfigError, match="storage of weights"):
         BlobStore(root)

@@ -44,19 +44,17 @@ def test_no_changed_byte_passes(place: int, flip: int) -> None:
     assert accepted == record()
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        *((data, "malformed") for data in (b"", b"[1]", b"null", b"{}", SIGNED[:-40])),
-        (OTHER.sign(record()), "unknown_key"),
-        (KEY.sign(record(schema=2)), "schema"),
-        (KEY.sign(Revocation("acme", "key", "a", "no", 1.0)), "malformed"),
-        (orjson.dumps(orjson.loads(SIGNED) | {"key_id": []}), "unknown_key"),
-        (orjson.dumps(orjson.loads(SIGNED) | {"signature": ""}), "tampered"),
-        (orjson.dumps(orjson.loads(SIGNED) | {"field_of_a_later_release": 1}), "tampered"),
-        # orjson reads 1,024 levels and writes 254.
-        (SIGNED[:-1] + b',"deep":' + b"[" * 300 + b"]" * 300 + b"}", "malformed"),
-    ],
+@for_each(
+    "data, reason",
+    *((data, "malformed") for data in (b"", b"[1]", b"null", b"{}", SIGNED[:-40])),
+    (OTHER.sign(record()), "unknown_key"),
+    (KEY.sign(record(schema=2)), "schema"),
+    (KEY.sign(Revocation("acme", "key", "a", "no", 1.0)), "malformed"),
+    (orjson.dumps(orjson.loads(SIGNED) | {"key_id": []}), "unknown_key"),
+    (orjson.dumps(orjson.loads(SIGNED) | {"signature": ""}), "tampered"),
+    (orjson.dumps(orjson.loads(SIGNED) | {"field_of_a_later_release": 1}), "tampered"),
+    # orjson reads 1,024 levels and writes 254.
+    (SIGNED[:-1] + b',"deep":' + b"[" * 300 + b"]" * 300 + b"}", "malformed"),
 )
 def test_what_is_not_right_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(AdapterRefused) as refused:
@@ -73,7 +71,7 @@ def test_a_key_made_by_openssl_is_accepted(tmp_path: Path) -> None:
     assert len(SigningKey.from_pem(file.read_bytes()).key_id) == 16
 
 
-@for_each("key", [b"", b"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", b"\xff", "", "abc", "AAAA", "é"])
+@for_each("key", b"", b"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", b"\xff", "", "abc", "AAAA", "é")
 def test_a_bad_key_is_a_config_error_and_none_prints_itself(key: str | bytes) -> None:
     with pytest.raises(ConfigError):
         SigningKey.from_pem(key) if isinstance(key, bytes) else public_keys(key)

@@ -9,6 +9,7 @@ from fleetlore.adapters.view import AdapterView
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import ADAPTERS, CANARY, AdapterManifest
 from tests.random_adapters import KEY, OTHER, TRUSTED, record_of, version_of
+from tests.rows import for_each
 
 Record = tuple[bytes, bytes]
 
@@ -62,19 +63,17 @@ def refusal(view: AdapterView[AdapterManifest], key: bytes, value: bytes) -> str
 CUT = MADE["llm"].first[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "weights", "reason"),
-    [
-        ("llm", CUT[:-1], "truncated"),
-        ("llm", CUT[:5], "truncated"),
-        ("llm", b"", "truncated"),
-        ("llm", CUT[:-1] + b"\x7f", "tampered"),
-        ("llm", MADE["llm"].second[0], "tampered"),
-        ("llm", b"\0" * 600_000, "oversized"),
-        ("calls", MADE["calls"].first[0][:-1], "truncated"),
-        ("calls", MADE["calls"].first[0] + b"\x7f", "tampered"),
-        ("calls", b"\0" * 600_000, "oversized"),
-    ],
+@for_each(
+    "name, weights, reason",
+    ("llm", CUT[:-1], "truncated"),
+    ("llm", CUT[:5], "truncated"),
+    ("llm", b"", "truncated"),
+    ("llm", CUT[:-1] + b"\x7f", "tampered"),
+    ("llm", MADE["llm"].second[0], "tampered"),
+    ("llm", b"\0" * 600_000, "oversized"),
+    ("calls", MADE["calls"].first[0][:-1], "truncated"),
+    ("calls", MADE["calls"].first[0] + b"\x7f", "tampered"),
+    ("calls", b"\0" * 600_000, "oversized"),
 )
 def test_damaged_weights_are_refused_and_do_not_replace_good_ones(name: str, weights: bytes, reason: str) -> None:
     made = MADE[name]

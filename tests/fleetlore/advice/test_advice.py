@@ -84,22 +84,20 @@ def test_one_failure_anywhere_warns_everyone_in_words_of_their_own(index: LoreIn
 
 @for_each(
     "error_class, template, said",
-    [
-        ("ApiError", "quota of zzz used up", ""),
-        ("HTTPError", "http zzz", ""),
-        ("ValueError", "zzz", ""),
-        ("Exception", "zzz", ""),
-        ("no_such_thing_zzz", "no such thing zzz", ""),
-        ("NoSuchTableError", "zzz is missing", "This sql call may fail: NoSuchTableError."),
-        ("TimeoutError", "zzz", "This sql call may fail: TimeoutError."),
-        ("http_404", "zzz", "This sql call may fail: http_404."),
-        ("OperationalError", "zzz: 'cars'", "This sql call may fail with `cars`: OperationalError."),
-        ("ApiError", "zzz 'cars' yyy", "This sql call may fail with `cars`: ApiError."),
-        ("TimeoutError", "the value <*> does not exist for the field 'cars'", "This sql call may fail: TimeoutError."),
-        ("TimeoutError", "zzz: 'cars' yyy", "This sql call may fail with `cars`: TimeoutError."),
-        ("no_such_zzz_cars", "no such zzz: 'cars'", "This sql call may fail with `cars`."),
-        ("ZzzError", "zzz 'cars'", "This sql call may fail with `cars`."),
-    ],
+    ("ApiError", "quota of zzz used up", ""),
+    ("HTTPError", "http zzz", ""),
+    ("ValueError", "zzz", ""),
+    ("Exception", "zzz", ""),
+    ("no_such_thing_zzz", "no such thing zzz", ""),
+    ("NoSuchTableError", "zzz is missing", "This sql call may fail: NoSuchTableError."),
+    ("TimeoutError", "zzz", "This sql call may fail: TimeoutError."),
+    ("http_404", "zzz", "This sql call may fail: http_404."),
+    ("OperationalError", "zzz: 'cars'", "This sql call may fail with `cars`: OperationalError."),
+    ("ApiError", "zzz 'cars' yyy", "This sql call may fail with `cars`: ApiError."),
+    ("TimeoutError", "the value <*> does not exist for the field 'cars'", "This sql call may fail: TimeoutError."),
+    ("TimeoutError", "zzz: 'cars' yyy", "This sql call may fail with `cars`: TimeoutError."),
+    ("no_such_zzz_cars", "no such zzz: 'cars'", "This sql call may fail with `cars`."),
+    ("ZzzError", "zzz 'cars'", "This sql call may fail with `cars`."),
 )
 def test_a_warning_says_of_what_or_is_not_said(error_class: str, template: str, said: str) -> None:
     index = LoreIndex()
@@ -125,19 +123,16 @@ def test_the_working_value_comes_first_and_the_call_is_ready_to_send(index: Lore
 SCRIPT, NO_PIP = Expected("missing script: <name>", ("tests",)), Expected("")
 
 
-@for_each(
-    "command, expected, sent",
-    [
-        ("npm run tests", SCRIPT, "npm run test"), ("cd a && npm run tests", SCRIPT, "cd a && npm run test"),
-        ("npm run tests", NO_PIP, "npm run test"), ("uv run tests/a", Expected(SCRIPT.kind), None),
-        ("git push origin main", Expected("rejected", ("main",)), "git push origin HEAD:fix"),
-        ("pip install pandas", NO_PIP, "uv add pandas"), ("pip install pandas", Expected("other kind"), None),
-        # The model expects something else, or these commands never failed so.
-        ("npm run tests", Expected("missing script: <name>", ("run",)), None), ("git push origin main", NO_PIP, None),
-        ("sudo pip install pandas", NO_PIP, None), ("git checkout main", NO_PIP, None), ("uv add pandas", NO_PIP, None),
-    ],
+@for_each("command, expected, sent",
+    ("npm run tests", SCRIPT, "npm run test"), ("cd a && npm run tests", SCRIPT, "cd a && npm run test"),
+    ("npm run tests", NO_PIP, "npm run test"), ("uv run tests/a", Expected(SCRIPT.kind), None),
+    ("git push origin main", Expected("rejected", ("main",)), "git push origin HEAD:fix"),
+    ("pip install pandas", NO_PIP, "uv add pandas"), ("pip install pandas", Expected("other kind"), None),
+    # The model expects something else, or these commands never failed so.
+    ("npm run tests", Expected("missing script: <name>", ("run",)), None), ("git push origin main", NO_PIP, None),
+    ("sudo pip install pandas", NO_PIP, None), ("git checkout main", NO_PIP, None), ("uv add pandas", NO_PIP, None),
 )  # fmt: skip
-@for_each("quorum", [1, 2])
+@for_each("quorum", 1, 2)
 def test_a_foreseen_failure_that_others_got_past_is_answered_by_their_way(
     command: str, expected: Expected, sent: str | None, quorum: int
 ) -> None:
@@ -160,14 +155,11 @@ def test_a_foreseen_failure_that_others_got_past_is_answered_by_their_way(
     assert [tip.source for tip in advice.tips] == ["foreseen" if sent is None else "changed"]
 
 
-@for_each(
-    "old, now, sent",
-    [
-        (500, "100", 100), (True, "false", False), (["a"], '["a","b"]', ["a", "b"]), ("500", "100", "100"),
-        (5, "max", "max"), (0.5, "1", 1), ("a", "b", "b"), (["a", "b"], "a,b", "a,b"),
-        # A number, a list or a text of these signs: nobody knows.
-        ("many", "5", None), (5, "true", None), ("x", "[1]", None),
-    ],
+@for_each("old, now, sent",
+    (500, "100", 100), (True, "false", False), (["a"], '["a","b"]', ["a", "b"]), ("500", "100", "100"),
+    (5, "max", "max"), (0.5, "1", 1), ("a", "b", "b"), (["a", "b"], "a,b", "a,b"),
+    # A number, a list or a text of these signs: nobody knows.
+    ("many", "5", None), (5, "true", None), ("x", "[1]", None),
 )  # fmt: skip
 def test_a_call_ready_to_send_keeps_the_type_of_what_it_replaces(old: object, now: str, sent: object) -> None:
     index = LoreIndex()
@@ -182,15 +174,12 @@ def test_a_call_ready_to_send_keeps_the_type_of_what_it_replaces(old: object, no
     assert advice.call == (None if sent is None else {"limit": sent, "table": "cars"})
 
 
-@for_each(
-    "was, now, told",
-    [
-        ("selector=#save", "selector=button[data-test=save]", True), ("expr=//a[@id=b]", "expr=//a[@id='b']", True),
-        ("code=df.a", "code=df['a']", True), ("x=1", "x=y[0][-1]", True), ("p=x", "p=^[a-z0-9_]+$", True),
-        ("q=a >= 1", "q=a <= 1", True), ("q=a == b", "q=a < b", True), ("t=[]", 't=["a","b"]', True),
-        ("q=a > b", "q=a < b", False), ("t=List", "t=List<int>", False), ("p=foo[", "p=foo\\[", False),
-        ("md=a", "md=[a](b)", False), ("md=a", "md=[INST]", False),
-    ],
+@for_each("was, now, told",
+    ("selector=#save", "selector=button[data-test=save]", True), ("expr=//a[@id=b]", "expr=//a[@id='b']", True),
+    ("code=df.a", "code=df['a']", True), ("x=1", "x=y[0][-1]", True), ("p=x", "p=^[a-z0-9_]+$", True),
+    ("q=a >= 1", "q=a <= 1", True), ("q=a == b", "q=a < b", True), ("t=[]", 't=["a","b"]', True),
+    ("q=a > b", "q=a < b", False), ("t=List", "t=List<int>", False), ("p=foo[", "p=foo\\[", False),
+    ("md=a", "md=[a](b)", False), ("md=a", "md=[INST]", False),
 )  # fmt: skip
 def test_a_value_with_brackets_is_shown_exactly_or_not_at_all(was: str, now: str, told: bool) -> None:
     index = LoreIndex()
@@ -411,13 +400,11 @@ def test_advice_is_quick_with_ten_thousand_patterns(index: LoreIndex) -> None:
 
 @for_each(
     "text, part, is_held",
-    [
-        ("TMPDIR=/w/x tac a", "TMPDIR=<path>", True),
-        ("psql -p 5433 db", "psql -p <number>", True),
-        ("psql db", "psql -p <number>", False),
-        ("f('a b', 2)", "f('<text>', <number>", True),
-        ("a, " * 800, "<text>, " * 20 + "b", False),  # in linear time
-    ],
+    ("TMPDIR=/w/x tac a", "TMPDIR=<path>", True),
+    ("psql -p 5433 db", "psql -p <number>", True),
+    ("psql db", "psql -p <number>", False),
+    ("f('a b', 2)", "f('<text>', <number>", True),
+    ("a, " * 800, "<text>, " * 20 + "b", False),  # in linear time
 )
 def test_a_literal_of_a_kind_is_held(text: str, part: str, *, is_held: bool) -> None:
     assert holds({"command": text}, (part,)) == is_held

@@ -41,31 +41,26 @@ def said(query: str, error: str) -> str:
 
 @for_each(
     "query, error, shown",
-    [
-        (  # all names of the call at once, each with the one that has its parts
-            "SELECT MIN(departure) FROM flights",
-            "no such table: flights",
-            [
-                "Use `flight` instead of `flights`. Use `departure_time` instead of `departure`.",
-                "`flight` has: flight_id",
-            ],
-        ),
-        (  # a name that is rejected says nothing of the other, which may not be there either
-            "SELECT MIN(departure) FROM flights JOIN planes",
-            "no such table: flights",
-            ["Use `flight` instead of `flights`."],
-        ),
-        (  # names that the error does not name may exist, so the tip does not call them absent
-            "SELECT height FROM planes",
-            "no such table: planes",
-            ["Do not use `planes`, `height`. Use these names alone:", "airport(airport_code"],
-        ),
-        (
-            "SELECT f.airport_name FROM flight AS f",
-            "no such column: f.airport_name",
-            ["`airport_name` is of something else. Use these names alone:", "flight(flight_id"],
-        ),
-    ],
+    (  # all names of the call at once, each with the one that has its parts
+        "SELECT MIN(departure) FROM flights",
+        "no such table: flights",
+        ["Use `flight` instead of `flights`. Use `departure_time` instead of `departure`.", "`flight` has: flight_id"],
+    ),
+    (  # a name that is rejected says nothing of the other, which may not be there either
+        "SELECT MIN(departure) FROM flights JOIN planes",
+        "no such table: flights",
+        ["Use `flight` instead of `flights`."],
+    ),
+    (  # names that the error does not name may exist, so the tip does not call them absent
+        "SELECT height FROM planes",
+        "no such table: planes",
+        ["Do not use `planes`, `height`. Use these names alone:", "airport(airport_code"],
+    ),
+    (
+        "SELECT f.airport_name FROM flight AS f",
+        "no such column: f.airport_name",
+        ["`airport_name` is of something else. Use these names alone:", "flight(flight_id"],
+    ),
 )
 def test_all_names_of_a_call_that_a_place_has_not_are_told_at_once(query: str, error: str, shown: list[str]) -> None:
     text = said(query, error)
@@ -85,11 +80,9 @@ def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
 
 @for_each(
     "query, error",
-    [
-        ("SELECT age FROM player", "no such column: age"),  # of the owner that it asks nothing is known
-        ("execute[SELECT flight_id FROM flight", "your last execute holds no query"),  # what is called is no name
-        ("SELECT code FROM route", "no such table: route"),  # of what is there one name alone is known
-    ],
+    ("SELECT age FROM player", "no such column: age"),  # of the owner that it asks nothing is known
+    ("execute[SELECT flight_id FROM flight", "your last execute holds no query"),  # what is called is no name
+    ("SELECT code FROM route", "no such table: route"),  # of what is there one name alone is known
 )
 def test_a_place_that_is_known_in_part_is_not_told_as_a_whole(query: str, error: str) -> None:
     members = {"course": ("miles",)} if "route" in query else MEMBERS
@@ -105,13 +98,11 @@ def test_a_name_that_the_place_has_is_not_said_to_be_wrong() -> None:
 
 @for_each(
     "error, agents, place, told",
-    [
-        ("no such column: price", 2, None, False),  # every table may say so
-        ("no such column: price", 3, None, True),
-        ("no such column: price", 2, {"offer": ("cost",)}, True),
-        ("no such column: price", 3, {"offer": ("amount",)}, False),
-        ("price is no table of shop.eu", 2, None, True),
-    ],
+    ("no such column: price", 2, None, False),  # every table may say so
+    ("no such column: price", 3, None, True),
+    ("no such column: price", 2, {"offer": ("cost",)}, True),
+    ("no such column: price", 3, {"offer": ("amount",)}, False),
+    ("price is no table of shop.eu", 2, None, True),
 )
 def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
     error: str, agents: int, place: dict[str, tuple[str, ...]] | None, told: bool
@@ -140,23 +131,15 @@ NO_VERSION = "module 'ft' has no attribute '__version__'. Did you mean: '__spec_
 
 @for_each(
     "tool, code, error_type, error, shown",
-    [
-        ("python", "df.append(row)", "AttributeError", "'DataFrame' object has no attribute 'append'", "`append`"),
-        ("python", "f(x, axes=1)", "TypeError", "f() got an unexpected keyword argument 'axes'", "`axes`"),
-        ("python", "import sympy\nsympy.oo2", "AttributeError", "module 'sympy' has no attribute 'oo2'", "`oo2`"),
-        ("python", "print(ft.__version__)", "AttributeError", NO_VERSION, "`__version__`"),
-        (
-            "python",
-            "b.insort(a, keys=f)",
-            "TypeError",
-            "b.insort() got an unexpected keyword argument 'keys'",
-            "`keys`",
-        ),
-        ("python", "x.append(df.abs)", "TypeError", "df.abs takes no attribute lists", None),
-        ("python", "cabinets[0]", "NameError", "name 'cabinets' is not defined", None),  # it wants a definition
-        ("python", "a + b", "TypeError", "unsupported operand type(s) for +: 'int' and 'str'", None),
-        ("bash", "cp folder/a b", "1", "cp: cannot stat 'folder/a': No such file or directory", None),
-    ],
+    ("python", "df.append(row)", "AttributeError", "'DataFrame' object has no attribute 'append'", "`append`"),
+    ("python", "f(x, axes=1)", "TypeError", "f() got an unexpected keyword argument 'axes'", "`axes`"),
+    ("python", "import sympy\nsympy.oo2", "AttributeError", "module 'sympy' has no attribute 'oo2'", "`oo2`"),
+    ("python", "print(ft.__version__)", "AttributeError", NO_VERSION, "`__version__`"),
+    ("python", "b.insort(a, keys=f)", "TypeError", "b.insort() got an unexpected keyword argument 'keys'", "`keys`"),
+    ("python", "x.append(df.abs)", "TypeError", "df.abs takes no attribute lists", None),
+    ("python", "cabinets[0]", "NameError", "name 'cabinets' is not defined", None),  # it wants a definition
+    ("python", "a + b", "TypeError", "unsupported operand type(s) for +: 'int' and 'str'", None),
+    ("bash", "cp folder/a b", "1", "cp: cannot stat 'folder/a': No such file or directory", None),
 )
 def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
     tool: str, code: str, error_type: str, error: str, shown: str | None
@@ -169,11 +152,9 @@ def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
 
 @for_each(
     "text, shown",
-    [
-        ("pragma table_info(<name>)", "`pragma table_info(NAME)`"),
-        ("kubectl get <resource kind> -A", "`kubectl get RESOURCE_KIND -A`"),
-        ("select name from t where a < 3 and b > 2", "`select name from t where a < 3 and b > 2`"),
-    ],
+    ("pragma table_info(<name>)", "`pragma table_info(NAME)`"),
+    ("kubectl get <resource kind> -A", "`kubectl get RESOURCE_KIND -A`"),
+    ("select name from t where a < 3 and b > 2", "`select name from t where a < 3 and b > 2`"),
 )
 def test_the_slots_of_a_look_up_have_names_that_can_be_read(text: str, shown: str) -> None:
     assert look_up_quote(LookUp("sql", "no such table", "sql", text, 3, 3, 3)).text == shown
@@ -213,27 +194,27 @@ def shown(tool: str, call: str, error: str) -> str:
     return advise(LoreIndex(), moment(session="s", failed=failed_call(tool, {"code": call}, "", error))).text
 
 
-@for_each("tool, call, error, name", [
-        ("python", "df.groupy('a')", "'T' object has no attribute 'groupy'. Did you mean: 'groupby'?", "groupby"),
-        ("python", "s.resample('M')", "ValueError: Invalid frequency: M. Did you mean ME?", "ME"),
-        ("python", "s.resample('M')", "FutureWarning: 'M' is deprecated, please use 'ME' instead.", "ME"),
-        ("python", "np.float(1)", "`np.float` was removed. Use `np.float64` instead.", "np.float64"),
-        ("python", "f()", "f is deprecated; instead use `g`", "g"),
-        ("python", "sklearn.cv", "the module cv has been renamed to model_selection", "model_selection"),
-        ("python", "x.ix[0]", "ix was removed in favor of iloc", "iloc"),
-        ("sql", "SELECT nme FROM t", 'column "nme" does not exist\n' + HINT, "t.name"),
-        ("sql", "SELECT STRLEN(a) FROM t", "unknown function strlen; did you mean `length`?", "length"),
-        ("bash", "git chekout dev", "git: 'chekout' is not a git command.\n\n" + SIMILAR, "checkout"),
-        ("bash", "ls --colour", "error: unexpected argument '--colour' found; did you mean '--color'?", "--color"),
-        ("api", "customer=ann", "unknown field `customer`, did you mean `customer_id`?", "customer_id"),
-        ("api", "customer=ann", '{"error": "unknown field \\"customer\\", did you mean \\"client\\"?"}', "client"),
-        ("api", "customer=ann", "422: did you mean the field 'client'?", "client"),
-        ("api", "customer=ann", "Please use the parameter `client` instead of `customer`.", "client"),
-        ("api", "customer=ann", "use `client` field instead", "client"),
-        ("api", "customer=ann", "customer was renamed to the property client", "client"),
-        ("api", "qty=1", "unknown column qty: it was renamed from qty to quantity", "quantity"),
-        ("bash", "npm isntall", 'Unknown command: "isntall"\n\nDid you mean "install"?', "install"),
-    ])  # fmt: skip
+@for_each("tool, call, error, name",
+    ("python", "df.groupy('a')", "'T' object has no attribute 'groupy'. Did you mean: 'groupby'?", "groupby"),
+    ("python", "s.resample('M')", "ValueError: Invalid frequency: M. Did you mean ME?", "ME"),
+    ("python", "s.resample('M')", "FutureWarning: 'M' is deprecated, please use 'ME' instead.", "ME"),
+    ("python", "np.float(1)", "`np.float` was removed. Use `np.float64` instead.", "np.float64"),
+    ("python", "f()", "f is deprecated; instead use `g`", "g"),
+    ("python", "sklearn.cv", "the module cv has been renamed to model_selection", "model_selection"),
+    ("python", "x.ix[0]", "ix was removed in favor of iloc", "iloc"),
+    ("sql", "SELECT nme FROM t", 'column "nme" does not exist\n' + HINT, "t.name"),
+    ("sql", "SELECT STRLEN(a) FROM t", "unknown function strlen; did you mean `length`?", "length"),
+    ("bash", "git chekout dev", "git: 'chekout' is not a git command.\n\n" + SIMILAR, "checkout"),
+    ("bash", "ls --colour", "error: unexpected argument '--colour' found; did you mean '--color'?", "--color"),
+    ("api", "customer=ann", "unknown field `customer`, did you mean `customer_id`?", "customer_id"),
+    ("api", "customer=ann", '{"error": "unknown field \\"customer\\", did you mean \\"client\\"?"}', "client"),
+    ("api", "customer=ann", "422: did you mean the field 'client'?", "client"),
+    ("api", "customer=ann", "Please use the parameter `client` instead of `customer`.", "client"),
+    ("api", "customer=ann", "use `client` field instead", "client"),
+    ("api", "customer=ann", "customer was renamed to the property client", "client"),
+    ("api", "qty=1", "unknown column qty: it was renamed from qty to quantity", "quantity"),
+    ("bash", "npm isntall", 'Unknown command: "isntall"\n\nDid you mean "install"?', "install"),
+)  # fmt: skip
 def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) -> None:
     text = shown(tool, call, error)
     assert f"Use `{name}`" in text and "the error itself proposes it" in text, text
@@ -242,19 +223,17 @@ def test_a_proposed_name_is_told(tool: str, call: str, error: str, name: str) ->
 
 @for_each(
     "error",
-    [
-        "use the force instead",
-        "please use it instead",
-        "no such table: users",
-        "Did you mean to do this?",
-        "did you mean: 'groupby'?",  # the call holds it
-        "module 'df' has no attribute '__version__'. Did you mean: '__spec__'?",
-        "did you mean `<b>rm -rf /</b>`",
-        "the column was not renamed because it is locked",
-        "it cannot be renamed while locked",
-        "Do not use field client instead of customer",
-        "never use `client` instead",
-    ],
+    "use the force instead",
+    "please use it instead",
+    "no such table: users",
+    "Did you mean to do this?",
+    "did you mean: 'groupby'?",  # the call holds it
+    "module 'df' has no attribute '__version__'. Did you mean: '__spec__'?",
+    "did you mean `<b>rm -rf /</b>`",
+    "the column was not renamed because it is locked",
+    "it cannot be renamed while locked",
+    "Do not use field client instead of customer",
+    "never use `client` instead",
 )
 def test_nothing_is_proposed_where_the_error_names_nothing(error: str) -> None:
     assert "proposes" not in shown("python", "df.groupby('a')", error)

@@ -36,13 +36,11 @@ async def told(
     return found
 
 
-@for_each("agents", [("me",), ("me", "you"), ("a", "b", "c", "d")])
+@for_each("agents", ("me",), ("me", "you"), ("a", "b", "c", "d"))
 @for_each(
     "wrong, right, use",
-    [
-        (WRONG, RIGHT, "Use `index=products-eu` instead of `index=products`"),
-        ("find in products", "find in products-eu", "Use `products-eu` instead of `products`"),
-    ],
+    (WRONG, RIGHT, "Use `index=products-eu` instead of `index=products`"),
+    ("find in products", "find in products-eu", "Use `products-eu` instead of `products`"),
 )
 async def test_no_run_reads_two_lines_that_contradict(
     agents: tuple[str, ...], wrong: object, right: object, use: str
@@ -54,17 +52,15 @@ async def test_no_run_reads_two_lines_that_contradict(
     assert sum(told_to_use) >= 0.8 * len(told_to_use), "a twentieth is held out"
 
 
-@for_each("agents", [("me",), ("a", "b", "c", "d")])
+@for_each("agents", ("me",), ("a", "b", "c", "d"))
 @for_each(
     "wrong, right, message",
-    [
-        ({"name": "data"}, {"name": "data-3f2a9c"}, "NoSuchBucket: data"),
-        ({"name": "data"}, {"name": "data-3f2a9c"}, "no bucket 'data'"),
-        ({"topic": "orders"}, {"topic": "prod.orders.v12345"}, "unknown topic 'orders'"),
-        ({"spec": '{"image": "a"}'}, {"spec": '{"image": "a", "replicas": 3}'}, "missing field replicas"),
-        ({"n": 5000}, {"n": 1000}, "batch too large"),
-        ({"path": "/a/conf.yaml"}, {"path": "/a/config/app.yaml"}, "no such file"),
-    ],
+    ({"name": "data"}, {"name": "data-3f2a9c"}, "NoSuchBucket: data"),
+    ({"name": "data"}, {"name": "data-3f2a9c"}, "no bucket 'data'"),
+    ({"topic": "orders"}, {"topic": "prod.orders.v12345"}, "unknown topic 'orders'"),
+    ({"spec": '{"image": "a"}'}, {"spec": '{"image": "a", "replicas": 3}'}, "missing field replicas"),
+    ({"n": 5000}, {"n": 1000}, "batch too large"),
+    ({"path": "/a/conf.yaml"}, {"path": "/a/config/app.yaml"}, "no such file"),
 )
 async def test_the_call_that_works_is_never_warned_of(
     agents: tuple[str, ...], wrong: dict[str, object], right: dict[str, object], message: str
@@ -73,7 +69,7 @@ async def test_the_call_that_works_is_never_warned_of(
     assert [text for _, text, _ in await told(agents, wrong, right, message, runs=10) if text] == []
 
 
-@for_each("value, longer", [("data", "data-3f2a9c"), ("shop.data", "shop.data.v12345"), ("a/data.csv", "a/data-2.csv")])
+@for_each("value, longer", ("data", "data-3f2a9c"), ("shop.data", "shop.data.v12345"), ("a/data.csv", "a/data-2.csv"))
 async def test_the_value_that_failed_is_warned_of_until_it_works(value: str, longer: str) -> None:
     wrong: dict[str, object] = {"name": value}
     memory, error = MemoryPipeline(), "unknown name 'data'"
@@ -93,15 +89,12 @@ async def test_the_value_that_failed_is_warned_of_until_it_works(value: str, lon
         assert session.advise("read", wrong).text == ""
 
 
-@for_each(
-    "wrong, error, right, told",
-    [
-        ("docker-compose up", "bash: docker-compose: command not found", "docker compose up",
-         "Use `docker compose` instead of `docker-compose`"),
-        ("pip install x", "bash: pip: command not found", "python3 -m pip install x", "Add `python3 -m`"),
-        ("readlink -f x", "readlink: illegal option -- f", "realpath x", "Use `realpath` instead of `readlink -f`"),
-        ("lint . --ext ts", "Invalid option '--ext' - perhaps you meant '-c'?", "lint .", "Leave out `--ext ts`"),
-    ],
+@for_each("wrong, error, right, told",
+    ("docker-compose up", "bash: docker-compose: command not found", "docker compose up",
+     "Use `docker compose` instead of `docker-compose`"),
+    ("pip install x", "bash: pip: command not found", "python3 -m pip install x", "Add `python3 -m`"),
+    ("readlink -f x", "readlink: illegal option -- f", "realpath x", "Use `realpath` instead of `readlink -f`"),
+    ("lint . --ext ts", "Invalid option '--ext' - perhaps you meant '-c'?", "lint .", "Leave out `--ext ts`"),
 )  # fmt: skip
 async def test_the_way_that_others_found_is_told_before_the_call(wrong: str, error: str, right: str, told: str) -> None:
     memory = MemoryPipeline()
@@ -148,7 +141,7 @@ async def test_a_tool_is_not_called_faulty_for_one_of_its_endpoints() -> None:
     assert brief.count("passing fault") == 1
 
 
-@for_each("place", range(len(ENDPOINTS)))
+@for_each("place", *range(len(ENDPOINTS)))
 async def test_one_endpoint_with_a_fault_does_not_delay_calls_of_the_others(place: int) -> None:
     """Whichever was called last."""
     endpoints = [*ENDPOINTS[place:], *ENDPOINTS[:place]]
@@ -161,7 +154,7 @@ async def test_a_fault_of_all_endpoints_delays_each_call() -> None:
     assert all("passing fault" in text for text in before_calls)
 
 
-@for_each("others", [0, 5])
+@for_each("others", 0, 5)
 async def test_the_faults_of_one_agent_stop_no_tool_that_works_for_others(others: int) -> None:
     memory, call = MemoryPipeline(), {"method": "GET", "path": "/v2/stock"}
     for agent in [f"honest {n}" for n in range(others)]:

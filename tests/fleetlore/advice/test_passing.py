@@ -49,17 +49,15 @@ def test_weather_only_fades(earlier: float, later: float, agents: int) -> None:
 
 @for_each(
     "ended, failed, of_tool, shown",
-    [
-        (0, 0, tool(100, 40), True),  # nothing is known yet
-        (7, 0, tool(100, 40), True),  # too little
-        (100, 29, tool(300, 140), False),  # its sessions fail less often than the others
-        (100, 80, tool(300, 140), True),
-        (8, 7, tool(300, 140), True),
-        (8, 4, tool(300, 140), False),  # may be chance
-        (100, 29, tool(104, 33), True),  # nobody to compare with
-        (100, 0, None, False),
-        (100, 29, None, True),
-    ],
+    (0, 0, tool(100, 40), True),  # nothing is known yet
+    (7, 0, tool(100, 40), True),  # too little
+    (100, 29, tool(300, 140), False),  # its sessions fail less often than the others
+    (100, 80, tool(300, 140), True),
+    (8, 7, tool(300, 140), True),
+    (8, 4, tool(300, 140), False),  # may be chance
+    (100, 29, tool(104, 33), True),  # nobody to compare with
+    (100, 0, None, False),
+    (100, 29, None, True),
 )
 def test_a_harmless_pattern_is_not_worth_a_warning(
     ended: int, failed: int, of_tool: Pattern | None, shown: bool
@@ -112,13 +110,11 @@ def test_an_outage_is_told_with_its_age_and_the_rest_that_earlier_ones_would_lea
 
 @for_each(
     "known",
-    [
-        outages(200, 300),  # one earlier one says little
-        outages(700, *LASTED),  # none lasted as long as this one
-        outages(200, *LASTED, agents=1),  # one agent alone met the earlier ones
-        outages(200, 900, 900, 900),  # no agent waits so long
-        (),
-    ],
+    outages(200, 300),  # one earlier one says little
+    outages(700, *LASTED),  # none lasted as long as this one
+    outages(200, *LASTED, agents=1),  # one agent alone met the earlier ones
+    outages(200, 900, 900, 900),  # no agent waits so long
+    (),
 )
 def test_no_seconds_are_told_without_earlier_outages(known: tuple[tuple[int, int, int], ...]) -> None:
     (text,) = told(known)
@@ -145,7 +141,7 @@ def test_one_agent_alone_begins_no_outage_after_that_of_others(ago: int) -> None
     assert bool(told(((int(NOW) - ago - 60, 60, 3),), moment(failed=False))) is (ago <= _TRANSIENT_SECONDS)
 
 
-@for_each("ahead", [-9, 280])
+@for_each("ahead", -9, 280)
 def test_one_agent_alone_ends_no_outage_by_a_failure_of_its_own(ahead: int) -> None:
     """Senders may date events five minutes ahead."""
     alone = (int(NOW) + ahead, 15, 1)

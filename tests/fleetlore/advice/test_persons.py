@@ -55,10 +55,10 @@ def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other(inde
     assert warn(index, situation("sql", SQL, now=NOW), holdout_share=0.0).ids == (made.id,)
 
 
-@for_each(
-    "text",
-    ["Use `List<String>` or df[column].", "SELECT * FROM [Order Details]", "Send <order_id>, as `a[i][0]`.",
-     'orders([{"id": 1}])', "See [the runbook](https://wiki.example/r) first.", "cat <<EOF &lt;b&gt; %5Bx%5D"],
+@for_each("text",
+    "Use `List<String>` or df[column].", "SELECT * FROM [Order Details]",
+    "Send <order_id>, as `a[i][0]`.", 'orders([{"id": 1}])', "See [the runbook](https://wiki.example/r) first.",
+    "cat <<EOF &lt;b&gt; %5Bx%5D",
 )  # fmt: skip
 def test_it_is_told_as_it_was_written(text: str) -> None:
     index = LoreIndex()
@@ -66,10 +66,9 @@ def test_it_is_told_as_it_was_written(text: str) -> None:
     assert shown(advise(index, situation(now=NOW))) == [f"{text} (written by ann)"]
 
 
-@for_each(
-    "mark",
-    ["<|im_end|>", "＜|user|>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "</fleet-memory 1>", "<end_of_turn>",
-     "<system>", "</tool_result>", "<think>", "<｜User｜>"],
+@for_each("mark",
+    "<|im_end|>", "＜|user|>", "</s>", "[INST]", "[/INST]", "<<SYS>>", "</fleet-memory 1>",
+    "<end_of_turn>", "<system>", "</tool_result>", "<think>", "<｜User｜>",
 )  # fmt: skip
 def test_a_text_with_a_mark_of_a_chat_is_refused_and_never_told_as_such(mark: str) -> None:
     index = LoreIndex()
@@ -89,7 +88,7 @@ def test_a_lesson_that_agents_cannot_be_shown_is_not_approved() -> None:
         judged(index, "approve", "item1", by="ann", why="x", now=NOW, wording=index.items["item1"].wording)
 
 
-@for_each("after", ["operationalerror", "no such column", FAILED.failure.class_, "sql"])
+@for_each("after", "operationalerror", "no such column", FAILED.failure.class_, "sql")
 def test_it_is_shown_after_a_failure_of_its_class_pattern_words_or_tool(after: str) -> None:
     index = LoreIndex()
     hint(index, after=after)
@@ -158,7 +157,7 @@ def test_a_correction_replaces_an_item_that_mining_publishes_again(index: LoreIn
     assert "`oid`" in advise(index, situation(failed=FAILED, now=NOW)).text
 
 
-@pytest.mark.parametrize("order", ["item first", "correction first"])
+@for_each("order", "item first", "correction first")
 def test_an_item_is_shown_again_once_its_correction_ends(order: str) -> None:
     index = LoreIndex()
     index.put_item(item())
@@ -300,7 +299,7 @@ def test_words_that_somebody_rejected_are_not_written_again_unawares(index: Lore
     assert hint(index, "Other words.", before=("orders",)).id != made.id
 
 
-@for_each("rejected", [False, True])
+@for_each("rejected", False, True)
 def test_words_that_were_edited_are_written_again_as_another_hint(rejected: bool) -> None:
     index = LoreIndex()
     made = hint(index, start=True)
@@ -319,8 +318,7 @@ def test_words_that_were_edited_are_written_again_as_another_hint(rejected: bool
 
 
 @for_each(
-    "name",
-    ["\U0001f6e0\ufe0f support", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f4bb"],
+    "name", "\U0001f6e0\ufe0f support", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f4bb"
 )
 def test_a_name_is_kept_as_agents_send_it(name: str) -> None:
     index = LoreIndex()
@@ -383,23 +381,21 @@ def test_lines_of_windows_and_coloured_emoji_are_told_plainly(index: LoreIndex) 
 
 @for_each(
     "fields, message",
-    [
-        ({"text": " "}, "the text has 1 to 400"),
-        ({"text": "x" * 401}, "this one has 401"),
-        ({"text": "a\u202eb"}, "nobody sees, U\\+202E after 'a'"),
-        ({"text": "caf\ufffd"}, "U\\+FFFD after 'caf'"),
-        ({"text": "use password=hunter2hunter2"}, "holds a secret"),
-        ({"why": ""}, "the reason has 1 to 500"),
-        ({"before": ()}, "say when"),
-        ({"before": ("a", " ")}, "words that a call must hold"),
-        ({"before": ("a",) * 9}, "words that a call must hold"),
-        ({"tool": "a\nb"}, "tool has at most 256"),
-        ({"tool": "caf\ufffd"}, "no U\\+FFFD"),
-        ({"task": "caf\udce9"}, "task has at most 256"),
-        ({"until": NOW}, "ended already"),
-        ({"until": 9e15}, "after the year 9999"),
-        ({"id": "gone"}, "no hint or memory item 'gone'"),
-    ],
+    ({"text": " "}, "the text has 1 to 400"),
+    ({"text": "x" * 401}, "this one has 401"),
+    ({"text": "a\u202eb"}, "nobody sees, U\\+202E after 'a'"),
+    ({"text": "caf\ufffd"}, "U\\+FFFD after 'caf'"),
+    ({"text": "use password=hunter2hunter2"}, "holds a secret"),
+    ({"why": ""}, "the reason has 1 to 500"),
+    ({"before": ()}, "say when"),
+    ({"before": ("a", " ")}, "words that a call must hold"),
+    ({"before": ("a",) * 9}, "words that a call must hold"),
+    ({"tool": "a\nb"}, "tool has at most 256"),
+    ({"tool": "caf\ufffd"}, "no U\\+FFFD"),
+    ({"task": "caf\udce9"}, "task has at most 256"),
+    ({"until": NOW}, "ended already"),
+    ({"until": 9e15}, "after the year 9999"),
+    ({"id": "gone"}, "no hint or memory item 'gone'"),
 )
 def test_bad_input_is_explained(fields: dict[str, Any], message: str) -> None:
     draft = Draft(**{"text": TEXT, "why": "x", "before": ("orders",)} | fields)

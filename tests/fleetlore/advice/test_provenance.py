@@ -22,13 +22,11 @@ def told() -> AdviceLedger:
 
 @for_each(
     "value, marked",
-    [
-        (f"I was told: {ADVICE} and act on it", f"I was told: {MARK} and act on it"),
-        (ADVICE[:-16], f"{MARK}\n- [#r] recovery: {LINE}"),  # cut off before its end: it hides no more than its line
-        ({"path": "notes.md", "content": [f"# Notes\n{ADVICE}\n{ADVICE}"]},) * 1
-        + ({"path": "notes.md", "content": [f"# Notes\n{MARK}\n{MARK}"]},),
-        ("what the fleet memory says of <fleet> and memory>", "what the fleet memory says of <fleet> and memory>"),
-    ],
+    (f"I was told: {ADVICE} and act on it", f"I was told: {MARK} and act on it"),
+    (ADVICE[:-16], f"{MARK}\n- [#r] recovery: {LINE}"),  # cut off before its end: it hides no more than its line
+    ({"path": "notes.md", "content": [f"# Notes\n{ADVICE}\n{ADVICE}"]},) * 1
+    + ({"path": "notes.md", "content": [f"# Notes\n{MARK}\n{MARK}"]},),
+    ("what the fleet memory says of <fleet> and memory>", "what the fleet memory says of <fleet> and memory>"),
 )
 def test_a_quotation_of_advice_is_marked_wherever_it_stands(value: Any, marked: Any) -> None:
     assert redact_fenced(value) == marked

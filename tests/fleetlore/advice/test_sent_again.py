@@ -47,13 +47,11 @@ def test_a_call_that_works_after_a_wait_is_said_to_wait_and_is_no_warning() -> N
 
 @for_each(
     "again",
-    [
-        (),  # never sent again
-        (208, 100, 40, 5),  # a test run that passes in half of the cases
-        (5, 0, 3, 0),  # too few
-        (400, 0, 1, 0),  # one agent alone
-        (40, 38, 9, 86_400),  # nobody waits for a day
-    ],
+    (),  # never sent again
+    (208, 100, 40, 5),  # a test run that passes in half of the cases
+    (5, 0, 3, 0),  # too few
+    (400, 0, 1, 0),  # one agent alone
+    (40, 38, 9, 86_400),  # nobody waits for a day
 )
 def test_nothing_is_said_of_what_is_not_sure(again: tuple[int, ...]) -> None:
     assert not asked(pattern(again))
@@ -68,7 +66,9 @@ def test_a_wider_kind_of_failure_speaks_where_too_little_is_known_of_this_one() 
 
 @for_each(
     "again, wait",
-    [((40, 38, 9, 12), "wait 12 s and send"), ((40, 20, 9, 12), "wait and send"), ((40, 38, 1, 12), "wait and send")],
+    ((40, 38, 9, 12), "wait 12 s and send"),
+    ((40, 20, 9, 12), "wait and send"),
+    ((40, 38, 1, 12), "wait and send"),
 )
 def test_a_passing_fault_is_of_the_kind_of_call_and_says_how_long_to_wait(again: tuple[int, ...], wait: str) -> None:
     index, error = LoreIndex(), "HTTP 503: Service Unavailable"
@@ -106,18 +106,16 @@ def said(expected: Expected, error: str | None = None, chance: float = 0.9) -> A
     return advise(LoreIndex(), asked)
 
 
-@for_each("error", [None, "no such table: a"])
+@for_each("error", None, "no such table: a")
 @for_each(
     "expected, line, sure",
-    [
-        (NO_COLUMN, "This sql call will likely fail: no such column.", True),
-        (
-            Expected("no such column: <name>", agents=3, other=NO_TABLE),
-            "This sql call will likely fail: no such column: … or no such table.",
-            False,
-        ),
-        (Expected(""), "This sql call will likely fail.", False),
-    ],
+    (NO_COLUMN, "This sql call will likely fail: no such column.", True),
+    (
+        Expected("no such column: <name>", agents=3, other=NO_TABLE),
+        "This sql call will likely fail: no such column: … or no such table.",
+        False,
+    ),
+    (Expected(""), "This sql call will likely fail.", False),
 )
 def test_a_likely_failure_is_said_with_the_kinds_that_are_sure(
     expected: Expected, line: str, sure: bool, error: str | None

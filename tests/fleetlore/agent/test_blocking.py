@@ -46,7 +46,7 @@ def test_a_mistake_leaves_no_thread() -> None:
     assert set(threading.enumerate()) <= before
 
 
-@for_each("blocking, original", [(BlockingFleet, Fleet), (BlockingSession, Session)])
+@for_each("blocking, original", (BlockingFleet, Fleet), (BlockingSession, Session))
 def test_arguments_are_those_of_the_original(blocking: type, original: type) -> None:
     def arguments(of: type, name: str) -> list[tuple[str, Any, Any]]:
         parameters = inspect.signature(getattr(of, name)).parameters.values()
@@ -58,7 +58,7 @@ def test_arguments_are_those_of_the_original(blocking: type, original: type) -> 
         assert arguments(blocking, name) == arguments(original, name), name
 
 
-@for_each("blocking", [BlockingFleet, BlockingSession])
+@for_each("blocking", BlockingFleet, BlockingSession)
 def test_nothing_is_to_be_awaited(blocking: type) -> None:
     assert not [name for name, _ in inspect.getmembers(blocking, inspect.iscoroutinefunction) if name[0] != "_"]
 

@@ -31,6 +31,7 @@ from tests.build import call, memory_item, met, trajectory
 from tests.doubles.recorder import Recorder
 from tests.read_back import sent
 from tests.rows import for_each
+from tests.waiting import until
 
 CALL = ("sql", {"query": "SELECT 1"})
 
@@ -475,7 +476,7 @@ async def test_entering_can_be_interrupted(unused_address: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-@for_each("ready_seconds", [-1.0, float("nan"), float("inf")])
+@for_each("ready_seconds", -1.0, float("nan"), float("inf"))
 def test_a_wait_without_an_end_is_refused(ready_seconds: float) -> None:
     with pytest.raises(ConfigError, match="ready_seconds"):
         Fleet("agent", broker="nowhere:1", ready_seconds=ready_seconds)
@@ -504,9 +505,7 @@ async def test_an_agent_finds_the_stack_of_its_folder_whenever_and_wherever_it_s
         assert not await fleet.flush(0.3) and fleet.dropped == 0 and fleet.adapters.calls is None
         starts_at(own_broker.address)
         assert await fleet.flush(120) and await fleet.ready(120)
-        async with asyncio.timeout(120):
-            while fleet.adapters.calls is None:
-                await asyncio.sleep(0.01)
+        await until(lambda: fleet.adapters.calls is not None)
         # Its old port is another broker's now.
         starts_at(broker.address)
         await work(fleet, "elsewhere")

@@ -33,7 +33,7 @@ async def test_a_call_that_is_sure_to_fail_is_held_once_and_one_that_a_tip_led_t
         assert asking.hold("search", WORKING) is None
 
 
-@for_each("against", [0, 1, 9])
+@for_each("against", 0, 1, 9)
 async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) -> None:
     fleet = a_fleet()
     known = fleet.replica.index.items["r"]
@@ -45,7 +45,7 @@ async def test_a_value_that_works_for_as_many_is_not_sure_to_fail(against: int) 
         assert (asking.hold("search", FAILING) is not None) == (against < 9)
 
 
-@for_each("hold, held", [("off", False), ("sure", True), ("always", True)])
+@for_each("hold, held", ("off", False), ("sure", True), ("always", True))
 async def test_the_setting_decides(hold: str, held: bool) -> None:
     async with a_fleet(hold=hold).session("g") as asking:
         assert (asking.hold("search", FAILING) is not None) == held

@@ -134,7 +134,7 @@ def test_an_action_stays_as_it_ended(fleet: Fleet, recorder: Recorder, caplog: p
     ]
 
 
-@for_each("broker", ["junk", "host:port", "a:1,b"])
+@for_each("broker", "junk", "host:port", "a:1,b")
 def test_a_broker_without_a_port_is_refused(broker: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         Fleet("agent", broker=broker)

@@ -34,13 +34,11 @@ def test_an_error_tells_the_place_where_it_looked_for_a_name_of_the_call() -> No
 
 @for_each(
     "call, error",
-    [
-        ("SELECT * FROM shop.cars", "Table 'shop.cars' doesn't exist"),  # the call named it itself
-        ("SELECT * FROM cars", "Table 'shop.trucks' doesn't exist"),  # not about this call
-        ("cat data.csv", "'data.csv': no such file"),
-        ("cat csv", "no such file: data.csv"),  # in no quotes
-        ("SELECT 1", "x" * ERROR_CHARACTERS + "'shop.select'"),
-    ],
+    ("SELECT * FROM shop.cars", "Table 'shop.cars' doesn't exist"),  # the call named it itself
+    ("SELECT * FROM cars", "Table 'shop.trucks' doesn't exist"),  # not about this call
+    ("cat data.csv", "'data.csv': no such file"),
+    ("cat csv", "no such file: data.csv"),  # in no quotes
+    ("SELECT 1", "x" * ERROR_CHARACTERS + "'shop.select'"),
 )
 def test_other_errors_tell_no_place(call: str, error: str) -> None:
     assert place_in(error, call) is None
@@ -59,7 +57,7 @@ def test_a_name_that_works_after_all_is_no_bad_name() -> None:
     assert context.failed == set()
 
 
-@for_each("other", ["select 'a'", "select  'A'", "select 'A';", "select 'A' "])
+@for_each("other", "select 'a'", "select  'A'", "select 'A';", "select 'A' ")
 def test_a_call_that_differs_by_one_character_is_another(other: str) -> None:
     assert normal("sql", "select 'A'") != normal("sql", other)
     assert normal("sql", "select 'A'") != normal("sh", "select 'A'")
@@ -90,7 +88,7 @@ def test_what_is_kept_is_bounded() -> None:
 STATEMENT = '{"query":"SELECT name FROM sqlite_master"}'
 
 
-@for_each("name", ["mcp__shop__query", "mcp__shop__run_sql", "mcp__db.example.com__sql", "mcp__a__b__sql"])
+@for_each("name", "mcp__shop__query", "mcp__shop__run_sql", "mcp__db.example.com__sql", "mcp__a__b__sql")
 def test_an_mcp_tool_is_of_the_open_world_until_the_operator_lists_it(name: str) -> None:
     assert not is_closed(name, STATEMENT)
     assert world_of(name) == "open"

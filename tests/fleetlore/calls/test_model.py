@@ -55,18 +55,16 @@ def test_the_same_document_gives_the_same_bytes() -> None:
 
 @for_each(
     "broken",
-    [
-        lambda data: b"",
-        lambda data: b"{}",
-        lambda data: data[: len(data) // 2],
-        lambda data: zlib.compress(msgspec.msgpack.encode({"calls": 1})),
-        lambda data: zlib.compress(b"\x00" * 50_000_000),
-        lambda data: b"x" * (MAX_BYTES + 1),
-        lambda data: document(schema=99).to_bytes(),
-        lambda data: document(features=99).to_bytes(),
-        lambda data: document(kind_counts=(1,)).to_bytes(),
-        lambda data: document(calls=quantised(np.zeros(256, np.float32))).to_bytes(),
-    ],
+    lambda data: b"",
+    lambda data: b"{}",
+    lambda data: data[: len(data) // 2],
+    lambda data: zlib.compress(msgspec.msgpack.encode({"calls": 1})),
+    lambda data: zlib.compress(b"\x00" * 50_000_000),
+    lambda data: b"x" * (MAX_BYTES + 1),
+    lambda data: document(schema=99).to_bytes(),
+    lambda data: document(features=99).to_bytes(),
+    lambda data: document(kind_counts=(1,)).to_bytes(),
+    lambda data: document(calls=quantised(np.zeros(256, np.float32))).to_bytes(),
 )
 def test_what_is_no_version_is_refused(broken: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ValueError):
@@ -108,14 +106,12 @@ UNKNOWN = (Kind("sql", "a", 1), Kind("sql", "b", 1), Kind("sql", "c", 1), Kind("
 
 @for_each(
     "fields, expected",
-    [
-        ({"kind_counts": (10_000_000, 5)}, SYNTAX),
-        ({"kind_counts": (100, 5)}, replace(SYNTAX, other=NO_TABLE)),
-        ({"kind_counts": (5, 100)}, replace(NO_TABLE, other=SYNTAX)),
-        ({"kind_texts": (), "kind_counts": ()}, Expected("")),
-        ({"kind_texts": UNKNOWN, "kind_counts": (5, 5, 5, 5)}, Expected("")),
-        ({"kind_texts": (Kind("bash", "syntax error", 1),), "kind_counts": (5,)}, Expected("")),
-    ],
+    ({"kind_counts": (10_000_000, 5)}, SYNTAX),
+    ({"kind_counts": (100, 5)}, replace(SYNTAX, other=NO_TABLE)),
+    ({"kind_counts": (5, 100)}, replace(NO_TABLE, other=SYNTAX)),
+    ({"kind_texts": (), "kind_counts": ()}, Expected("")),
+    ({"kind_texts": UNKNOWN, "kind_counts": (5, 5, 5, 5)}, Expected("")),
+    ({"kind_texts": (Kind("bash", "syntax error", 1),), "kind_counts": (5,)}, Expected("")),
 )
 def test_a_kind_without_a_name_is_given_if_it_or_a_pair_is_likely(fields: Any, expected: Expected) -> None:
     model = CallModel.from_bytes(document(**KINDS | fields).to_bytes())
@@ -137,7 +133,7 @@ def test_what_failed_in_this_session_is_said_before_what_failed_elsewhere() -> N
     assert model.expected(MadeCall("sql", "select model from car"), CallContext("g"), own=own) == own[0]
 
 
-@for_each("text", ["import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:"])
+@for_each("text", "import cars as car", "def car():\n  pass", "car = 1\nprint(car)", "for car in x:")
 def test_a_name_that_the_call_itself_defines_is_not_lacking(text: str) -> None:
     model = CallModel.from_bytes(document(**KINDS).to_bytes())
     own = (Expected("name <name> is not defined", ("car",), tool="sql"),)

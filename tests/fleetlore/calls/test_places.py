@@ -32,23 +32,21 @@ def test_a_structure_fits(members: dict[str, list[str]]) -> None:
 
 @for_each(
     "rejected, names, expected",
-    [
-        ("cites", ["cite", "paper"], "cite"),
-        ("countrys", ["country"], "country"),
-        ("countries", ["country"], "country"),
-        ("publications", ["domain_publication", "publication_keyword"], None),
-        ("stadiums", ["stadium", "stadium_id"], "stadium"),
-        ("custId", ["cust_id"], "cust_id"),
-        ("sb_cust_ids", ["sbCustId"], "sbCustId"),
-        ("customer_adress", ["customer_address"], "customer_address"),
-        ("date", ["data"], None),
-        ("state", ["stats"], None),
-        ("name", ["name"], None),
-        ("transactons", ["transaction", "transactions"], "transactions"),
-        ("total_a", ["total_b", "total_c"], None),  # several are as near
-        ("local", ["total"], None),
-        ("classes", ["class"], "class"),
-    ],
+    ("cites", ["cite", "paper"], "cite"),
+    ("countrys", ["country"], "country"),
+    ("countries", ["country"], "country"),
+    ("publications", ["domain_publication", "publication_keyword"], None),
+    ("stadiums", ["stadium", "stadium_id"], "stadium"),
+    ("custId", ["cust_id"], "cust_id"),
+    ("sb_cust_ids", ["sbCustId"], "sbCustId"),
+    ("customer_adress", ["customer_address"], "customer_address"),
+    ("date", ["data"], None),
+    ("state", ["stats"], None),
+    ("name", ["name"], None),
+    ("transactons", ["transaction", "transactions"], "transactions"),
+    ("total_a", ["total_b", "total_c"], None),  # several are as near
+    ("local", ["total"], None),
+    ("classes", ["class"], "class"),
 )
 def test_one_name_is_near_or_none_is(rejected: str, names: list[str], expected: str | None) -> None:
     known = PlaceNames(9, {name: Ended(2, 0) for name in names})
@@ -70,7 +68,7 @@ def test_a_member_of_what_the_call_names_is_near_where_it_has_all_parts_of_a_nam
     assert nearest("stadium", known, "select stadium from singer") is None
 
 
-@for_each("rejected", ["Maker", "maker", "MAKER"])
+@for_each("rejected", "Maker", "maker", "MAKER")
 def test_no_name_replaces_itself(rejected: str) -> None:
     known = PlaceNames(9, {"maker": Ended(2, 3)}, members={"car_makers": ("Id", "Maker", "FullName")})
     assert nearest(rejected, known, f"select {rejected} from car_makers") is None
@@ -84,15 +82,13 @@ def test_parts_of_a_name_are_told_apart_by_capitals_too() -> None:
 
 @for_each(
     "call, named, expected",
-    [
-        ("SELECT s.age, s.height FROM singer AS s", [], ["height"]),
-        ("SELECT s.age FROM singers s WHERE s.Born > 1990", ["singers"], ["singers", "Born"]),
-        ("SELECT 'tall' FROM singer WHERE NAME LIKE \"a b\"", [], []),  # words in quotes and in capitals
-        ("SELECT upper(name) AS big FROM singer ORDER BY big", [], []),
-        ("WITH old AS (SELECT name FROM singer) SELECT name FROM old", [], []),
-        ("SELECT references FROM singer", ["references"], ["references"]),  # a word of queries, but the error names it
-        ("SELECT t1.age FROM singer AS t1", ["t1"], []),
-    ],
+    ("SELECT s.age, s.height FROM singer AS s", [], ["height"]),
+    ("SELECT s.age FROM singers s WHERE s.Born > 1990", ["singers"], ["singers", "Born"]),
+    ("SELECT 'tall' FROM singer WHERE NAME LIKE \"a b\"", [], []),  # words in quotes and in capitals
+    ("SELECT upper(name) AS big FROM singer ORDER BY big", [], []),
+    ("WITH old AS (SELECT name FROM singer) SELECT name FROM old", [], []),
+    ("SELECT references FROM singer", ["references"], ["references"]),  # a word of queries, but the error names it
+    ("SELECT t1.age FROM singer AS t1", ["t1"], []),
 )
 def test_names_that_a_place_has_not_are_found_in_a_call(call: str, named: list[str], expected: list[str]) -> None:
     assert unknown(call, PlaceNames(9, {}, members=MEMBERS), named) == expected

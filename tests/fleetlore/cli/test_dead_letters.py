@@ -109,6 +109,6 @@ def test_show_cuts_what_is_long_unless_all_is_asked_for(run: Run) -> None:
     assert f"{MAX_VALUE_BYTES} of {MAX_VALUE_BYTES + 7} bytes are kept here" in full
 
 
-@for_each("place", ["nonsense", "0", "0:x", "-1:0", "0:99", "7:0", "0:4", "٣:0"])
+@for_each("place", "nonsense", "0", "0:x", "-1:0", "0:99", "7:0", "0:4", "٣:0")
 def test_what_is_no_letter_is_wrong_usage(run: Run, place: str) -> None:
     assert run("show", place).exit_code == 2

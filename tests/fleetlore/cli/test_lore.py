@@ -168,22 +168,20 @@ def test_items_are_listed_and_shown(run: Any) -> None:
 
 @for_each(
     "arguments, said",
-    [
-        (["items", "zz"], "no item begins with 'zz'"),
-        (["items", "aa"], "2 items begin with 'aa'"),
-        (["items", "--search", "!?"], "no word to search for"),
-        (["items", "aa1", "--search", "table"], "an ID or --search"),
-        (["patterns", "--search", "table", "--level", "tool"], "have no text"),
-        (["items", "--kind", "joke"], "'--kind': 'joke' is not one of 'recovery'"),
-        (["patterns", "--level", "galaxy"], "galaxy"),
-        (["patterns", "--limit", "0"], "--limit"),
-        (["health", "--hours", "1", "--days", "1"], "--days"),
-        (["health", "--hours", "25"], "--hours"),
-        (["health", "--by", "mood"], "mood"),
-        (["health", "--broker", "nowhere"], "HOST:PORT"),
-        (["health", "--tenant", "a.b"], "tenant"),
-        (["health", "--timeout", "0"], "--timeout"),
-    ],
+    (["items", "zz"], "no item begins with 'zz'"),
+    (["items", "aa"], "2 items begin with 'aa'"),
+    (["items", "--search", "!?"], "no word to search for"),
+    (["items", "aa1", "--search", "table"], "an ID or --search"),
+    (["patterns", "--search", "table", "--level", "tool"], "have no text"),
+    (["items", "--kind", "joke"], "'--kind': 'joke' is not one of 'recovery'"),
+    (["patterns", "--level", "galaxy"], "galaxy"),
+    (["patterns", "--limit", "0"], "--limit"),
+    (["health", "--hours", "1", "--days", "1"], "--days"),
+    (["health", "--hours", "25"], "--hours"),
+    (["health", "--by", "mood"], "mood"),
+    (["health", "--broker", "nowhere"], "HOST:PORT"),
+    (["health", "--tenant", "a.b"], "tenant"),
+    (["health", "--timeout", "0"], "--timeout"),
 )
 def test_a_wrong_argument_is_explained(run: Any, arguments: list[str], said: str) -> None:
     result = run(*arguments)

@@ -83,7 +83,7 @@ def test_a_command_whose_extra_is_missing_says_so(monkeypatch: pytest.MonkeyPatc
     assert RUNNER.invoke(app, ["adapters", "list", "--help"]).exit_code == 0
 
 
-@for_each("package", ["typer", "rich"])
+@for_each("package", "typer", "rich")
 def test_without_the_extra_the_command_says_how_to_get_it(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from fleetlore.cli.main import main; main(['health'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=False)
@@ -147,7 +147,7 @@ def test_a_wrong_argument_is_answered_before_anything_heavy_is_imported(tmp_path
         assert "Traceback" not in said
 
 
-@for_each("arguments", [["--help"], ["topics", "schema"], ["--version"], ["import", "messages", ".", "--dry-run"]])
+@for_each("arguments", ["--help"], ["topics", "schema"], ["--version"], ["import", "messages", ".", "--dry-run"])
 def test_an_output_on_a_full_disk_is_one_line(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n' * 2)
     command = [sys.executable, "-m", "fleetlore.cli.main", *arguments]
@@ -174,7 +174,7 @@ def test_help_groups_every_command_by_purpose() -> None:
     assert places == sorted(places)
 
 
-@for_each("typed, place, offered", [("it", 1, "items"), ("items --kind strat", 3, "strategy")])
+@for_each("typed, place, offered", ("it", 1, "items"), ("items --kind strat", 3, "strategy"))
 def test_the_shell_completes_commands_and_values(typed: str, place: int, offered: str) -> None:
     asked = {"_FLEETLORE_COMPLETE": "complete_bash", "COMP_WORDS": f"fleetlore {typed}", "COMP_CWORD": str(place)}
     command = [sys.executable, "-c", "from fleetlore.cli.main import main; main()"]

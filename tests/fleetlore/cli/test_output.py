@@ -29,7 +29,7 @@ def test_escapes_are_readable() -> None:
     assert safe_lines("a\nb\x00") == "a\nb\\u0000"
 
 
-@for_each("hidden", "\u00ad\u200b\u200d\u2060\ufe0f\u180e\u3164\U000e0041\U000e01ef")
+@for_each("hidden", *"\u00ad\u200b\u200d\u2060\ufe0f\u180e\u3164\U000e0041\U000e01ef")
 def test_who_reviews_an_item_sees_what_a_model_reads(hidden: str) -> None:
     written = rf"\u{ord(hidden):04x}" if hidden < "\U00010000" else rf"\U{ord(hidden):08x}"
     assert safe(f"to{hidden}ken") == f"to{written}ken"
@@ -72,7 +72,7 @@ def test_the_connection_is_that_of_the_stack_unless_a_broker_is_named(
         connection(None, tmp_path / "nowhere")
 
 
-@for_each("bad", ["", "host", "host:", ":9092", "host:x", "host:0", "host:70000", "a:1,b"])
+@for_each("bad", "", "host", "host:", ":9092", "host:x", "host:0", "host:70000", "a:1,b")
 def test_a_wrong_address_is_wrong_usage_and_a_right_one_stays(bad: str) -> None:
     with pytest.raises(typer.BadParameter):
         cli_options.checked(check_address)(bad)

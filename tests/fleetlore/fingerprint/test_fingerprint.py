@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from fleetlore.fingerprint.fingerprint import (
     tool_id,
 )
 from tests.error_texts import any_text
+from tests.rows import for_each
 
 
 def test_three_levels_from_coarse_to_fine() -> None:
@@ -77,17 +77,15 @@ def cycle() -> list[object]:
     return members
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
-    [
-        {"n": 2**70, 1: "x"},
-        {(1, 2): 3, None: 4, "a": 2**70},
-        {"x": Unprintable()},
-        {Unprintable(): 1},
-        cycle(),
-        {"s": "\ud800"},
-        {"b": b"\xff", "set": {1}},
-    ],
+    {"n": 2**70, 1: "x"},
+    {(1, 2): 3, None: 4, "a": 2**70},
+    {"x": Unprintable()},
+    {Unprintable(): 1},
+    cycle(),
+    {"s": "\ud800"},
+    {"b": b"\xff", "set": {1}},
 )
 def test_arguments_that_are_no_json_have_an_id(arguments: object) -> None:
     assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
@@ -107,49 +105,45 @@ def test_any_json_value_has_a_shape(value: object) -> None:
     assert isinstance(argument_shape({"a": value, "b": f"http://{value}"}), str)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shape"),
-    [
-        ("", ""),
-        (None, ""),
-        ({}, ""),
-        ({"b": 1, "a": "x"}, "a:word,b:number"),
-        ({"flag": "--force=yes"}, "flag:--force"),
-        ({"path": "/a/b/c.txt"}, "path:path(.txt)"),
-        ({"url": "https://a.example/b"}, "url:url(a.example)"),
-        ({"sql": "SELECT 1 FROM x"}, "sql:text(select)"),
-        ({"on": True, "off": None}, "off:none,on:true"),
-        ({"many": ["a", "b"], "none": []}, "many:list[word],none:list[]"),
-        ({"inner": {"b": 1, "a": 2}}, "inner:{a,b}"),
-        ("ls -la /x", "text(ls)"),
-        ("{broken", "word"),
-        ([1, 2], "list[number]"),
-    ],
+@for_each(
+    "arguments, shape",
+    ("", ""),
+    (None, ""),
+    ({}, ""),
+    ({"b": 1, "a": "x"}, "a:word,b:number"),
+    ({"flag": "--force=yes"}, "flag:--force"),
+    ({"path": "/a/b/c.txt"}, "path:path(.txt)"),
+    ({"url": "https://a.example/b"}, "url:url(a.example)"),
+    ({"sql": "SELECT 1 FROM x"}, "sql:text(select)"),
+    ({"on": True, "off": None}, "off:none,on:true"),
+    ({"many": ["a", "b"], "none": []}, "many:list[word],none:list[]"),
+    ({"inner": {"b": 1, "a": 2}}, "inner:{a,b}"),
+    ("ls -la /x", "text(ls)"),
+    ("{broken", "word"),
+    ([1, 2], "list[number]"),
 )
 def test_a_shape_names_keys_and_coarse_classes_and_never_values(arguments: object, shape: str) -> None:
     assert argument_shape(arguments) == shape
 
 
-@pytest.mark.parametrize("url", ["https://u:[redacted:url_password]@host/x", "http://[", "http://]", "ftp://[::g]/"])
+@for_each("url", "https://u:[redacted:url_password]@host/x", "http://[", "http://]", "ftp://[::g]/")
 def test_a_url_that_no_parser_takes_has_a_shape_all_the_same(url: str) -> None:
     assert argument_shape({"url": url}).startswith("url:url(")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "free"),
-    [
-        ("ls -l", True),
-        ("print(total)", True),
-        ("./run.sh", True),
-        ("/usr/bin/make", True),
-        ("bin/a:b,c", True),
-        ({"command": "ls -l"}, True),
-        ({"path": "./run.sh"}, False),
-        ({"path": "./run.sh", "why": "to see it"}, False),
-        ({"path(.a": 1}, False),
-        ("https://shop.test/cars", False),
-        ("42", False),
-    ],
+@for_each(
+    "arguments, free",
+    ("ls -l", True),
+    ("print(total)", True),
+    ("./run.sh", True),
+    ("/usr/bin/make", True),
+    ("bin/a:b,c", True),
+    ({"command": "ls -l"}, True),
+    ({"path": "./run.sh"}, False),
+    ({"path": "./run.sh", "why": "to see it"}, False),
+    ({"path(.a": 1}, False),
+    ("https://shop.test/cars", False),
+    ("42", False),
 )
 def test_a_command_of_one_word_or_path_is_free_text(arguments: object, free: bool) -> None:
     assert is_free_text(argument_shape(arguments)) is free

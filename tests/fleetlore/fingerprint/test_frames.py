@@ -16,6 +16,7 @@ from fleetlore.fingerprint.frames import MAX_MESSAGE, FrameReader, excerpt, head
 from fleetlore.fingerprint.template_rules import FRAMES, Frame
 from tests.cpu import costs_less_than
 from tests.error_texts import any_text
+from tests.rows import for_each
 
 FAILURES = (
     "jq: command not found",
@@ -267,7 +268,7 @@ DIFFERENT = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("texts", DIFFERENT)
+@for_each("texts", *DIFFERENT)
 def test_different_failures_in_one_wrapping_are_different_patterns(texts: tuple[str, str]) -> None:
     one, other = (failure_of("run", {}, None, text) for text in texts)
     assert one.class_ != other.class_
@@ -284,44 +285,35 @@ def test_a_class_that_an_earlier_version_made_of_the_words_is_made_again() -> No
     assert failure_of("run", {}, "rate_limited", "no more today").error_class == "rate_limited"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Error calling tool " + "x" * 8_000,
-        "Error calling tool x with arguments " + "{" * 8_000, "\\n" * 4_000, "Xx" + "A" * 50,
-        "a_" * 300 + "!", "Z_:" * 660,
-        "at " + ":" * 7_900 + "\nboom", "at main (/a.js" + ":1" * 3_900 + ":\nboom", "at " + "a(" * 3_900 + "\nboom",
-    ],
+@for_each("text",
+    "a" * 8_000 + ":", "Error: A" + " b" * 4_000, "Error calling tool " + "x" * 8_000,
+    "Error calling tool x with arguments " + "{" * 8_000, "\\n" * 4_000, "Xx" + "A" * 50,
+    "a_" * 300 + "!", "Z_:" * 660,
+    "at " + ":" * 7_900 + "\nboom", "at main (/a.js" + ":1" * 3_900 + ":\nboom", "at " + "a(" * 3_900 + "\nboom",
 )  # fmt: skip
 def test_no_frame_takes_long(text: str) -> None:
     assert costs_less_than(0.1, lambda: failure_of("run", {}, None, text))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{", "[", '{"error":', "{\n", "<html>", "<title>", "│ ", "a.b", "Caused by: ", "Caused by:\n", "a:1: ", "\x1b[",
-        "\x1b]", "[a] ", "at ", "x\n", "=", "no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/",
-        "can't ", "='a b c' ", ":n't ", "not a ", "Error: ", "a.", "A", "no matches found for ", "(", "ValueError(",
-        "exit with a non-zero exit status ", "/a", "a@", "1.", "0", "-1", "f", "a:", "~/", "a1", "'a", "[(", "C:\\a ",
-        "<*> ", "x=1,", "to ", "command '", "{'error': '", "expected got ", "near `", "1x", "<a>",
-        ": permission denied",
-    ],
+@for_each("text",
+    "{", "[", '{"error":', "{\n", "<html>", "<title>", "│ ", "a.b", "Caused by: ", "Caused by:\n", "a:1: ", "\x1b[",
+    "\x1b]", "[a] ", "at ", "x\n", "=", "no ", "not found: ", "'a ", "(a b c d ", "(a b c d) ", "='a b ", "a.b/",
+    "can't ", "='a b c' ", ":n't ", "not a ", "Error: ", "a.", "A", "no matches found for ", "(", "ValueError(",
+    "exit with a non-zero exit status ", "/a", "a@", "1.", "0", "-1", "f", "a:", "~/", "a1", "'a", "[(", "C:\\a ",
+    "<*> ", "x=1,", "to ", "command '", "{'error': '", "expected got ", "near `", "1x", "<a>",
+    ": permission denied",
 )  # fmt: skip
 def test_no_text_takes_long(text: str) -> None:
     assert costs_less_than(0.1, lambda: failure_of("run", {}, None, text * (MAX_MESSAGE // len(text))))
     assert costs_less_than(0.1, lambda: failure_of("run", {}, None, "error: x " + text * (64_000 // len(text))))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{'error': {[1]: 2}}", "{'error': {{}}}", "{'error': {{'a': 1}: 'gone'}}", "{'error': {*[[]]}}",
-        "{'a': " + "-" * 7_000 + "1}", "{'a': " + "[" * 3_000 + "}", "{'a': " + "9" * 5_000 + "}",
-        "{'error': '\\d'}", "{'path': 'C:\\windows'}", "{'a': '\\x'}", "{'a': '\x00'}", "{'a': '\ud800'}",
-    ],
+@for_each("text",
+    "{'error': {[1]: 2}}", "{'error': {{}}}", "{'error': {{'a': 1}: 'gone'}}", "{'error': {*[[]]}}",
+    "{'a': " + "-" * 7_000 + "1}", "{'a': " + "[" * 3_000 + "}", "{'a': " + "9" * 5_000 + "}",
+    "{'error': '\\d'}", "{'path': 'C:\\windows'}", "{'a': '\\x'}", "{'a': '\x00'}", "{'a': '\ud800'}",
 )  # fmt: skip
-@pytest.mark.parametrize("before", ["", "boom: "])
+@for_each("before", "", "boom: ")
 def test_no_dictionary_of_python_that_cannot_be_read_raises_or_warns(text: str, before: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
@@ -372,7 +364,7 @@ def test_the_frame_of_a_coding_agent_neither_joins_nor_splits_failures(frame: st
     assert len(found) == len(SHELL_ERRORS)
 
 
-@pytest.mark.parametrize("blank", [" ", " - ", " [1]", " a.b:", "\t"])
+@for_each("blank", " ", " - ", " [1]", " a.b:", "\t")
 def test_no_blanks_behind_a_timestamp_take_long(blank: str) -> None:
     text = f"2026-01-02T03:04:05Z {blank * (7_900 // len(blank))}x y z w: q!"
     assert costs_less_than(0.1, lambda: failure_of("sh", {}, None, text))

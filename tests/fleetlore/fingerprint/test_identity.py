@@ -10,6 +10,7 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.identity import words_of
 from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.fingerprint.wordings import PHRASES, Phrase, PhraseBook
+from tests.rows import for_each
 
 
 def class_of(text: str, error_type: str | None = None) -> str:
@@ -103,58 +104,54 @@ DIFFERENT = (
 )
 
 
-@pytest.mark.parametrize("texts", DIFFERENT)
+@for_each("texts", *DIFFERENT)
 def test_other_kinds_and_other_names_are_other_patterns(texts: tuple[str, str]) -> None:
     one, other = map(class_of, texts)
     assert one != other
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
-    [
-        "KeyError: 'connection_timeout'",
-        "connect() got an unexpected keyword argument 'connection_timeout'",
-        'column "connection_timeout" does not exist',
-        "module 'signal' has no attribute 'SIGKILL'",
-        "no such table: connection_refused",
-        "cannot import name 'TooManyRequests'",
-        "status 137 is not a known order status",
-        "code 137 is not in the list of country codes",
-        "unknown country code 137",
-        "unknown traffic signal 9",
-        "error 134 unexpected token",
-        "error 111 in row parser",
-        "bucket name too long",
-        "meeting room resource busy",
-        "unknown host key algorithm",
-        "no such host group 'Linux'",
-        "broken pipe definition in pipeline.yml",
-        "No space left in namespace quota",
-    ],
+    "KeyError: 'connection_timeout'",
+    "connect() got an unexpected keyword argument 'connection_timeout'",
+    'column "connection_timeout" does not exist',
+    "module 'signal' has no attribute 'SIGKILL'",
+    "no such table: connection_refused",
+    "cannot import name 'TooManyRequests'",
+    "status 137 is not a known order status",
+    "code 137 is not in the list of country codes",
+    "unknown country code 137",
+    "unknown traffic signal 9",
+    "error 134 unexpected token",
+    "error 111 in row parser",
+    "bucket name too long",
+    "meeting room resource busy",
+    "unknown host key algorithm",
+    "no such host group 'Linux'",
+    "broken pipe definition in pipeline.yml",
+    "No space left in namespace quota",
 )
 def test_names_and_other_numbers_are_no_codes_of_the_system(text: str) -> None:
     assert normal_form("", text).identity not in {phrase.kind for phrase in PHRASES if phrase.decides}
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("killed", "Process exited with code 137 after 41.2 s"),
-        ("killed", "exit status 137"),
-        ("killed", "exited (137)"),
-        ("killed", "make: *** [Makefile:2: all] Error 137"),
-        ("killed", "npm error code 137"),
-        ("killed", "Command failed with status 137"),
-        ("killed", "Worker with pid 14824 was terminated due to signal 9"),
-        ("segmentation", "worker process 3 exited on signal 11"),
-        ("refused", "Error 111 connecting to localhost:6379. 111."),
-        ("no host", "java.net.UnknownHostException: db.internal"),
-        ("no host", "dial tcp: lookup db.internal on 10.0.0.1:53: no such host"),
-        ("pipe", "java.io.IOException: Broken pipe (Write failed)"),
-        ("no resolver", "getaddrinfo EAI_AGAIN registry.npmjs.org"),
-        ("requests", "An error occurred (TooManyRequestsException) when calling the Invoke operation"),
-        ("connect time", "dial tcp 10.0.0.8:5432: i/o timeout"),
-    ],
+@for_each(
+    "kind, text",
+    ("killed", "Process exited with code 137 after 41.2 s"),
+    ("killed", "exit status 137"),
+    ("killed", "exited (137)"),
+    ("killed", "make: *** [Makefile:2: all] Error 137"),
+    ("killed", "npm error code 137"),
+    ("killed", "Command failed with status 137"),
+    ("killed", "Worker with pid 14824 was terminated due to signal 9"),
+    ("segmentation", "worker process 3 exited on signal 11"),
+    ("refused", "Error 111 connecting to localhost:6379. 111."),
+    ("no host", "java.net.UnknownHostException: db.internal"),
+    ("no host", "dial tcp: lookup db.internal on 10.0.0.1:53: no such host"),
+    ("pipe", "java.io.IOException: Broken pipe (Write failed)"),
+    ("no resolver", "getaddrinfo EAI_AGAIN registry.npmjs.org"),
+    ("requests", "An error occurred (TooManyRequestsException) when calling the Invoke operation"),
+    ("connect time", "dial tcp 10.0.0.8:5432: i/o timeout"),
 )
 def test_codes_of_the_system_are_found_in_each_wording(kind: str, text: str) -> None:
     assert normal_form("", text).identity == kind

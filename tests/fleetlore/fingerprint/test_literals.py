@@ -3,34 +3,31 @@ from __future__ import annotations
 import timeit
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.literals import masked_arguments, masked_text, masked_tokens, masked_value, names
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize(
-    ("text", "masked"),
-    [
-        ("SELECT a FROM t WHERE b = 'Ann' LIMIT 20", "SELECT a FROM t WHERE b = '<text>' LIMIT <number>"),
-        ("SELECT a FROM t LIMIT 1", "SELECT a FROM t LIMIT 1"),
-        ("ls -la /home/ann | head -5", "ls -la <path> | head -5"),
-        ("python src/app/main.py --port 8080", "python <path> --port <number>"),
-        ("x = symbols('x')\nprint(x**2 + 12.5)", "x = symbols('x')\nprint(x**2 + <number>)"),
-        ("mail ann.b@example.org", "mail <email>"),
-        ("order #W123 of ann_rossi_9620 on HAT030", "order <id> of <id> on <id>"),
-        ("curl https://example.org/a?b=1", "curl <url>"),
-        ("since 2024-05-01 10:00", "since <date>"),
-        ("SELECT total_cents FROM orders_2026", "SELECT total_cents FROM orders_2026"),
-        ("utf8mb4 s3 python311 sales_2024_eu orders_202601", "utf8mb4 s3 python311 sales_2024_eu orders_202601"),
-        ("user_812 order_2026 run2026 mia_li_3668 HAT136 x9999", "<id> <id> <id> <id> <id> <id>"),
-        ("it isn't, and doesn't", "it isn't, and doesn't"),
-        ("f(a/b, T1.name, int64)", "f(a/b, T1.name, int64)"),
-        ("print('never closed)", "print('<text>"),
-        ('{"user_id":"ann","cabin":"economy"}', '{"user_id":"<user id>","cabin":"economy"}'),
-        ('{"address1":"12 Hill Road","first_na', '{"address1":"<address>","<text>'),
-    ],
+@for_each("text, masked",
+    ("SELECT a FROM t WHERE b = 'Ann' LIMIT 20", "SELECT a FROM t WHERE b = '<text>' LIMIT <number>"),
+    ("SELECT a FROM t LIMIT 1", "SELECT a FROM t LIMIT 1"),
+    ("ls -la /home/ann | head -5", "ls -la <path> | head -5"),
+    ("python src/app/main.py --port 8080", "python <path> --port <number>"),
+    ("x = symbols('x')\nprint(x**2 + 12.5)", "x = symbols('x')\nprint(x**2 + <number>)"),
+    ("mail ann.b@example.org", "mail <email>"),
+    ("order #W123 of ann_rossi_9620 on HAT030", "order <id> of <id> on <id>"),
+    ("curl https://example.org/a?b=1", "curl <url>"),
+    ("since 2024-05-01 10:00", "since <date>"),
+    ("SELECT total_cents FROM orders_2026", "SELECT total_cents FROM orders_2026"),
+    ("utf8mb4 s3 python311 sales_2024_eu orders_202601", "utf8mb4 s3 python311 sales_2024_eu orders_202601"),
+    ("user_812 order_2026 run2026 mia_li_3668 HAT136 x9999", "<id> <id> <id> <id> <id> <id>"),
+    ("it isn't, and doesn't", "it isn't, and doesn't"),
+    ("f(a/b, T1.name, int64)", "f(a/b, T1.name, int64)"),
+    ("print('never closed)", "print('<text>"),
+    ('{"user_id":"ann","cabin":"economy"}', '{"user_id":"<user id>","cabin":"economy"}'),
+    ('{"address1":"12 Hill Road","first_na', '{"address1":"<address>","<text>'),
 )  # fmt: skip
 def test_literals_are_masked_and_words_stay(text: str, masked: str) -> None:
     assert masked_text(text) == masked
@@ -72,8 +69,6 @@ def test_masking_again_changes_nothing_and_tokens_cover_all_but_white_space(text
     assert not "".join(between).strip()
 
 
-@pytest.mark.parametrize(
-    "text", ["a" * 2000, "'\"" * 1000, "a/" * 1000, "a-" * 1000, "1." * 1000, '"a":"' * 400, "'\\" * 1000]
-)
+@for_each("text", "a" * 2000, "'\"" * 1000, "a/" * 1000, "a-" * 1000, "1." * 1000, '"a":"' * 400, "'\\" * 1000)
 def test_no_text_takes_long(text: str) -> None:
     assert min(timeit.repeat(lambda: masked_text.__wrapped__(text), number=1, repeat=3)) < 0.1

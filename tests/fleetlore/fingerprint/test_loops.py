@@ -3,12 +3,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.loops import Loop, LoopDetector
+from tests.rows import for_each
 
 Call = tuple[str, object, object, str | None]
 
@@ -45,17 +45,15 @@ def at(calls: list[Call]) -> int | None:
     return next((place for place, call in enumerate(calls, 1) if add(detector, call)), None)
 
 
-@pytest.mark.parametrize(
-    ("calls", "kind", "period", "seen_at"),
-    [
-        ([A] * 5, "repeat", 1, 3),
-        ([A, B] * 4, "cycle", 2, 6),
-        ([A, B, C] * 3, "cycle", 3, 6),
-        ([A, B, C, D] * 3, "cycle", 4, 8),
-        ([A, A, B] * 3, "repeat", 1, 5),
-        ([A, A, x(1), A, A, x(2), A, A, x(3)], "repeat", 1, 5),
-        ([B, C, D, A, A, A], "repeat", 1, 6),
-    ],
+@for_each(
+    "calls, kind, period, seen_at",
+    ([A] * 5, "repeat", 1, 3),
+    ([A, B] * 4, "cycle", 2, 6),
+    ([A, B, C] * 3, "cycle", 3, 6),
+    ([A, B, C, D] * 3, "cycle", 4, 8),
+    ([A, A, B] * 3, "repeat", 1, 5),
+    ([A, A, x(1), A, A, x(2), A, A, x(3)], "repeat", 1, 5),
+    ([B, C, D, A, A, A], "repeat", 1, 6),
 )
 def test_what_goes_round_is_seen(calls: list[Call], kind: str, period: int, seen_at: int) -> None:
     loop = find_loop(calls)
@@ -67,24 +65,19 @@ def poll(state: str) -> Call:
     return "http", {"url": "https://a.example/job/7"}, state, None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "calls",
-    [
-        [A, A, B, C, D],
-        [A, B, A, B, C],
-        [x(1), x(2), x(3), x(4), x(5), x(6)],
-        [poll(f"{percent} % done") for percent in range(0, 100, 10)],
-        [poll(f'{{"status": "running", "built": {n}}}') for n in range(9)],
-        # A blank inside a value makes another call; so does what lies behind the first 300 characters.
-        [("bash", {"command": command}, "", "exit code 1") for command in ("rm -rf / tmp/x", "rm -rf /tmp/x", "ls")],
-        [("write", {"content": "z" * 400, "path": path}, "written", None) for path in ("a", "b", "c", "d", "e")],
-        [("pad", {"note": "hm"}, "", None)] * 9,
-        [("pad", {"note": "hm"}, None, None)] * 9,
-        [
-            ("read", {"path": f"/srv/{name}"}, "", "No such file or directory")
-            for name in ("ab", "cd", "ef", "gh", "ij")
-        ],
-    ],
+    [A, A, B, C, D],
+    [A, B, A, B, C],
+    [x(1), x(2), x(3), x(4), x(5), x(6)],
+    [poll(f"{percent} % done") for percent in range(0, 100, 10)],
+    [poll(f'{{"status": "running", "built": {n}}}') for n in range(9)],
+    # A blank inside a value makes another call; so does what lies behind the first 300 characters.
+    [("bash", {"command": command}, "", "exit code 1") for command in ("rm -rf / tmp/x", "rm -rf /tmp/x", "ls")],
+    [("write", {"content": "z" * 400, "path": path}, "written", None) for path in ("a", "b", "c", "d", "e")],
+    [("pad", {"note": "hm"}, "", None)] * 9,
+    [("pad", {"note": "hm"}, None, None)] * 9,
+    [("read", {"path": f"/srv/{name}"}, "", "No such file or directory") for name in ("ab", "cd", "ef", "gh", "ij")],
 )
 def test_what_gets_on_is_no_loop(calls: list[Call]) -> None:
     assert find_loop(calls) is None

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -7,28 +6,27 @@ from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.names import MAX_KIND, failure_kind, kind_of, spelled
 from tests import build
 from tests.cpu import costs_less_than
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize(
-    ("error", "call", "names"),
-    [
-        ("no such table: 'cars'", "SELECT 1 FROM cars", ("cars",)),
-        ("Table 'shop.Cars' doesn't exist", "SELECT 1 FROM cars", ("cars",)),
-        ("Unknown column 'T1.colour' in 'field list'", "SELECT T1.colour FROM paint T1", ("colour",)),
-        ("ModuleNotFoundError: No module named 'sympy'", "import sympy", ("sympy",)),
-        ("NameError: name 'total' is not defined", "print(total)", ("total",)),
-        ("bash: jq: command not found", "cat x | jq .", ("jq",)),
-        ("KeyError: 'user_id'", "row['user_id']", ("user_id",)),
-        ("no such table: shop.cars", "SELECT 1 FROM cars", ("cars",)),
-        ("410 Gone Link: </v2/accounts>", '{"path": "/v2/prices"}', ()),
-        ("No such file or directory: 'README.md'", "cat README.md", ("readme",)),
-        ("cannot open '/srv/app/settings.toml'", '{"path": "/srv/app/settings.toml"}', ("settings",)),
-        ("ModuleNotFoundError: No module named yaml", "import yaml", ("yaml",)),
-        ("no such table: 'cars'", "SELECT 1 FROM trucks", ()),
-        ("no such table: 'cars'", "SELECT 1 FROM old2cars", ()),
-        ("no such table: 'cars'", "SELECT 2cars", ("cars",)),
-        ("permission denied", "rm permission", ()),
-    ],
+@for_each(
+    "error, call, names",
+    ("no such table: 'cars'", "SELECT 1 FROM cars", ("cars",)),
+    ("Table 'shop.Cars' doesn't exist", "SELECT 1 FROM cars", ("cars",)),
+    ("Unknown column 'T1.colour' in 'field list'", "SELECT T1.colour FROM paint T1", ("colour",)),
+    ("ModuleNotFoundError: No module named 'sympy'", "import sympy", ("sympy",)),
+    ("NameError: name 'total' is not defined", "print(total)", ("total",)),
+    ("bash: jq: command not found", "cat x | jq .", ("jq",)),
+    ("KeyError: 'user_id'", "row['user_id']", ("user_id",)),
+    ("no such table: shop.cars", "SELECT 1 FROM cars", ("cars",)),
+    ("410 Gone Link: </v2/accounts>", '{"path": "/v2/prices"}', ()),
+    ("No such file or directory: 'README.md'", "cat README.md", ("readme",)),
+    ("cannot open '/srv/app/settings.toml'", '{"path": "/srv/app/settings.toml"}', ("settings",)),
+    ("ModuleNotFoundError: No module named yaml", "import yaml", ("yaml",)),
+    ("no such table: 'cars'", "SELECT 1 FROM trucks", ()),
+    ("no such table: 'cars'", "SELECT 1 FROM old2cars", ()),
+    ("no such table: 'cars'", "SELECT 2cars", ("cars",)),
+    ("permission denied", "rm permission", ()),
 )
 def test_names_of_the_error_that_stand_in_the_call(error: str, call: str, names: tuple[str, ...]) -> None:
     failure = failure_of("tool", call, None, error)
@@ -62,14 +60,12 @@ def test_long_texts_take_no_longer_than_cut_ones() -> None:
     assert costs_less_than(0.05, lambda: failure_kind("ValueError", "x" * 500, error, error))
 
 
-@pytest.mark.parametrize(
-    ("name", "call", "shown"),
-    [
-        ("readme", '{"path": "docs/README.md"}', "README.md"),
-        ("cars", "SELECT 1 FROM shop.Cars", "Cars"),
-        ("cars", "SELECT scars, Cars.id", "Cars"),
-        ("gone", "SELECT 1", "gone"),
-    ],
+@for_each(
+    "name, call, shown",
+    ("readme", '{"path": "docs/README.md"}', "README.md"),
+    ("cars", "SELECT 1 FROM shop.Cars", "Cars"),
+    ("cars", "SELECT scars, Cars.id", "Cars"),
+    ("gone", "SELECT 1", "gone"),
 )
 def test_a_name_is_shown_as_the_call_spells_it(name: str, call: str, shown: str) -> None:
     assert spelled(name, call) == shown

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.fingerprint.normal_form import MAX_CLASS, normal_form
 from tests.error_texts import any_text
+from tests.rows import for_each
 
 Door = Callable[[str, str], tuple[str, str]]
 
@@ -66,13 +67,11 @@ def test_one_failure_is_one_pattern_whatever_the_door(door: str, name: str, text
     assert failure_of("query", "{}", *DOORS[door](name, text)) == plain
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "repr_"),
-    [
-        ("KeyError", "'x'", "KeyError('x')"),
-        ("ValueError", "no such table: cars", "ValueError('no such table: cars')"),
-        ("ValueError", "no 'x' here any more", "ValueError(\"no 'x' here any more\")"),
-    ],
+@for_each(
+    "name, text, repr_",
+    ("KeyError", "'x'", "KeyError('x')"),
+    ("ValueError", "no such table: cars", "ValueError('no such table: cars')"),
+    ("ValueError", "no 'x' here any more", "ValueError(\"no 'x' here any more\")"),
 )
 def test_the_repr_of_an_exception_is_the_exception(name: str, text: str, repr_: str) -> None:
     plain = failure_of("t", "", name, text)
@@ -80,17 +79,15 @@ def test_the_repr_of_an_exception_is_the_exception(name: str, text: str, repr_: 
     assert failure_of("t", "", "ToolError", repr_) == plain
 
 
-@pytest.mark.parametrize(
-    ("said", "template"),
-    [
-        ("warehouse berlin was renamed to ber-one", "warehouse berlin was renamed to ber-one"),
-        ("Unknown warehouse of the shop", "unknown warehouse of the shop"),
-        ("no 'x' here any more", "no 'x' here any more"),
-        ("no 'x' and no \"y\" here", "no 'x' and no \"y\" here"),
-        ("no such order\nsee the list", "no such order"),
-        ("price", "'price'"),
-        ("Net-Price", "'net-price'"),
-    ],
+@for_each(
+    "said, template",
+    ("warehouse berlin was renamed to ber-one", "warehouse berlin was renamed to ber-one"),
+    ("Unknown warehouse of the shop", "unknown warehouse of the shop"),
+    ("no 'x' here any more", "no 'x' here any more"),
+    ("no 'x' and no \"y\" here", "no 'x' and no \"y\" here"),
+    ("no such order\nsee the list", "no such order"),
+    ("price", "'price'"),
+    ("Net-Price", "'net-price'"),
 )
 def test_the_text_of_a_key_error_keeps_its_words_whatever_the_door(said: str, template: str) -> None:
     quoted = repr(said)
@@ -104,14 +101,12 @@ def test_the_text_of_a_key_error_keeps_its_words_whatever_the_door(said: str, te
         assert failure_of("query", "{}", "", f"{_TRACEBACK}shop.GoneError: {quoted}").template == template
 
 
-@pytest.mark.parametrize("line", ["'first name' or 'last name'", "'no end to this", "it's John's"])
+@for_each("line", "'first name' or 'last name'", "'no end to this", "it's John's")
 def test_quotes_that_are_not_on_both_sides_of_one_text_stay(line: str) -> None:
     assert normal_form("ValueError", line).template == normal_form("ValueError", f"so {line}").template[3:]
 
 
-@pytest.mark.parametrize(
-    "wrapper", ["", "_OTHER", "ToolError", "tool_error", "Exception", "builtins.Exception", "error"]
-)
+@for_each("wrapper", "", "_OTHER", "ToolError", "tool_error", "Exception", "builtins.Exception", "error")
 def test_a_wrapper_is_replaced_by_what_the_text_says(wrapper: str) -> None:
     assert normal_form(wrapper, "no such table: cars") == normal_form("", "no such table: cars")
     assert normal_form(wrapper, "exit status 127").error_class == "exit_127"
@@ -123,37 +118,35 @@ def test_a_type_that_is_no_wrapper_stays() -> None:
     assert normal_form("404", "Not Found").error_class == "http_404"
 
 
-@pytest.mark.parametrize(
-    ("message", "error_class"),
-    [
-        ("HTTP 404 for /x", "http_404"),
-        ("HTTP/1.1 503", "http_503"),
-        ("HTTP status 404", "http_404"),
-        ("status 503 Service Unavailable", "http_503"),
-        ("status code: 429", "http_429"),
-        ("404 Not Found", "http_404"),
-        ("errno 13", "errno_13"),
-        ("[Errno 13] permission denied", "errno_13"),
-        ("command exited with code 127", "exit_127"),
-        ("command failed with exit status 127", "exit_127"),
-        ("returned non-zero exit status 2.", "exit_2"),
-        ("no such column: 'name'", "no_such_column"),
-        ("", "error"),
-        ("!!!", "error"),
-        ("exit status 127", "exit_127"),
-        ("sh: foo: exit status 101", "exit_101"),
-        ("Command exited with status 200", "exit_200"),
-        ("Process finished with status 137", "exit_137"),
-        ("exited (137)", "exit_137"),
-        ("returncode 1: boom", "exit_1"),
-        ("returncode 124: boom", "exit_124"),
-        ("returncode -9: boom", "exit_-9"),
-        ("exit_code=2", "exit_2"),
-        ('{"exitCode": 3}', "exit_3"),
-        ("expected 3 rows, returned 5", "expected_rows_returned"),
-        ("failed with status 404", "http_404"),
-        ("Failed with status code 1", "exit_1"),
-    ],
+@for_each(
+    "message, error_class",
+    ("HTTP 404 for /x", "http_404"),
+    ("HTTP/1.1 503", "http_503"),
+    ("HTTP status 404", "http_404"),
+    ("status 503 Service Unavailable", "http_503"),
+    ("status code: 429", "http_429"),
+    ("404 Not Found", "http_404"),
+    ("errno 13", "errno_13"),
+    ("[Errno 13] permission denied", "errno_13"),
+    ("command exited with code 127", "exit_127"),
+    ("command failed with exit status 127", "exit_127"),
+    ("returned non-zero exit status 2.", "exit_2"),
+    ("no such column: 'name'", "no_such_column"),
+    ("", "error"),
+    ("!!!", "error"),
+    ("exit status 127", "exit_127"),
+    ("sh: foo: exit status 101", "exit_101"),
+    ("Command exited with status 200", "exit_200"),
+    ("Process finished with status 137", "exit_137"),
+    ("exited (137)", "exit_137"),
+    ("returncode 1: boom", "exit_1"),
+    ("returncode 124: boom", "exit_124"),
+    ("returncode -9: boom", "exit_-9"),
+    ("exit_code=2", "exit_2"),
+    ('{"exitCode": 3}', "exit_3"),
+    ("expected 3 rows, returned 5", "expected_rows_returned"),
+    ("failed with status 404", "http_404"),
+    ("Failed with status code 1", "exit_1"),
 )
 def test_an_error_without_a_type_is_classed_by_its_code_or_its_first_words(message: str, error_class: str) -> None:
     assert normal_form("", message).error_class == error_class
@@ -169,7 +162,7 @@ _FORMS = [
 ]
 
 
-@pytest.mark.parametrize("sign", ["'", "’"])
+@for_each("sign", "'", "’")
 def test_a_contraction_is_one_word(sign: str) -> None:
     said = f"Error: Table 'cars' doesn{sign}t exist"
     assert normal_form("", said).error_class == "table_doesnt_exist"
@@ -184,10 +177,13 @@ def test_different_exit_codes_are_different_failures(form: str, one: int, other:
     assert len(ids) == len({one, other})
 
 
-@pytest.mark.parametrize("error_type", ["", "ToolError", "HTTPError"])
-@pytest.mark.parametrize(
+@for_each("error_type", "", "ToolError", "HTTPError")
+@for_each(
     "form",
-    ["HTTP {}", "status code: {}", "{} Client Error: x for url: https://a.example/", "Client error '{} Not Found'"],
+    "HTTP {}",
+    "status code: {}",
+    "{} Client Error: x for url: https://a.example/",
+    "Client error '{} Not Found'",
 )
 def test_different_statuses_are_different_failures(form: str, error_type: str) -> None:
     codes = (400, 401, 403, 404, 409, 500, 503)
@@ -200,9 +196,7 @@ def test_different_errnos_are_different_failures(error_type: str, one: int, othe
     assert len(ids) == len({one, other})
 
 
-@pytest.mark.parametrize(
-    "form", ["No matches found for {} in /repo/src/x.py", 'No matches found for "{}" in src/', "No match for {}"]
-)
+@for_each("form", "No matches found for {} in /repo/src/x.py", 'No matches found for "{}" in src/', "No match for {}")
 def test_what_was_searched_for_in_vain_is_the_failure(form: str) -> None:
     sought = ("parse_config", "def parse(", "self.x == 3", "utils.py", "12:30")
     assert len({failure_of("search", "", None, form.format(each)).class_ for each in sought}) == len(sought)
@@ -210,69 +204,65 @@ def test_what_was_searched_for_in_vain_is_the_failure(form: str) -> None:
     assert failure_of("search", "", None, form.format("a")) == failure_of("search", "", None, elsewhere.format("a"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
-    [
-        "HTTP 503",
-        "status code 429",
-        "connection reset by peer",
-        "connection timed out",
-        "Read timed out.",
-        "rate limit exceeded",
-        "Too Many Requests",
-        "TooManyRequests",
-        "the service is temporarily unavailable, try again",
-        "502 Bad Gateway",
-        "504 Gateway Timeout",
-        "model overloaded",
-        '{"type": "overloaded_error", "message": "Overloaded"}',
-        "Temporary failure in name resolution",
-        "socket.gaierror: temporary error",
-        "The outage is temporary",
-        "HTTP 503: the payment service is unavailable",
-        "HTTPError: 429 Client Error: Too Many Requests for url: https://a.example/b: slow down a little",
-        "502 GET https://a.example/b: the upstream gave no answer",
-        "api error: 503 upstream gave no answer in time",
-        "connect ETIMEDOUT 10.0.0.1:443",
-        "read ECONNRESET",
-        "socket hang up",
-        "getaddrinfo EAI_AGAIN registry.npmjs.org",
-    ],
+    "HTTP 503",
+    "status code 429",
+    "connection reset by peer",
+    "connection timed out",
+    "Read timed out.",
+    "rate limit exceeded",
+    "Too Many Requests",
+    "TooManyRequests",
+    "the service is temporarily unavailable, try again",
+    "502 Bad Gateway",
+    "504 Gateway Timeout",
+    "model overloaded",
+    '{"type": "overloaded_error", "message": "Overloaded"}',
+    "Temporary failure in name resolution",
+    "socket.gaierror: temporary error",
+    "The outage is temporary",
+    "HTTP 503: the payment service is unavailable",
+    "HTTPError: 429 Client Error: Too Many Requests for url: https://a.example/b: slow down a little",
+    "502 GET https://a.example/b: the upstream gave no answer",
+    "api error: 503 upstream gave no answer in time",
+    "connect ETIMEDOUT 10.0.0.1:443",
+    "read ECONNRESET",
+    "socket hang up",
+    "getaddrinfo EAI_AGAIN registry.npmjs.org",
 )
 def test_weather_is_transient(message: str) -> None:
     assert normal_form("", message).transient
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
-    [
-        "HTTP 404",
-        "permission denied",
-        "no such file",
-        "exit code 1",
-        "429 apples",
-        "connection refused",
-        "wrong, try again",
-        "execution timed out",
-        "Command timed out after 30 seconds",
-        "tac: failed to create temporary file '/x/tacAbc': Read-only file system",
-        "mktemp: failed to create directory via template: No space for a temporary directory",
-        "CREATE TEMPORARY TABLE is not allowed here",
-        "cannot write to the temporary folder",
-        "f() got an unexpected keyword argument 'request_timeout'",
-        "'Client' object has no attribute 'rate_limit'",
-        "unrecognized option '--rate-limit'",
-        "error: unexpected argument --read-timeout",
-        "call of overloaded 'f(int)' is ambiguous",
-        "no matching overloaded function found",
-        "KeyError: 'connection_timeout'",
-        "Error executing tool x with args {'http': 'HTTP 503'}: permission denied for table orders",
-        'Error calling tool \'x\' with args {"note": "status 502 seen"}: division by zero',
-        "error in 'HTTP 503 handler': name 'x' is not defined in this scope",
-        "error in status 503 test: undefined variable x in this file",
-        "IndexError: row 429 POST is out of range",
-        "502 GET handlers are registered but none matches",
-    ],
+    "HTTP 404",
+    "permission denied",
+    "no such file",
+    "exit code 1",
+    "429 apples",
+    "connection refused",
+    "wrong, try again",
+    "execution timed out",
+    "Command timed out after 30 seconds",
+    "tac: failed to create temporary file '/x/tacAbc': Read-only file system",
+    "mktemp: failed to create directory via template: No space for a temporary directory",
+    "CREATE TEMPORARY TABLE is not allowed here",
+    "cannot write to the temporary folder",
+    "f() got an unexpected keyword argument 'request_timeout'",
+    "'Client' object has no attribute 'rate_limit'",
+    "unrecognized option '--rate-limit'",
+    "error: unexpected argument --read-timeout",
+    "call of overloaded 'f(int)' is ambiguous",
+    "no matching overloaded function found",
+    "KeyError: 'connection_timeout'",
+    "Error executing tool x with args {'http': 'HTTP 503'}: permission denied for table orders",
+    'Error calling tool \'x\' with args {"note": "status 502 seen"}: division by zero',
+    "error in 'HTTP 503 handler': name 'x' is not defined in this scope",
+    "error in status 503 test: undefined variable x in this file",
+    "IndexError: row 429 POST is out of range",
+    "502 GET handlers are registered but none matches",
 )
 def test_what_stays_is_not_transient(message: str) -> None:
     assert not normal_form("", message).transient

@@ -5,84 +5,77 @@ from __future__ import annotations
 import re
 from re import _parser as sre_parse  # type: ignore[attr-defined]
 
-import pytest
 from hypothesis import given
 
 from fleetlore.fingerprint.normal_form import MASK, MAX_TEMPLATE, head_line, template
 from fleetlore.fingerprint.template_rules import LOOKS, PLACES
 from fleetlore.fingerprint.wordings import NOISE
 from tests.error_texts import any_text
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("cannot open /home/a/x.txt", "cannot open /srv/b/y.csv"),
-        ("cannot open C:\\a\\b.txt", "cannot open D:\\c\\d.txt"),
-        ("took 12 of 30 seconds", "took 7 of 9 seconds"),
-        ("took 1.5 s", "took 22,75 s"),
-        ("at 2026-01-01T10:00:00Z", "at 2025-12-31 23:59:59.123+02:00"),
-        ("at 10:00:00", "at 23:59:59.5"),
-        ("request 123e4567-e89b-12d3-a456-426614174000 failed", "request 00000000-0000-4000-8000-000000000000 failed"),
-        ("GET https://a.example/x?y=1 failed", "GET http://b.example:8080/ failed"),
-        ("no route to 10.0.0.1", "no route to 192.168.1.77:8080"),
-        ("object at 0x7f3a11", "object at 0xdeadbeef"),
-        ("commit 9fceb02d0ae5 is unknown", "commit 1a2b3c4d5e6f is unknown"),
-        ('no cursor "c_f14eded7"', 'no cursor "c_0a1b2c3d4e"'),
-        ("no such file upload_9fceb02d0ae5", "no such file upload_1a2b3c4d5e6f"),
-        ("mail to a.b@c.org bounced", "mail to x@y.example bounced"),
-        ("too   many\tblanks", "too many blanks"),
-        ("Permission Denied", "permission denied"),
-        ("cat: notes.txt: No such file or directory", "cat: README: No such file or directory"),
-        (
-            "mkdir: cannot create directory ‘logs’: File exists",
-            "mkdir: cannot create directory ‘/srv/a b’: File exists",
-        ),
-        ("[Errno 2] No such file or directory: 'config'", "[Errno 2] No such file or directory: 'my file (1).txt'"),
-        ("error: pathspec 'develop' did not match", "error: pathspec 'feature/x' did not match"),
-        ('pods "web-7d9f8b6c5-x2xkq" not found', 'pods "api-0" not found'),
-        ("Could not resolve host: api.example.com", "Could not resolve host: db-3"),
-        ("Expected [1, 2] but got []", "Expected 'ame' but got None"),
-        ("invalid literal for int() with base 10: 'abc'", "invalid literal for int() with base 16: ''"),
-        ("right syntax to use near 'FORM x' at line 1", "right syntax to use near ') AND y = '' at line 2"),
-        ("/bin/bash: line 3: jq: command not found", "bash: line 47: jq: command not found"),
-        ("src/app.ts(14,5): error TS2304: no x", "lib/y.ts(3,11): error TS2304: no x"),
-        ("HTTP/1.1 503 Service Unavailable", "HTTP 503 (request id 7f3a1c2e)"),
-        ("Could not find [the first page]", "Could not find [Another]"),
-        ("no distribution for torch==2.1.0", "no distribution for torch"),
-        ('{"error": {"message": "no table \'x\'", "id": 7}}', '{"error": {"message": "no table \'x\'", "id": 8}}'),
-        ("job failed. Please try again later.", "job failed. See https://example.com/help"),
-    ],
+@for_each(
+    "one, other",
+    ("cannot open /home/a/x.txt", "cannot open /srv/b/y.csv"),
+    ("cannot open C:\\a\\b.txt", "cannot open D:\\c\\d.txt"),
+    ("took 12 of 30 seconds", "took 7 of 9 seconds"),
+    ("took 1.5 s", "took 22,75 s"),
+    ("at 2026-01-01T10:00:00Z", "at 2025-12-31 23:59:59.123+02:00"),
+    ("at 10:00:00", "at 23:59:59.5"),
+    ("request 123e4567-e89b-12d3-a456-426614174000 failed", "request 00000000-0000-4000-8000-000000000000 failed"),
+    ("GET https://a.example/x?y=1 failed", "GET http://b.example:8080/ failed"),
+    ("no route to 10.0.0.1", "no route to 192.168.1.77:8080"),
+    ("object at 0x7f3a11", "object at 0xdeadbeef"),
+    ("commit 9fceb02d0ae5 is unknown", "commit 1a2b3c4d5e6f is unknown"),
+    ('no cursor "c_f14eded7"', 'no cursor "c_0a1b2c3d4e"'),
+    ("no such file upload_9fceb02d0ae5", "no such file upload_1a2b3c4d5e6f"),
+    ("mail to a.b@c.org bounced", "mail to x@y.example bounced"),
+    ("too   many\tblanks", "too many blanks"),
+    ("Permission Denied", "permission denied"),
+    ("cat: notes.txt: No such file or directory", "cat: README: No such file or directory"),
+    ("mkdir: cannot create directory ‘logs’: File exists", "mkdir: cannot create directory ‘/srv/a b’: File exists"),
+    ("[Errno 2] No such file or directory: 'config'", "[Errno 2] No such file or directory: 'my file (1).txt'"),
+    ("error: pathspec 'develop' did not match", "error: pathspec 'feature/x' did not match"),
+    ('pods "web-7d9f8b6c5-x2xkq" not found', 'pods "api-0" not found'),
+    ("Could not resolve host: api.example.com", "Could not resolve host: db-3"),
+    ("Expected [1, 2] but got []", "Expected 'ame' but got None"),
+    ("invalid literal for int() with base 10: 'abc'", "invalid literal for int() with base 16: ''"),
+    ("right syntax to use near 'FORM x' at line 1", "right syntax to use near ') AND y = '' at line 2"),
+    ("/bin/bash: line 3: jq: command not found", "bash: line 47: jq: command not found"),
+    ("src/app.ts(14,5): error TS2304: no x", "lib/y.ts(3,11): error TS2304: no x"),
+    ("HTTP/1.1 503 Service Unavailable", "HTTP 503 (request id 7f3a1c2e)"),
+    ("Could not find [the first page]", "Could not find [Another]"),
+    ("no distribution for torch==2.1.0", "no distribution for torch"),
+    ('{"error": {"message": "no table \'x\'", "id": 7}}', '{"error": {"message": "no table \'x\'", "id": 8}}'),
+    ("job failed. Please try again later.", "job failed. See https://example.com/help"),
 )
 def test_what_varies_is_masked(one: str, other: str) -> None:
     assert template(one) == template(other)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("failed with status=404", "failed with status=502"),
-        ("killed by signal 9", "killed by signal 15"),
-        ("error 1045", "error 1146"),
-        ("no such column: 'name'", "no such column: 'title'"),
-        ('relation "users" does not exist', 'relation "orders" does not exist'),
-        ("no table cars_facade", "no table cars_decade"),
-        ("no table v_abc123", "no table v_abc124"),
-        ("no module named `yaml`", "no module named `toml`"),
-        ("bash: jq: command not found", "bash: yq: command not found"),
-        ("No such container: web", "No such image: web"),
-        ("ORA-00942: no", "ORA-00001: no"),
-        ("error[E0382]: x", "error[E0425]: x"),
-        ("syntax error near unexpected token `('", "syntax error near unexpected token `done'"),
-        ("Unexpected token in utf-8", "Unexpected token in utf-16"),
-        ("No matching distribution found for numpyy", "No matching distribution found for torchvison"),
-        (
-            "main.c:3:10: fatal error: png.h: No such file or directory",
-            "x.c:9:1: fatal error: zlib.h: No such file or directory",
-        ),
-        ('"loc":["body","email"],"msg":"field required"', '"loc":["body","amount"],"msg":"field required"'),
-        ("(using password: YES)", "(using password: NO)"),
-    ],
+@for_each(
+    "one, other",
+    ("failed with status=404", "failed with status=502"),
+    ("killed by signal 9", "killed by signal 15"),
+    ("error 1045", "error 1146"),
+    ("no such column: 'name'", "no such column: 'title'"),
+    ('relation "users" does not exist', 'relation "orders" does not exist'),
+    ("no table cars_facade", "no table cars_decade"),
+    ("no table v_abc123", "no table v_abc124"),
+    ("no module named `yaml`", "no module named `toml`"),
+    ("bash: jq: command not found", "bash: yq: command not found"),
+    ("No such container: web", "No such image: web"),
+    ("ORA-00942: no", "ORA-00001: no"),
+    ("error[E0382]: x", "error[E0425]: x"),
+    ("syntax error near unexpected token `('", "syntax error near unexpected token `done'"),
+    ("Unexpected token in utf-8", "Unexpected token in utf-16"),
+    ("No matching distribution found for numpyy", "No matching distribution found for torchvison"),
+    (
+        "main.c:3:10: fatal error: png.h: No such file or directory",
+        "x.c:9:1: fatal error: zlib.h: No such file or directory",
+    ),
+    ('"loc":["body","email"],"msg":"field required"', '"loc":["body","amount"],"msg":"field required"'),
+    ("(using password: YES)", "(using password: NO)"),
 )
 def test_what_says_which_failure_it_is_is_kept(one: str, other: str) -> None:
     assert template(one) != template(other)
@@ -98,14 +91,12 @@ def test_a_template_is_readable() -> None:
     assert template("") == ""
 
 
-@pytest.mark.parametrize(
-    ("line", "masked"),
-    [
-        ("`npm ci` needs a package-lock.json", "`npm ci` needs a <*>"),
-        ("it can only install with an existing package-lock.json.", "it can only install with an existing <*>"),
-        ("no file: /srv/a.txt", "no file"),
-        ("gave up after 30 s", "gave up"),
-    ],
+@for_each(
+    "line, masked",
+    ("`npm ci` needs a package-lock.json", "`npm ci` needs a <*>"),
+    ("it can only install with an existing package-lock.json.", "it can only install with an existing <*>"),
+    ("no file: /srv/a.txt", "no file"),
+    ("gave up after 30 s", "gave up"),
 )
 def test_a_sentence_keeps_the_mask_that_is_its_object(line: str, masked: str) -> None:
     assert template(line) == masked
@@ -128,7 +119,7 @@ def test_of_a_traceback_the_last_line_counts_and_else_the_first_that_says_someth
     assert head_line(f"exit code 1\nsome output\n{text}") == "KeyError: 'id'"
 
 
-@pytest.mark.parametrize("pattern", [each for _, each, _ in (*NOISE, *PLACES, *LOOKS) if each.pattern[0] == "^"])
+@for_each("pattern", *[each for _, each, _ in (*NOISE, *PLACES, *LOOKS) if each.pattern[0] == "^"])
 def test_all_alternatives_of_an_anchored_pattern_are_anchored(pattern: re.Pattern[str]) -> None:
     """Such a pattern is tried at the start of a line only."""
     operator, argument = sre_parse.parse(pattern.pattern, pattern.flags)[0]

@@ -63,15 +63,13 @@ async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(calls:
 
 @for_each(
     "told, message",
-    [
-        ({"result": {"content": "boom", "isError": True}}, "boom"),
-        ({"result": {"content": {"type": "text", "text": "boom"}, "isError": True}}, "boom"),
-        ({"result": {"content": ["boom"], "isError": True}}, "boom"),
-        ({"result": {"content": [{"type": "resource", "resource": {"text": "boom"}}], "isError": True}}, "boom"),
-        ({"result": {"structuredContent": {"why": "boom"}, "isError": True}}, '{"why":"boom"}'),
-        ({"error": {"code": -32603}}, '{"code":-32603}'),
-        ({"error": ["boom"]}, "['boom']"),
-    ],
+    ({"result": {"content": "boom", "isError": True}}, "boom"),
+    ({"result": {"content": {"type": "text", "text": "boom"}, "isError": True}}, "boom"),
+    ({"result": {"content": ["boom"], "isError": True}}, "boom"),
+    ({"result": {"content": [{"type": "resource", "resource": {"text": "boom"}}], "isError": True}}, "boom"),
+    ({"result": {"structuredContent": {"why": "boom"}, "isError": True}}, '{"why":"boom"}'),
+    ({"error": {"code": -32603}}, '{"code":-32603}'),
+    ({"error": ["boom"]}, "['boom']"),
 )
 async def test_an_odd_failure_is_kept(fleet: Fleet, recorder: Recorder, told: dict[str, Any], message: str) -> None:
     know_look_up(fleet, "sql", "tables")
@@ -264,16 +262,14 @@ async def test_a_tool_is_known_by_its_server_and_shown_as_the_client_names_it(fl
 
 @for_each(
     "command, server",
-    [
-        (["mcp-server-time", "--local-timezone", "UTC"], "mcp-server-time"),
-        (["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"], "server-filesystem"),
-        (["uv", "tool", "run", "mcp-server-git"], "mcp-server-git"),
-        (["docker", "run", "-i", "--rm", "-e", "TOKEN=abc", "mcp/time"], "time"),
-        (["/usr/bin/python3.12", "-m", "mcp_server_time"], "mcp_server_time"),
-        (["python", "/srv/weather.py"], "weather"),
-        (["env", "KEY=secret", "node", "dist/index.js"], "index"),
-        (["node"], "node"),
-    ],
+    (["mcp-server-time", "--local-timezone", "UTC"], "mcp-server-time"),
+    (["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"], "server-filesystem"),
+    (["uv", "tool", "run", "mcp-server-git"], "mcp-server-git"),
+    (["docker", "run", "-i", "--rm", "-e", "TOKEN=abc", "mcp/time"], "time"),
+    (["/usr/bin/python3.12", "-m", "mcp_server_time"], "mcp_server_time"),
+    (["python", "/srv/weather.py"], "weather"),
+    (["env", "KEY=secret", "node", "dist/index.js"], "index"),
+    (["node"], "node"),
 )
 def test_a_server_is_named_by_the_command_that_starts_it(command: list[str], server: str) -> None:
     assert server_of(command) == server

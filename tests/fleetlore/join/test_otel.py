@@ -242,15 +242,12 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x"}
 GIVEN = {"gen_ai.tool.call.arguments": '{"q":1}'}
 
 
-@for_each(
-    "attributes, status, said, error",
-    [
-        ({"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "no rule"}, "", [], "no rule"),
-        ({"gen_ai.tool.call.result": '{"isError": true, "content": "no rule"}', "error.type": "tool_error"}, "", [],
-         "no rule"),
-        ({"gen_ai.tool.status": "error"}, "", [("gen_ai.choice", {"message": '[{"text": "no rule"}]'})], "no rule"),
-        ({}, "", [("gen_ai.choice", {"message": '[{"text": "3 rows"}]'})], None),
-    ],
+@for_each("attributes, status, said, error",
+    ({"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "no rule"}, "", [], "no rule"),
+    ({"gen_ai.tool.call.result": '{"isError": true, "content": "no rule"}', "error.type": "tool_error"}, "", [],
+     "no rule"),
+    ({"gen_ai.tool.status": "error"}, "", [("gen_ai.choice", {"message": '[{"text": "no rule"}]'})], "no rule"),
+    ({}, "", [("gen_ai.choice", {"message": '[{"text": "3 rows"}]'})], None),
 )  # fmt: skip
 def test_how_a_call_ended_is_read_where_its_emitter_says_it(
     attributes: dict[str, str], status: str, said: list[tuple[str, dict[str, str]]], error: str | None
@@ -262,7 +259,7 @@ def test_how_a_call_ended_is_read_where_its_emitter_says_it(
     assert data[events.ARGUMENTS] == {"q": 1} and data.get(events.ERROR_MESSAGE) == error
 
 
-@for_each("kind", ["langgraph.errors.GraphInterrupt", "pydantic_ai.exceptions.ApprovalRequired", "CancelledError"])
+@for_each("kind", "langgraph.errors.GraphInterrupt", "pydantic_ai.exceptions.ApprovalRequired", "CancelledError")
 def test_a_call_that_waits_for_a_person_neither_failed_nor_worked(kind: str) -> None:
     raised = [("exception", {"exception.type": kind, "exception.message": "()"})]
     session = told([Span("x", "t", "s", "", 1.0, 2.0, TOOL | GIVEN, failed=True, events=raised)])
@@ -293,17 +290,15 @@ MCP = {"mcp.method.name": "tools/call", "gen_ai.tool.name": "x"}
 
 @for_each(
     "outer, inner, error",
-    [
-        ({}, [{"status": "no rule", "failed": True}], "no rule"),
-        ({}, [{"attributes": MCP | {"error.type": "a.Timeout"}}], "3 rows"),
-        ({}, [{"events": [("exception", {"exception.type": "Gone", "exception.message": "no"})]}], "Gone: no"),
-        ({}, [{"status": "again", "failed": True}, {"start": 5.0, "end": 6.0}], None),  # it was tried again
-        ({}, [{"end": 4.5}, {"status": "no rule", "failed": True, "parent": "i0"}], "no rule"),  # the server's
-        ({"worked": True}, [{"status": "no rule", "failed": True}], None),
-        ({"failed": True, "status": "own"}, [{"status": "no rule", "failed": True}], "own"),
-        ({}, [{"attributes": MCP | {"error.type": "CancelledError"}}], None),
-        ({"attributes": TOOL, "failed": True, "status": "no rule"}, [{"attributes": MCP | GIVEN}], "no rule"),
-    ],
+    ({}, [{"status": "no rule", "failed": True}], "no rule"),
+    ({}, [{"attributes": MCP | {"error.type": "a.Timeout"}}], "3 rows"),
+    ({}, [{"events": [("exception", {"exception.type": "Gone", "exception.message": "no"})]}], "Gone: no"),
+    ({}, [{"status": "again", "failed": True}, {"start": 5.0, "end": 6.0}], None),  # it was tried again
+    ({}, [{"end": 4.5}, {"status": "no rule", "failed": True, "parent": "i0"}], "no rule"),  # the server's
+    ({"worked": True}, [{"status": "no rule", "failed": True}], None),
+    ({"failed": True, "status": "own"}, [{"status": "no rule", "failed": True}], "own"),
+    ({}, [{"attributes": MCP | {"error.type": "CancelledError"}}], None),
+    ({"attributes": TOOL, "failed": True, "status": "no rule"}, [{"attributes": MCP | GIVEN}], "no rule"),
 )
 def test_a_failure_that_one_span_of_a_call_alone_tells_is_not_lost(
     outer: dict[str, Any], inner: list[dict[str, Any]], error: str | None
@@ -563,7 +558,7 @@ async def test_other_bytes_are_refused(fleet: Fleet, recorder: Recorder, body: b
     assert not recorder.events
 
 
-@for_each("form", ["application/json", "application/x-protobuf"])
+@for_each("form", "application/json", "application/x-protobuf")
 def test_a_full_batch_of_a_collector_is_read_and_a_larger_export_is_told_to_be_smaller(form: str) -> None:
     named = [{"key": f"key {number:02}", "value": {"stringValue": "v" * 30}} for number in range(31)]
     ids = {"traceId": "YWFhYWFhYWFhYWFhYWFhYQ==", "spanId": "YWFhYWFhYWE="}

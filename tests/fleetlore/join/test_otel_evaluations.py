@@ -36,17 +36,15 @@ def evaluation(**says: Any) -> tuple[str, dict[str, Any]]:
 
 @for_each(
     "evaluations, outcome",
-    [
-        ([], "unknown"),
-        ([evaluation(label="pass")], "success"),
-        ([evaluation(label="pass", value=0.0)], "success"),
-        ([evaluation(label="Fail", value=1.0)], "failure"),
-        ([evaluation(label="pass"), evaluation(label="fail")], "failure"),
-        ([evaluation(label="correct"), evaluation(value=0.0)], "success"),
-        ([evaluation(value=1.0)], "unknown"),  # of a scale that nobody names: of toxicity 0 is the best
-        ([evaluation(value=0.0)], "unknown"),
-        ([evaluation(value=1.0, label="relevant")], "unknown"),
-    ],
+    ([], "unknown"),
+    ([evaluation(label="pass")], "success"),
+    ([evaluation(label="pass", value=0.0)], "success"),
+    ([evaluation(label="Fail", value=1.0)], "failure"),
+    ([evaluation(label="pass"), evaluation(label="fail")], "failure"),
+    ([evaluation(label="correct"), evaluation(value=0.0)], "success"),
+    ([evaluation(value=1.0)], "unknown"),  # of a scale that nobody names: of toxicity 0 is the best
+    ([evaluation(value=0.0)], "unknown"),
+    ([evaluation(value=1.0, label="relevant")], "unknown"),
 )
 def test_labels_of_the_run_say_how_it_ended_and_scores_do_not(evaluations: Any, outcome: str) -> None:
     session = session_of(spans(*evaluations))

@@ -16,6 +16,7 @@ from fleetlore.kafka.emitter import Emitter, _records
 from fleetlore.wire.events import ARGUMENTS, BATCH_TYPE, CONTENT_TYPE, MAX_BYTES, MAX_EVENTS, RESULT, TOOL, Event
 from fleetlore.wire.topics import partition_for, topic
 from tests.read_back import read_back
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -121,8 +122,7 @@ async def test_a_missing_broker_costs_the_agent_nothing(caplog: pytest.LogCaptur
         assert accepted == [True] * 100 + [False] * 150
         assert (emitter.dropped, emitter.waiting) == (150, 100)
         assert not await emitter.flush(0.3)
-        while not any("no events reach" in message for message in caplog.messages):
-            await asyncio.sleep(0.01)
+        await until(lambda: any("no events reach" in message for message in caplog.messages))
         await emitter.close(timeout_seconds=0.3)
         assert time.perf_counter() - started < HANGS_SECONDS
     assert (emitter.sent, emitter.dropped, emitter.waiting) == (0, 250, 0)
@@ -228,7 +228,7 @@ async def test_flush_waits_for_what_was_emitted_before_it_only(address: str, ten
                 await asyncio.sleep(0.001)
 
         busy = asyncio.create_task(keep_busy())
-        await until_sent(emitter, 1)
+        await until(lambda: emitter.sent >= 1)
         assert await emitter.flush(120)
         stop = True
         await busy
@@ -280,12 +280,6 @@ def test_records_hold_every_event_once_in_order_within_both_limits(sizes: list[i
     assert all(count <= MAX_EVENTS and len(value) <= MAX_BYTES for count, value in records)
 
 
-async def until_sent(emitter: Emitter, events: int) -> None:
-    async with asyncio.timeout(120):
-        while emitter.sent < events:
-            await asyncio.sleep(0.01)
-
-
 async def test_news_that_came_before_the_connection_waits_for_no_company(
     address: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +288,7 @@ async def test_news_that_came_before_the_connection_waits_for_no_company(
     emitter.emit(outcome("s", 0, tenant))
     emitter.emit(outcome("s", 1, tenant), at_once=True)
     await emitter.start()
-    await until_sent(emitter, 2)
+    await until(lambda: emitter.sent >= 2)
     await emitter.close()
 
 
@@ -307,7 +301,7 @@ async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
         await asyncio.sleep(0.5)
         assert emitter.sent == 0
         emitter.emit(outcome("s", 1, tenant), at_once=True)
-        await until_sent(emitter, 2)
+        await until(lambda: emitter.sent >= 2)
         emitter.emit(outcome("s", 2, tenant))
         await asyncio.sleep(0.3)
         assert emitter.sent == 2  # it waits again

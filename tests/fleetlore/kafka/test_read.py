@@ -29,6 +29,7 @@ from fleetlore.wire.topics import topic
 from streams.embedded.broker import free_port
 from tests.build import letter
 from tests.doubles.raw_batches import Raw, batch, produce
+from tests.waiting import until
 
 
 async def test_all_records_are_read_in_order_within_a_partition(
@@ -216,9 +217,8 @@ async def test_catching_up_waits_for_no_fetch_that_the_broker_holds(
     async def held(consumer: Any) -> Any:
         await asyncio.Event().wait()
 
-    async with running(follower), asyncio.timeout(120):
-        while not follower.connected:
-            await asyncio.sleep(0.01)
+    async with running(follower):
+        await until(lambda: follower.connected)
         monkeypatch.setattr("fleetlore.kafka.read._ends", held)
         assert await follower.caught_up(120)
 

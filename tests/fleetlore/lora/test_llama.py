@@ -21,6 +21,7 @@ from fleetlore.lora.follow import LoraSlot
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
 from tests.lora import manifest_of
 from tests.served import serving
+from tests.waiting import until
 
 # PyTorch takes seconds to import.
 pytestmark = pytest.mark.long
@@ -87,12 +88,6 @@ async def test_a_slot_switches_the_server_and_a_revocation_ends_it(served: tuple
     slot.reset()
     await until(lambda: loaded.running == [])
     slot.stop_serving()
-
-
-async def until(true: Any) -> None:
-    async with asyncio.timeout(120):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 def trained(folder: Path, seed: int) -> Lora:

@@ -23,7 +23,7 @@ def test_rows_have_length_one() -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
 
 
-@for_each("text", ["", "   ", "\x00", "\ud800"])
+@for_each("text", "", "   ", "\x00", "\ud800")
 def test_a_text_without_meaning_gives_numbers(text: str) -> None:
     row, _ = found = StaticEncoder().encode([text, "ok"])
     assert np.isfinite(found).all() and (text or not row.any())

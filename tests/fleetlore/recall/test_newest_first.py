@@ -19,6 +19,7 @@ from fleetlore.wire.lore import Decision, MemoryItem, Pattern
 from fleetlore.wire.topics import topic
 from tests.build import memory_item
 from tests.doubles.memory_log import InMemoryLog, Record
+from tests.waiting import until
 
 TENANT = "acme"
 NAMES = ("patterns", "items", "decisions")
@@ -176,9 +177,7 @@ async def _follow(world: World, live: list[tuple[int, int, int]], most_bytes: fl
         world.change(*change)
         gone &= world.gone()
     assert await replica.caught_up(120)
-    async with asyncio.timeout(120):
-        while replica._older:
-            await asyncio.sleep(0)
+    await until(lambda: not replica._older)
     expected, found = known(world.read_in_order()), known(replica)
     await replica.close()
     if most_bytes is None or most_bytes > 1e6:

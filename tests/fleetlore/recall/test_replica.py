@@ -18,6 +18,7 @@ from fleetlore.wire.lore import Decision, Hint, Pattern
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from tests.build import memory_item
+from tests.waiting import until
 
 
 def pattern(id: str, failures: int = 1, **fields: Any) -> bytes:
@@ -29,12 +30,6 @@ def pattern(id: str, failures: int = 1, **fields: Any) -> bytes:
 def item(id: str, **fields: Any) -> bytes:
     change = {"was": ("a=1",), "now": ("a=2",)}
     return memory_item(id, **({"tenant": "x", "pattern": "class"} | change | fields)).to_json()
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(120):
-        while not happened():
-            await asyncio.sleep(0.01)
 
 
 class Writer:

@@ -55,7 +55,7 @@ _PROCESSES = {
 }
 
 
-@for_each("name", _PROCESSES)
+@for_each("name", *_PROCESSES)
 def test_a_process_that_needs_no_store_has_no_client_of_one(name: str) -> None:
     heavy = {"pymilvus", "grpc", "pandas", "torch"} | ({"numpy"} if name == "stack" else set())
     assert not _imported(f"import {_PROCESSES[name]}") & heavy

@@ -312,7 +312,7 @@ HARMLESS = [
 ]
 
 
-@for_each("kind, text, gone", SECRETS)
+@for_each("kind, text, gone", *SECRETS)
 def test_each_secret_is_masked_and_named(kind: str, text: str, gone: str) -> None:
     masked = redact(text)
     assert gone not in masked
@@ -324,7 +324,7 @@ def test_each_secret_is_masked_and_named(kind: str, text: str, gone: str) -> Non
 PLANTED = list(planted_secrets(Random(3), 8))
 
 
-@for_each("kind", sorted({each.kind for each in PLANTED}))
+@for_each("kind", *sorted({each.kind for each in PLANTED}))
 def test_planted_secrets_are_masked(kind: str) -> None:
     for planted in PLANTED:
         if planted.kind == kind:
@@ -354,12 +354,12 @@ def test_every_kind_has_an_example() -> None:
     assert len(KINDS) >= 20
 
 
-@for_each("text", HARMLESS)
+@for_each("text", *HARMLESS)
 def test_harmless_text_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-@for_each("kind, text, gone", SECRETS)
+@for_each("kind, text, gone", *SECRETS)
 def test_secrets_inside_a_long_text_are_found(kind: str, text: str, gone: str) -> None:
     masked = redact("line of output, nothing in it\n" * 200 + text + "\n" + "more of it\n" * 200)
     assert gone not in masked
@@ -388,7 +388,7 @@ def test_names_and_principals_stay_distinct_when_their_secrets_are_masked(name: 
     assert (masked.partition(":")[0] == principal) == kept
 
 
-@for_each("name", [SECRETS[0][1], "job-" + SECRETS[0][1], "eve:" + SECRETS[0][1]])
+@for_each("name", SECRETS[0][1], "job-" + SECRETS[0][1], "eve:" + SECRETS[0][1])
 def test_a_part_of_a_session_is_found_by_the_session_s_masked_name(name: str) -> None:
     assert stored_name(f"{name}.0123456789ab") == f"{stored_name(name)}.0123456789ab" != f"{name}.0123456789ab"
     assert stored_name(name + ".0123456789ab.ba9876543210").startswith(stored_name(name))
@@ -525,42 +525,39 @@ def test_a_value_under_a_secret_name_is_masked_at_any_depth() -> None:
     assert redact_value({"password": 123456}) == {"password": "[redacted:password]"}
 
 
-@for_each(
-    "value",
-    [{"password": {"current": {"value": "hunter22"}}}, {"password": [[{"value": "hunter22"}]]},
-     {"name": "password", "default": "hunter22"}, {"Key": "DB_PASSWORD", "Value": "hunter22"},
-     {"name": "password", "value": {"string": "hunter22"}}, {"p\u0430ssw\u043erd": "hunter22"}],
+@for_each("value",
+    {"password": {"current": {"value": "hunter22"}}}, {"password": [[{"value": "hunter22"}]]},
+    {"name": "password", "default": "hunter22"}, {"Key": "DB_PASSWORD", "Value": "hunter22"},
+    {"name": "password", "value": {"string": "hunter22"}}, {"p\u0430ssw\u043erd": "hunter22"},
 )  # fmt: skip
 def test_a_value_far_from_its_name_is_masked(value: Any) -> None:
     assert "hunter22" not in str(redact_value(value))
     assert may_hold_secret([orjson.dumps(value)]) == [0]
 
 
-@for_each(
-    "value",
-    [{"password": [{"message": "This password is too common.", "code": "password_too_common"}]},
-     {"password": {"allOf": [{"$ref": "#/components/schemas/Password"}]}},
-     {"name": "reset_password", "content": "def reset(): ..."}, {"label": "Weak passwords", "value": 17},
-     {"name": "api_key", "value": {"$ref": "keys/mail2024x"}}],
+@for_each("value",
+    {"password": [{"message": "This password is too common.", "code": "password_too_common"}]},
+    {"password": {"allOf": [{"$ref": "#/components/schemas/Password"}]}},
+    {"name": "reset_password", "content": "def reset(): ..."}, {"label": "Weak passwords", "value": 17},
+    {"name": "api_key", "value": {"$ref": "keys/mail2024x"}},
 )  # fmt: skip
 def test_a_structure_that_describes_a_secret_is_unchanged(value: Any) -> None:
     assert redact_value(value) == value
 
 
 @for_each(
-    "text",
-    ["\uff21\uff22\uff23\u5546\u4e8b password: hunter22 \uff21", "id | password\n1 | hunter22\n\na | or b2c3d4"],
+    "text", "\uff21\uff22\uff23\u5546\u4e8b password: hunter22 \uff21", "id | password\n1 | hunter22\n\na | or b2c3d4"
 )
 def test_what_stands_beside_a_secret_stays_as_it_was(text: str) -> None:
     assert redact(text) == text.replace("hunter22", "[redacted:password]")
 
 
-@for_each("text", ["../" * 26 + "!", "kind: data:" + " a: xaaaaaaax" * 16 + " Secret"])
+@for_each("text", "../" * 26 + "!", "kind: data:" + " a: xaaaaaaax" * 16 + " Secret")
 def test_a_short_text_under_a_secret_name_takes_no_time(text: str) -> None:
     assert costs_less_than(0.1, lambda: redact_value({"password": text, "note": text}))
 
 
-@for_each("begun", ["passwd | x\nprintf -a ", "password=x1y2z3 -p |\npassword"])
+@for_each("begun", "passwd | x\nprintf -a ", "password=x1y2z3 -p |\npassword")
 def test_backslashes_take_no_time(begun: str) -> None:
     assert costs_less_than(0.1, lambda: redact(begun + "\\" * 8_000))
 

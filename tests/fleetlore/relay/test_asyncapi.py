@@ -24,7 +24,7 @@ def fits(topic: str, value: Any) -> bool:
     return jsonschema_rs.is_valid(json_schema(topic), value)
 
 
-@for_each("topic, name", [("events", "event"), ("patterns", "pattern"), ("items", "item")])
+@for_each("topic, name", ("events", "event"), ("patterns", "pattern"), ("items", "item"))
 def test_what_the_reference_shows_conforms(topic: str, name: str) -> None:
     jsonschema_rs.validate(json_schema(topic), example(name))
 

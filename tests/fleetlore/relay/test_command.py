@@ -97,13 +97,11 @@ async def test_with_a_principal_s_own_key_it_lends_nobody_a_name(
 
 @for_each(
     "options, said",
-    [
-        (["--http", "0.0.0.0:7411"], "--tls-certificate"),
-        (["--http", "nowhere"], "no HOST:PORT"),
-        (["--tls-key", __file__], "or neither"),
-        (["--tokens", __file__], "line 1"),
-        (["--tenant", "A.b"], "tenant"),
-    ],
+    (["--http", "0.0.0.0:7411"], "--tls-certificate"),
+    (["--http", "nowhere"], "no HOST:PORT"),
+    (["--tls-key", __file__], "or neither"),
+    (["--tokens", __file__], "line 1"),
+    (["--tenant", "A.b"], "tenant"),
 )
 def test_a_mistake_is_told_in_one_line(options: list[str], said: str) -> None:
     result = CliRunner().invoke(build_app(), ["relay", "--broker", "127.0.0.1:1", *options], env={"COLUMNS": "400"})

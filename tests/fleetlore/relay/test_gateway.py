@@ -92,13 +92,11 @@ def test_calls_side_by_side_are_told_apart(told: Any, fleet: Fleet, recorder: Re
 
 @for_each(
     "content, marked, failed",
-    [
-        ([{"type": "text", "text": "Error: no such index"}], None, True),
-        ("three errors were found in the text", None, False),
-        ("anything", True, True),
-        ("Error: in the title of a book", False, False),
-        (None, None, False),
-    ],
+    ([{"type": "text", "text": "Error: no such index"}], None, True),
+    ("three errors were found in the text", None, False),
+    ("anything", True, True),
+    ("Error: in the title of a book", False, False),
+    (None, None, False),
 )
 def test_failed_and_worked_calls_are_told_apart(content: object, marked: bool | None, failed: bool) -> None:
     holder = {"content": content, "is_error": marked}
@@ -214,13 +212,11 @@ def test_a_second_result_of_one_call_is_counted_and_not_recorded(told: Any, reco
 
 @for_each(
     "content, longer",
-    [
-        (None, "x"),
-        ("a", "a\n\nx"),
-        ([{"type": "text", "text": "a"}], [{"type": "text", "text": "a"}, {"type": "text", "text": "x"}]),
-        ([{"stdout": "a", "stderr": ""}], [{"stdout": "a\n\nx", "stderr": ""}]),
-        ({"rows": 3}, {"rows": 3}),
-    ],
+    (None, "x"),
+    ("a", "a\n\nx"),
+    ([{"type": "text", "text": "a"}], [{"type": "text", "text": "a"}, {"type": "text", "text": "x"}]),
+    ([{"stdout": "a", "stderr": ""}], [{"stdout": "a\n\nx", "stderr": ""}]),
+    ({"rows": 3}, {"rows": 3}),
 )
 def test_advice_stands_where_the_provider_takes_a_text(content: object, longer: object) -> None:
     result = Result("c1", {"content": content}, "content")

@@ -31,9 +31,7 @@ def test_from_every_position_it_gives_the_newest_of_each_key_in_order() -> None:
     assert len(part._records) < 1_200, "what was replaced is let go"
 
 
-def test_a_record_that_is_left_out_is_deleted_at_agents_and_lastly_let_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_record_that_is_left_out_is_deleted_at_agents_and_lastly_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetlore.relay.native._LEFT_OUT", 2)
     part = _Part()
     for offset, key in enumerate((b"a", b"b", b"c", b"d")):

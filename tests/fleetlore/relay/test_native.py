@@ -41,6 +41,8 @@ from tests.fleetlore.relay.test_api import WRONG
 from tests.fleetlore.relay.test_command import make_certificate, running
 from tests.fleetlore.relay.test_killed import teach
 from tests.read_back import sent
+from tests.rows import for_each
+from tests.waiting import until
 
 SECONDS = 120.0
 TOPICS = ("events", "feedback", "patterns", "items", "decisions")
@@ -83,13 +85,6 @@ async def joined(broker: str, path: str, tenant: str, ready_seconds: float = 0.0
         Fleet("a1", relay=f"unix:{path}", **about) as fleet,
     ):
         yield relay, fleet
-
-
-async def until(is_so: Any, what: str) -> None:
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < SECONDS, what
-        await asyncio.sleep(0.02)
 
 
 def work(fleet: Fleet, calls: int = 3, name: str | None = None) -> str:
@@ -143,7 +138,7 @@ async def test_it_begins_with_the_newest_lore_and_reads_the_older_behind_it(
         async with joined(place, path, tenant, SECONDS) as (_, fleet):
             assert await fleet.ready(SECONDS) and len(fleet.replica.index.items) == 20
             await producer.send_and_wait(topic(tenant, "items"), None, key=b"3")
-            await until(lambda: len(fleet.replica.index.items) == 19, "it shows what is gone")
+            await until(lambda: len(fleet.replica.index.items) == 19)
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["this version", "an earlier one"])
@@ -169,7 +164,7 @@ async def test_what_changes_comes_as_the_answer_to_one_request(
     ):
         for id in map(str, range(6)):
             await producer.send_and_wait(topic(tenant, "items"), memory_item(id).to_json(), key=id.encode())
-            await until(lambda id=id: id in fleet.replica.index.items, f"{id} is here")
+            await until(lambda id=id: id in fleet.replica.index.items)
             if id == "0":
                 asked.clear()
         assert any(b"items" in each for each in asked) != streams, "each change would cost every agent a request"
@@ -203,7 +198,7 @@ async def test_agents_that_came_together_do_not_ask_again_together() -> None:
         consumer = RelayConsumer(Relay(address=address, tenant="default", agent="a1"), [topic("default", "items")])
         await consumer.start()
         assert not await consumer.getmany(timeout_ms=1)
-        await until(lambda: len(waits) > 20, "it asks again and again")
+        await until(lambda: len(waits) > 20)
         await consumer.stop()
     assert len(set(waits[1:])) == len(waits[1:]) and all(15 <= each <= 25 for each in waits[1:])
 
@@ -213,12 +208,12 @@ async def test_it_hears_at_once_what_changes_and_what_is_revoked(place: str, ten
     async with joined(place, path, tenant, SECONDS) as (_, fleet):
         index = fleet.replica.index
         await teach(place, tenant)
-        await until(lambda: "better" in index.items and index.patterns, "the lore has come")
+        await until(lambda: "better" in index.items and index.patterns)
         revoked = Decision(kind="item", id="better", on=True, by="me", why="wrong", time=1.0)
         with fleet.session("find a chair") as session:
             assert "better" in session.advise("search", WRONG, unseen=False).ids
             await put(place, topic(tenant, "decisions"), revoked.key.encode(), revoked.to_json())
-            await until(lambda: "better" not in session.advise("search", WRONG, unseen=False).ids, "it is hidden")
+            await until(lambda: "better" not in session.advise("search", WRONG, unseen=False).ids)
 
 
 async def put(address: str, name: str, key: bytes, value: bytes | None) -> None:
@@ -243,7 +238,7 @@ async def test_a_relay_that_comes_back_takes_and_gives_what_came_meanwhile(place
             work(fleet)
             async with serving(path, relay):
                 assert await fleet.flush(SECONDS), "what it said meanwhile was kept for the relay"
-                await until(lambda: pattern not in index.patterns, "it is forgotten")
+                await until(lambda: pattern not in index.patterns)
                 assert "better" in index.items
         finally:
             await fleet.close()
@@ -345,7 +340,7 @@ async def test_who_has_no_token_of_its_own_sends_nothing_and_is_told_why(
         fleet = Fleet(agent, relay=f"unix:{path}", relay_token=token, tenant=tenant, ready_seconds=0)
         await fleet.start()
         work(fleet)
-        await until(told, "it says why")
+        await until(told)
         assert fleet.sent == 0 and fleet.emitter.waiting == 5
         assert not await fleet.ready(0.1)
         await fleet.close(0.1)
@@ -395,7 +390,7 @@ def test_a_socket_is_for_its_user_and_group_and_what_a_killed_relay_left_is_take
     assert not Path(path).exists()
 
 
-@pytest.mark.parametrize("given", ["unix:", "127.0.0.1:7411", "ftp://host:1", "http://"])
+@for_each("given", "unix:", "127.0.0.1:7411", "ftp://host:1", "http://")
 def test_an_address_that_is_none_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match="unix:PATH or http"):
         Fleet("a1", relay=given)

@@ -142,8 +142,7 @@ def test_conversations_of_one_caller(fleets: dict[str, Fleet], flooder: Caller) 
 
 
 @pytest.mark.parametrize(
-    ("flooder", "large"),
-    [(EVE, "arguments"), (BOB, "arguments"), (BOB, "id"), (BOB, "result id"), (BOB, "response")],
+    ("flooder", "large"), [(EVE, "arguments"), (BOB, "arguments"), (BOB, "id"), (BOB, "result id"), (BOB, "response")]
 )
 def test_bytes_of_conversations_of_one_caller(
     fleets: dict[str, Fleet], flooder: Caller, large: str, monkeypatch: pytest.MonkeyPatch

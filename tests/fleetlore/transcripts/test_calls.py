@@ -128,8 +128,8 @@ NEVER_MADE = [
 ]
 
 
-@for_each("marked", [True, None])
-@for_each("text", NEVER_MADE)
+@for_each("marked", True, None)
+@for_each("text", *NEVER_MADE)
 def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: bool | None) -> None:
     assert verdict_of(text, marked) == Verdict(None if marked is None else text, made=False)
     for failed in (
@@ -141,8 +141,7 @@ def test_a_call_that_was_never_made_says_nothing_of_its_tool(text: str, marked: 
 
 
 @for_each(
-    "result, marked",
-    [("aborted", True), ({"error": "aborted"}, None), ('{"isError": true, "content": "aborted"}', None)],
+    "result, marked", ("aborted", True), ({"error": "aborted"}, None), ('{"isError": true, "content": "aborted"}', None)
 )
 def test_an_error_that_says_aborted_is_a_failure_of_its_tool(result: object, marked: bool | None) -> None:
     verdict = verdict_of(result, marked)
@@ -151,26 +150,24 @@ def test_an_error_that_says_aborted_is_a_failure_of_its_tool(result: object, mar
 
 @for_each(
     "text",
-    [
-        "Permission denied: /etc/shadow",
-        "Permission to access the bucket has been denied by the server",
-        "User rejected the invitation",
-        "The user doesn't exist",
-        "ERROR: permission denied for table users",
-        "Exit code 2\nls: cannot access 'src': No such file or directory",
-        "Cancelled: the order was cancelled by the shop",
-        "aborted: 3 of 5 jobs failed",
-        "Error: aborted",
-        "Permission to read the bucket has been denied.",
-        "Operation cancelled by user",
-        "tool cancelled by user 4711",
-        "Action rejected: insufficient funds",
-        "Transaction rejected by user",
-        "Tool execution failed: cancelled by the server",
-        "The tool call log of 3 May: The user has declined to run this tool",
-        '{"error": "the job was cancelled by user ann"}',
-        '{"status": "denied", "message": "the card was declined"}',
-    ],
+    "Permission denied: /etc/shadow",
+    "Permission to access the bucket has been denied by the server",
+    "User rejected the invitation",
+    "The user doesn't exist",
+    "ERROR: permission denied for table users",
+    "Exit code 2\nls: cannot access 'src': No such file or directory",
+    "Cancelled: the order was cancelled by the shop",
+    "aborted: 3 of 5 jobs failed",
+    "Error: aborted",
+    "Permission to read the bucket has been denied.",
+    "Operation cancelled by user",
+    "tool cancelled by user 4711",
+    "Action rejected: insufficient funds",
+    "Transaction rejected by user",
+    "Tool execution failed: cancelled by the server",
+    "The tool call log of 3 May: The user has declined to run this tool",
+    '{"error": "the job was cancelled by user ann"}',
+    '{"status": "denied", "message": "the card was declined"}',
 )
 def test_an_error_of_the_tool_is_one(text: str) -> None:
     assert verdict_of(text, True) == Verdict(text)
@@ -196,24 +193,22 @@ FAILED = [
 
 @for_each(
     "result, marked, verdict",
-    [
-        ("aborted", None, Verdict(made=False)),
-        ('{"status": "denied", "message": "The user denied this operation."}', None, Verdict(made=False)),
-        ([{"json": {"error": "no rule"}}], None, Verdict('{"error":"no rule"}')),
-        ([{"stdout": "", "stderr": "no rule", "outcome": {"exit_code": 2}}], None, Verdict("no rule")),
-        ({"exit_code": 2, "output": "x"}, False, Verdict("x")),
-        ('{"exit_code": 2, "output": "x"}', False, Verdict()),  # a command printed it
-        ('{"error": "no rule"}', None, Verdict('{"error": "no rule"}')),
-        ('{"error": "no rule"}', False, Verdict()),  # its maker says that the call worked
-        ('{"status": "error", "error": {"code": 5}}', None, Verdict('{"status": "error", "error": {"code": 5}}')),
-    ],
+    ("aborted", None, Verdict(made=False)),
+    ('{"status": "denied", "message": "The user denied this operation."}', None, Verdict(made=False)),
+    ([{"json": {"error": "no rule"}}], None, Verdict('{"error":"no rule"}')),
+    ([{"stdout": "", "stderr": "no rule", "outcome": {"exit_code": 2}}], None, Verdict("no rule")),
+    ({"exit_code": 2, "output": "x"}, False, Verdict("x")),
+    ('{"exit_code": 2, "output": "x"}', False, Verdict()),  # a command printed it
+    ('{"error": "no rule"}', None, Verdict('{"error": "no rule"}')),
+    ('{"error": "no rule"}', False, Verdict()),  # its maker says that the call worked
+    ('{"status": "error", "error": {"code": 5}}', None, Verdict('{"status": "error", "error": {"code": 5}}')),
 )
 def test_a_result_counts_with_what_its_maker_says(result: object, marked: bool | None, verdict: Verdict) -> None:
     assert verdict_of(result, marked) == verdict
 
 
-@for_each("result, error", FAILED)
-@for_each("form", ["value", "JSON", "indented"])
+@for_each("result, error", *FAILED)
+@for_each("form", "value", "JSON", "indented")
 def test_a_result_says_that_it_failed(result: object, error: str, form: str) -> None:
     given = result if form == "value" else json.dumps(result, indent=2 if form == "indented" else None)
     assert verdict_of(given) == Verdict(error)
@@ -221,11 +216,9 @@ def test_a_result_says_that_it_failed(result: object, error: str, form: str) -> 
 
 @for_each(
     "text",
-    [
-        "content='no rule' name='f' tool_call_id='c' status='error'",
-        "meta=None content=[TextContent(type='text', text='no rule')] structuredContent=None isError=True",
-        "CallToolResult(_meta=None, content=[TextContent(type='text', text=\"no rule\")], isError=True)",
-    ],
+    "content='no rule' name='f' tool_call_id='c' status='error'",
+    "meta=None content=[TextContent(type='text', text='no rule')] structuredContent=None isError=True",
+    "CallToolResult(_meta=None, content=[TextContent(type='text', text=\"no rule\")], isError=True)",
 )
 def test_a_result_that_python_wrote_says_that_it_failed(text: str) -> None:
     assert verdict_of(text) == Verdict("no rule")
@@ -285,7 +278,7 @@ FRAMES = (
 )
 
 
-@for_each("text", ["Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS, *FRAMES])
+@for_each("text", "Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS, *FRAMES)
 def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
     for dressed in (text, f"\ufeff{text}", f"\x1b[1;31m{text}\x1b[0m"):
         assert verdict_of(dressed) == Verdict(text)
@@ -333,7 +326,7 @@ WORKED += [
 ]
 
 
-@for_each("result", WORKED)
+@for_each("result", *WORKED)
 def test_a_result_that_says_nothing_of_a_failure_worked(result: object) -> None:
     assert verdict_of(result) == Verdict()
 
@@ -350,7 +343,7 @@ def test_every_result_has_a_verdict_and_a_mark_of_failure_counts(result: object,
         assert (verdict_of(each, marked).error is not None) or marked is not True
 
 
-@for_each("id", ["same", ""])
+@for_each("id", "same", "")
 def test_calls_of_one_turn_are_paired_in_linear_time(id: str) -> None:
     def pair() -> None:
         calls = OpenCalls[int](lambda call: None)

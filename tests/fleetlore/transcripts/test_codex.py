@@ -21,7 +21,7 @@ def calls_of(session: LoggedSession) -> list[dict[str, Any]]:
     return [data for kind, data in session.events if kind == "outcome"]
 
 
-@for_each("version", ("0.45.0", "0.144.6"))
+@for_each("version", *("0.45.0", "0.144.6"))
 def test_commands_that_the_model_calls(version: str) -> None:
     [session] = read_sessions(sample(version))
     assert session.goal == "look" and not session.left_out and not session.unanswered
@@ -80,7 +80,7 @@ def test_the_copy_in_a_fork_counts_once(tmp_path: Path) -> None:
     assert not both[1].events and both[1].left_out == {SEEN: len(session.events)}
 
 
-@for_each("line", ("{}", "[]", '{"type":"x","payload":null}', '{"type":"response_item","payload":[1]}', "no JSON"))
+@for_each("line", *("{}", "[]", '{"type":"x","payload":null}', '{"type":"response_item","payload":[1]}', "no JSON"))
 def test_an_unreadable_line_is_counted_and_costs_no_other(line: str, tmp_path: Path) -> None:
     lines = sample("0.171.0").read_text().splitlines()
     (file := tmp_path / "rollout.jsonl").write_text("\n".join([*lines[:4], line, *lines[4:]]) + "\n")

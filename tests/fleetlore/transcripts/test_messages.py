@@ -147,8 +147,8 @@ def read(folder: Path, *sessions: object) -> list[LoggedSession | None]:
     return list(read_files("messages", [folder / "x.jsonl"]))
 
 
-@for_each("bare", [True, False])
-@for_each("form", CHATS)
+@for_each("bare", True, False)
+@for_each("form", *CHATS)
 def test_every_maker_s_chat_says_the_same(form: str, bare: bool, tmp_path: Path) -> None:
     [session] = read(tmp_path, CHATS[form] if bare else {"messages": CHATS[form]})
     assert session is not None and session.goal == "go" and not session.unanswered and not session.left_out
@@ -159,12 +159,10 @@ def test_every_maker_s_chat_says_the_same(form: str, bare: bool, tmp_path: Path)
 
 @for_each(
     "item, arguments, error",
-    [
-        ({"type": "web_search_call", "status": "failed", "action": Q}, Q, "failed"),
-        ({"type": "file_search_call", "status": "completed", "queries": ["x"], "results": [Q]}, ["x"], None),
-        ({"type": "code_interpreter_call", "status": "completed", "code": "1", "outputs": None}, 1, None),
-        ({"type": "code_interpreter_call", "code": "1", "outputs": [{"logs": "Error: no row"}]}, 1, "Error: no row"),
-    ],
+    ({"type": "web_search_call", "status": "failed", "action": Q}, Q, "failed"),
+    ({"type": "file_search_call", "status": "completed", "queries": ["x"], "results": [Q]}, ["x"], None),
+    ({"type": "code_interpreter_call", "status": "completed", "code": "1", "outputs": None}, 1, None),
+    ({"type": "code_interpreter_call", "code": "1", "outputs": [{"logs": "Error: no row"}]}, 1, "Error: no row"),
 )
 def test_a_call_that_the_maker_ran_ends_by_its_status(
     item: dict[str, Any], arguments: object, error: str | None, tmp_path: Path
@@ -183,15 +181,13 @@ def test_a_call_that_a_person_denied_in_the_vercel_ai_sdk_was_never_made(tmp_pat
 
 @for_each(
     "odd, left_out",
-    [
-        ({"speaker": "a", "line": "go"}, "message with the keys line, speaker"),
-        ({"role": "user", "content": [{"glyph": 1}]}, "part with the keys glyph"),
-        ({"role": "tool-call", "content": []}, "message of type tool-call with the keys content, role"),
-        *(
-            ({"type": "assistant", name: [{"tool": "search"}]}, f"message of type assistant with the keys {name}, type")
-            for name in ("actions", "toolUses", "tool_uses", "functionCalls", "observations")
-        ),
-    ],
+    ({"speaker": "a", "line": "go"}, "message with the keys line, speaker"),
+    ({"role": "user", "content": [{"glyph": 1}]}, "part with the keys glyph"),
+    ({"role": "tool-call", "content": []}, "message of type tool-call with the keys content, role"),
+    *(
+        ({"type": "assistant", name: [{"tool": "search"}]}, f"message of type assistant with the keys {name}, type")
+        for name in ("actions", "toolUses", "tool_uses", "functionCalls", "observations")
+    ),
 )
 def test_what_is_in_no_known_form_is_counted_with_its_keys(odd: dict[str, Any], left_out: str, tmp_path: Path) -> None:
     [session] = read(tmp_path, {"messages": [*CHATS["OpenAI chat"], odd, odd]})
@@ -242,7 +238,7 @@ def test_every_call_and_result_of_a_mixed_chat_is_accounted_for(messages: list[d
     assert answered == outcomes + never_made + no_call
 
 
-@for_each("about", [{}, {"id": "thread-1"}])
+@for_each("about", {}, {"id": "thread-1"})
 def test_a_log_of_requests_counts_each_call_once(about: dict[str, str], tmp_path: Path) -> None:
     """Each request repeats the conversation so far, and the log has more of them in a later import."""
     turns = [
@@ -281,7 +277,7 @@ def test_chats_in_indented_json_have_ids_of_their_own_and_one_line_keeps_its_id(
     assert session is not None and session.session == before.session
 
 
-@for_each("name", ["messages", "conversation", "trajectory", "inputs", "batch", "text"])
+@for_each("name", "messages", "conversation", "trajectory", "inputs", "batch", "text")
 def test_a_session_is_found_where_its_maker_puts_it(name: str, tmp_path: Path) -> None:
     chat = CHATS["OpenAI chat"]
     others = {"inputs": {"inputs": {"messages": chat}}, "batch": {"messages": [chat]}}
@@ -300,8 +296,8 @@ def test_a_file_of_tau2_bench_is_read(tmp_path: Path) -> None:
     assert session.events[-1][1][ev.ERROR_MESSAGE] == ERROR
 
 
-@for_each("parts", [[], None])
-@for_each("name", ["parts", "contents", "items", "blocks"])
+@for_each("parts", [], None)
+@for_each("name", "parts", "contents", "items", "blocks")
 def test_empty_parts_hide_no_message(name: str, parts: object, tmp_path: Path) -> None:
     for form in ("OpenAI chat", "Vercel AI SDK, tool invocations"):
         [session] = read(tmp_path, [{**message, name: parts} for message in CHATS[form]])

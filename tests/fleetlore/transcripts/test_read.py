@@ -128,7 +128,7 @@ def in_swe_agent(folder: Path) -> None:
     (folder / "task-1.traj").write_bytes(orjson.dumps(document))
 
 
-@for_each("form", ["atif", "swe-agent"])
+@for_each("form", "atif", "swe-agent")
 def test_a_step_that_cannot_be_read_costs_itself_alone(form: str, tmp_path: Path) -> None:
     WRITERS[form](tmp_path)
     [path] = [each for each in tmp_path.iterdir() if each.suffix == FORMS[form][1][0] and each.name != "other.json"]
@@ -369,7 +369,7 @@ def test_what_claude_code_says_itself_is_no_message_and_calls_without_an_end_are
     assert [each.left_out["call that was never made"] for each in sessions] == [1, 1, 1]
 
 
-@for_each("reward, outcome", [(0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown")])
+@for_each("reward, outcome", (0.0, "failure"), (0.5, "failure"), (0.51, "success"), (None, "unknown"))
 def test_more_than_half_of_a_reward_is_a_success(reward: float | None, outcome: str) -> None:
     session = LoggedSession("s", "a", "", "g")
     session.end(reward)
@@ -429,18 +429,16 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 
 @for_each(
     "text, arguments",
-    [
-        ('{"a": 1}', {"a": 1}),
-        (" [1]", [1]),
-        ('"ls"', "ls"),
-        ("-3", -3),
-        (" null ", None),
-        ("true", True),
-        ("nullify()", "nullify()"),
-        ("[x for x in y]", "[x for x in y]"),
-        ("print(1)", "print(1)"),
-        ("", ""),
-    ],
+    ('{"a": 1}', {"a": 1}),
+    (" [1]", [1]),
+    ('"ls"', "ls"),
+    ("-3", -3),
+    (" null ", None),
+    ("true", True),
+    ("nullify()", "nullify()"),
+    ("[x for x in y]", "[x for x in y]"),
+    ("print(1)", "print(1)"),
+    ("", ""),
 )
 def test_arguments_in_json_are_read_and_other_texts_stay(text: str, arguments: object) -> None:
     talk = Conversation("messages", "s", goal="g")
@@ -500,7 +498,7 @@ def test_history_that_a_resumed_branched_or_copied_transcript_holds_counts_once(
     assert [set(group) for group in groups_of(files)] == [set(files)]
 
 
-@for_each("about", [{}, {"forkedFrom": {"sessionId": "z"}}])
+@for_each("about", {}, {"forkedFrom": {"sessionId": "z"}})
 def test_a_later_import_of_a_copy_alone_or_beside_its_origin_repeats_what_was_sent(about: dict[str, Any]) -> None:
     """Claude Code deletes old transcripts, but not their copies; and one that goes on has more prompts."""
     with TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ def samples_of(name: str) -> list[Path]:
     return sorted(found, key=lambda path: [int(each) for each in re.findall(r"\d+", path.stem.removeprefix(name))])
 
 
-@for_each("path", sorted(DATA.glob("*.json*")))
+@for_each("path", *sorted(DATA.glob("*.json*")))
 def test_every_sample_is_read_whole(path: Path) -> None:
     [session] = read_sessions(path)
     assert session.goal == "look" and not session.unanswered and not session.left_out
@@ -35,7 +35,7 @@ def test_every_sample_is_read_whole(path: Path) -> None:
 
 
 @pytest.mark.long
-@for_each("name", MAKERS)
+@for_each("name", *MAKERS)
 def test_the_installed_package_writes_what_was_recorded(name: str) -> None:
     """Where it fails, write a sample of the new version: `python -m tests.fleetlore.transcripts.samples`."""
     written: Any = json.loads(json.dumps(SAMPLES[name][1]()))

@@ -12,7 +12,7 @@ def ids(guardian: Watchdog, now: float) -> list[str]:
     return [caution.id for caution in guardian.cautions(now)]
 
 
-@for_each("used, warned", [(0, None), (79.9, None), (80, "80 %"), (99, "99 %"), (100, "used up"), (300, "used up")])
+@for_each("used, warned", (0, None), (79.9, None), (80, "80 %"), (99, "99 %"), (100, "used up"), (300, "used up"))
 def test_a_budget_warns_at_four_fifths_and_when_it_is_used_up(used: float, warned: str | None) -> None:
     for name in ("tokens", "money"):
         guardian = Watchdog(0.0, Budget(**{name: 100.0}))
@@ -43,7 +43,7 @@ def test_a_standstill_is_told_until_something_happens() -> None:
     assert "for 130 seconds" in guardian.cautions(1260.0)[0].text
 
 
-@for_each("wrong", [0, -1, inf, nan])
+@for_each("wrong", 0, -1, inf, nan)
 def test_figures_that_cannot_be_are_refused(wrong: float) -> None:
     with pytest.raises(ConfigError, match="tokens"):
         Budget(tokens=wrong)
@@ -85,13 +85,11 @@ def test_a_loop_of_several_calls_does_not_pass_by_itself() -> None:
 
 @for_each(
     "template, failed, advice",
-    [
-        ("the same call gives the same result", True, "It will fail again"),
-        ("the same call gives the same result", False, "Use that result"),
-        ("3 calls in turn give the same results", False, "Take a step that is not one of them"),
-        ("3 calls in turn give the same results", True, "Take a step that is not one of them"),
-        ("small changes to the call do not help", True, "Small changes do not help"),
-    ],
+    ("the same call gives the same result", True, "It will fail again"),
+    ("the same call gives the same result", False, "Use that result"),
+    ("3 calls in turn give the same results", False, "Take a step that is not one of them"),
+    ("3 calls in turn give the same results", True, "Take a step that is not one of them"),
+    ("small changes to the call do not help", True, "Small changes do not help"),
 )
 def test_each_kind_of_loop_has_a_way_out(template: str, failed: bool, advice: str) -> None:
     assert _way_out(template, failed=failed).startswith(advice)

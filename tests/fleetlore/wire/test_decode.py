@@ -34,8 +34,8 @@ READERS: list[Callable[[bytes], Any]] = [
 ]
 
 
-@for_each("number", range(len(ODD)))
-@for_each("read", READERS)
+@for_each("number", *range(len(ODD)))
+@for_each("read", *READERS)
 def test_what_cannot_be_read_raises_one_kind_of_error(read: Callable[[bytes], Any], number: int) -> None:
     with pytest.raises(msgspec.DecodeError):
         read(ODD[number])
@@ -47,7 +47,7 @@ def test_an_operators_record_that_is_nested_too_deep_is_counted() -> None:
     assert refusals()["unreadable_erasures"] == before + 1
 
 
-@for_each("field", ["agents", "support", "last_seen"])
+@for_each("field", "agents", "support", "last_seen")
 def test_lore_with_a_number_beyond_every_count_is_refused(field: str) -> None:
     item: dict[str, Any] = {"id": "i", "tenant": "t", "kind": "recovery", "title": "", "description": ""}
     item |= {"content": "", "when": "", field: 10**400 if field != "last_seen" else 1e300}
@@ -81,14 +81,14 @@ def test_odd_json_of_others_is_read_with_nothing_lost(value: Any, ascii_only: bo
     msgspec.json.encode(found)
 
 
-@for_each("raw", [b"", b"{", b"[1,]", b"[" * 100_000, b"{'a': 1}"])
+@for_each("raw", b"", b"{", b"[1,]", b"[" * 100_000, b"{'a': 1}")
 def test_what_is_no_json_is_said_and_stays(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         read_json(raw)
     assert mended_json(raw) == raw
 
 
-@for_each("form", ["utf-8", "utf-16-le"])
+@for_each("form", "utf-8", "utf-16-le")
 def test_a_text_of_so_many_values_that_they_fill_memory_is_not_read(form: str) -> None:
     text = "[" + "[]," * MAX_VALUES + "[]]"
     for raw in (text, text.encode(form)):
@@ -112,7 +112,7 @@ def test_only_what_is_changed_is_written_anew() -> None:
     assert json.loads(found)["m"] == ["a", "b"] and json.loads(found)["new"] is True
 
 
-@for_each("end", ["front", "back"])
+@for_each("end", "front", "back")
 def test_elements_are_added_at_either_end_of_a_list(end: str) -> None:
     raw = b'{"messages": [{"n": 1.0, "c": "a"}, {"n": 2.0}]}'
     changed = read_json(raw)
@@ -133,8 +133,8 @@ def test_nothing_else_changes_whatever_it_is(value: Any, key: str) -> None:
     assert rewritten(raw, read_json(raw)) in (raw, json.dumps(json.loads(raw), separators=(",", ":")).encode())
 
 
-@for_each("odd", [b"\xff", b"\x1f\x8b", b"\xed\xa0\x80", b"\\ud800", b"\x01"])
-@for_each("raw", [b'{"%b": [], "t": "a"}', b'{"s": "%b", "t": "a"}', b'\xef\xbb\xbf{"s": "%b", "t": "a"}'])
+@for_each("odd", b"\xff", b"\x1f\x8b", b"\xed\xa0\x80", b"\\ud800", b"\x01")
+@for_each("raw", b'{"%b": [], "t": "a"}', b'{"s": "%b", "t": "a"}', b'\xef\xbb\xbf{"s": "%b", "t": "a"}')
 def test_a_text_that_strict_readers_refuse_is_changed_too(raw: bytes, odd: bytes) -> None:
     given = raw.replace(b"%b", odd)
     changed = read_json(given) | {"t": "ab", "new": 1}

@@ -57,49 +57,47 @@ def test_an_event_reads_back_as_it_was_written(
 
 @for_each(
     "bad, reason",
-    [
-        *((value, "wrong_shape") for value in ([], "text", None)),
-        (raw(specversion="0.3"), "unknown_version"),
-        (raw(specversion=...), "unknown_version"),
-        (raw(type="ai.fleetlore.outcome.v2"), "unknown_version"),
-        (raw(type="ai.fleetlore.party.v1"), "unknown_type"),
-        (raw(type="outcome"), "unknown_type"),
-        *((raw(type=kind), "unknown_type") for kind in (7, [], {}, ["ai.fleetlore.outcome.v1"])),
-        (raw(type=...), "missing_field"),
-        *((raw(tenant=tenant), "foreign_tenant") for tenant in ("other", None, "acme.other")),
-        (raw(sequence=...), "missing_field"),
-        *((raw(sequence=number), "bad_field") for number in ("3", True, 3.0, -1, ev.MAX_SEQUENCE + 1)),
-        (raw(data=...), "missing_field"),
-        (raw(data=[1]), "bad_field"),
-        (raw(agent=...), "missing_field"),
-        (raw(agent=""), "missing_field"),
-        (raw(agent=5), "bad_field"),
-        (raw(agent="x" * (ev.MAX_ID_LENGTH + 1)), "bad_field"),
-        (raw(session=...), "missing_field"),
-        (raw(session="a\nb"), "control_characters"),
-        (raw(agent="a\x00"), "control_characters"),
-        (raw(agent="\x9f"), "control_characters"),
-        (raw(time=...), "missing_field"),
-        (raw(time="2026-01-01T00:05:01Z"), "future_time"),
-        *((raw(time=time), "bad_field") for time in (NOW, "yesterday", "2026-01-01T00:00:00")),
-        *((raw(time=time), "bad_field") for time in ("1970-01-01T00:00:00+00:01", "0001-01-01T00:00:00+14:00")),
-        (raw(data={}), "missing_field"),
-        (raw(data={ev.TOOL: 7}), "bad_field"),
-        (raw(data={ev.TOOL: "a\tb"}), "control_characters"),
-        (raw(data={ev.TOOL: "x" * (ev.MAX_ID_LENGTH + 1)}), "bad_field"),
-        (raw(data={ev.TOOL: "bash", ev.ERROR_TYPE: 5}), "bad_field"),
-        (raw(data={ev.TOOL: "bash", ev.ERROR_MESSAGE: {"text": "no"}}), "bad_field"),
-        *(
-            (raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: outcome}), "bad_field")
-            for outcome in ("fine", [], {}, ["success"])
-        ),
-        (raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: "success", ev.REWARD: "1"}), "bad_field"),
-        (raw(type="ai.fleetlore.session.ended.v1", data={ev.REWARD: True}), "bad_field"),
-        (raw(type="ai.fleetlore.feedback.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
-        (raw(type="ai.fleetlore.session.started.v1", data={ev.GOAL: ["a"]}), "bad_field"),
-        (raw(type="ai.fleetlore.session.started.v1", data={ev.TASK: 1}), "bad_field"),
-        *((raw(type="ai.fleetlore.message.v1", data={name: 1}), "bad_field") for name in (ev.ROLE, ev.CONTENT)),
-    ],
+    *((value, "wrong_shape") for value in ([], "text", None)),
+    (raw(specversion="0.3"), "unknown_version"),
+    (raw(specversion=...), "unknown_version"),
+    (raw(type="ai.fleetlore.outcome.v2"), "unknown_version"),
+    (raw(type="ai.fleetlore.party.v1"), "unknown_type"),
+    (raw(type="outcome"), "unknown_type"),
+    *((raw(type=kind), "unknown_type") for kind in (7, [], {}, ["ai.fleetlore.outcome.v1"])),
+    (raw(type=...), "missing_field"),
+    *((raw(tenant=tenant), "foreign_tenant") for tenant in ("other", None, "acme.other")),
+    (raw(sequence=...), "missing_field"),
+    *((raw(sequence=number), "bad_field") for number in ("3", True, 3.0, -1, ev.MAX_SEQUENCE + 1)),
+    (raw(data=...), "missing_field"),
+    (raw(data=[1]), "bad_field"),
+    (raw(agent=...), "missing_field"),
+    (raw(agent=""), "missing_field"),
+    (raw(agent=5), "bad_field"),
+    (raw(agent="x" * (ev.MAX_ID_LENGTH + 1)), "bad_field"),
+    (raw(session=...), "missing_field"),
+    (raw(session="a\nb"), "control_characters"),
+    (raw(agent="a\x00"), "control_characters"),
+    (raw(agent="\x9f"), "control_characters"),
+    (raw(time=...), "missing_field"),
+    (raw(time="2026-01-01T00:05:01Z"), "future_time"),
+    *((raw(time=time), "bad_field") for time in (NOW, "yesterday", "2026-01-01T00:00:00")),
+    *((raw(time=time), "bad_field") for time in ("1970-01-01T00:00:00+00:01", "0001-01-01T00:00:00+14:00")),
+    (raw(data={}), "missing_field"),
+    (raw(data={ev.TOOL: 7}), "bad_field"),
+    (raw(data={ev.TOOL: "a\tb"}), "control_characters"),
+    (raw(data={ev.TOOL: "x" * (ev.MAX_ID_LENGTH + 1)}), "bad_field"),
+    (raw(data={ev.TOOL: "bash", ev.ERROR_TYPE: 5}), "bad_field"),
+    (raw(data={ev.TOOL: "bash", ev.ERROR_MESSAGE: {"text": "no"}}), "bad_field"),
+    *(
+        (raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: outcome}), "bad_field")
+        for outcome in ("fine", [], {}, ["success"])
+    ),
+    (raw(type="ai.fleetlore.session.ended.v1", data={ev.OUTCOME: "success", ev.REWARD: "1"}), "bad_field"),
+    (raw(type="ai.fleetlore.session.ended.v1", data={ev.REWARD: True}), "bad_field"),
+    (raw(type="ai.fleetlore.feedback.v1", data={ev.OUTCOME: "fine"}), "bad_field"),
+    (raw(type="ai.fleetlore.session.started.v1", data={ev.GOAL: ["a"]}), "bad_field"),
+    (raw(type="ai.fleetlore.session.started.v1", data={ev.TASK: 1}), "bad_field"),
+    *((raw(type="ai.fleetlore.message.v1", data={name: 1}), "bad_field") for name in (ev.ROLE, ev.CONTENT)),
 )
 def test_each_bad_event_has_its_reason(bad: object, reason: str) -> None:
     with pytest.raises(InvalidEvent) as refused:
@@ -117,12 +115,10 @@ def test_whatever_stands_in_a_field_is_read_or_refused(field: str, value: object
 
 @for_each(
     "good, field, value",
-    [
-        (raw(time="2026-01-01T00:04:59Z"), "time", NOW + 299),  # a clock that is a little ahead
-        (raw(tenant=...), "tenant", "acme"),  # the topic's
-        (raw(traceparent="00-1-2-3", data={ev.TOOL: "bash", "x.y": 1}), "kind", "outcome"),  # unknown names
-        (raw(agent="agent\u00a07"), "agent", "agent\u00a07"),  # harmless, though Python does not print it
-    ],
+    (raw(time="2026-01-01T00:04:59Z"), "time", NOW + 299),  # a clock that is a little ahead
+    (raw(tenant=...), "tenant", "acme"),  # the topic's
+    (raw(traceparent="00-1-2-3", data={ev.TOOL: "bash", "x.y": 1}), "kind", "outcome"),  # unknown names
+    (raw(agent="agent\u00a07"), "agent", "agent\u00a07"),  # harmless, though Python does not print it
 )
 def test_an_unusual_event_is_taken(good: object, field: str, value: object) -> None:
     assert getattr(read_back(good, "acme", NOW), field) == value

@@ -121,13 +121,13 @@ def test_a_digest_keeps_the_calls_of_a_usual_session_whole_and_marks_those_it_cu
     assert all(step.is_cut for step in long_session(100, "x").digest().steps)
 
 
-@for_each("text", ["x", "語", "\x01"])
+@for_each("text", "x", "語", "\x01")
 def test_the_digest_of_the_longest_session_fits_a_field_of_the_store(text: str) -> None:
     assert len(long_session(500, text).digest().to_json()) < MILVUS_FIELD_BYTES
 
 
-@for_each("ending", ["success", "continued"])
-@for_each("count", [5, 40, 500])
+@for_each("ending", "success", "continued")
+@for_each("count", 5, 40, 500)
 def test_a_digest_of_any_names_that_a_sender_may_choose_fits_as_well(ending: Any, count: int) -> None:
     ids = tuple("😀" * 64 for _ in range(64))
     named = [sessions.call("😀" * 250 + f"{n:06}", error="e", error_type="Ж" * 9_000) for n in range(count)]
@@ -168,11 +168,9 @@ GIVEN = Feedback(session="s", label="success", time=2.0, by="reviewer")
 
 @for_each(
     "changes, why",
-    [
-        ({"time": 1.0}, "the newer one counts"),
-        ({"time": 9.0, "claimed": True}, "who may write events alone outranks no reviewer, however late"),
-        ({"by": "a reviewer"}, "of two at one time it is the same one in any order"),
-    ],
+    ({"time": 1.0}, "the newer one counts"),
+    ({"time": 9.0, "claimed": True}, "who may write events alone outranks no reviewer, however late"),
+    ({"by": "a reviewer"}, "of two at one time it is the same one in any order"),
 )
 def test_one_of_two_counts_in_any_order(changes: dict[str, Any], why: str) -> None:
     for one, other in permutations([GIVEN, replace(GIVEN, **changes)]):

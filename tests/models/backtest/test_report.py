@@ -6,6 +6,7 @@ from fleetlore.errors import ConfigError
 from fleetlore.fingerprint.names import FailureKind
 from models.backtest import CallLog, advice_rows, hit_rate, known_errors, slices_of, split, told, ways_out
 from tests.models.backtest.made import SILENT, call, heard, log
+from tests.rows import for_each
 
 GONE = "KeyError: 'cars'"
 
@@ -122,7 +123,7 @@ def test_a_way_out_is_the_next_call_of_the_tool_that_worked_with_words_not_seen(
     assert hit_rate([way_out]) == 1.0
 
 
-@pytest.mark.parametrize("error", [f"{NO_TABLE}; known: car_makers", "503 Service Unavailable"])
+@for_each("error", f"{NO_TABLE}; known: car_makers", "503 Service Unavailable")
 def test_a_name_that_the_session_has_seen_and_a_passing_fault_need_no_way_out(error: str) -> None:
     of = log(call("select * from cars", error=error), call("select * from car_makers"))
     assert list(ways_out(heard(of))) == []
@@ -143,9 +144,7 @@ WARNING = Tip(
 WAY_OUT = Tip("i", "renamed", (), brings=("makers",), text="Use `makers` instead of `maker`.")
 
 
-@pytest.mark.parametrize(
-    ("tool", "text"), [("sql", " Submit;"), ("invalid_action", "x = 1"), ("python", "YOUR_CODE_HERE")]
-)
+@for_each("tool, text", ("sql", " Submit;"), ("invalid_action", "x = 1"), ("python", "YOUR_CODE_HERE"))
 def test_a_pseudo_call_is_none(tool: str, text: str) -> None:
     of = log(call("select 1"), call(text, tool=tool), call("select 2"))
     assert [turn.call.text for turn in of.turns()] == ["select 1", "select 2"]

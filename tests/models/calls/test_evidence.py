@@ -6,6 +6,7 @@ import pytest
 
 from models.calls.evidence import AGENT_SESSIONS, Evidence, Facts, Fleet, Who
 from models.calls.gate import Foreseen, Trial, thresholds
+from tests.rows import for_each
 
 
 def fleet(*agents: str, quorum: int = 2) -> Fleet:
@@ -23,14 +24,12 @@ def test_of_one_agent_a_few_sessions_count_and_others_are_needed() -> None:
     assert (met.agents, met.sessions, met.is_enough) == (2, AGENT_SESSIONS + 1, True)
 
 
-@pytest.mark.parametrize(
-    ("quorum", "met", "is_enough"),
-    [
-        (1, [Who("a", 1)], False),
-        (1, [Who("a", 1), Who("a", 2)], True),  # in a fleet of one owner and name, two goals stand for two agents
-        (2, [Who("a", goal) for goal in range(9)], False),  # sessions are no principals
-        (3, [Who("a", 1), Who("b", 1)], False),
-    ],
+@for_each(
+    "quorum, met, is_enough",
+    (1, [Who("a", 1)], False),
+    (1, [Who("a", 1), Who("a", 2)], True),  # in a fleet of one owner and name, two goals stand for two agents
+    (2, [Who("a", goal) for goal in range(9)], False),  # sessions are no principals
+    (3, [Who("a", 1), Who("b", 1)], False),
 )
 def test_evidence_is_enough_from_a_quorum_of_principals_or_goals_of_one(
     quorum: int, met: list[Who], is_enough: bool
@@ -99,15 +98,13 @@ def trial(*agents: tuple[str, int, int, int, int], of: str = "abcdefgh") -> Tria
     return made
 
 
-@pytest.mark.parametrize(
-    ("counts", "in_vain"),
-    [
-        ((200, 50, 19, 0), False),  # too few were withheld
-        ((200, 190, 20, 2), True),  # it harms
-        ((200, 50, 60, 40), False),  # it helps
-        ((200, 100, 60, 30), False),  # not known yet
-        ((2000, 1000, 200, 100), True),  # many trials and no effect
-    ],
+@for_each(
+    "counts, in_vain",
+    ((200, 50, 19, 0), False),  # too few were withheld
+    ((200, 190, 20, 2), True),  # it harms
+    ((200, 50, 60, 40), False),  # it helps
+    ((200, 100, 60, 30), False),  # not known yet
+    ((2000, 1000, 200, 100), True),  # many trials and no effect
 )
 def test_warnings_that_do_not_lift_are_not_said_again(counts: tuple[int, int, int, int], in_vain: bool) -> None:
     calls = {("sql", "first"): foreseen([number / 1000 for number in range(1000)])}

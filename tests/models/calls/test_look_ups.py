@@ -14,6 +14,7 @@ from models.calls.evidence import Fleet
 from models.calls.look_ups import LookUps, failures_met, form
 from tests.build import call, trajectory
 from tests.cpu import costs_less_than
+from tests.rows import for_each
 
 _TABLES = ("singer", "concert", "stadium", "airport", "pets", "courses", "flights", "makers", "stores", "dogs")
 
@@ -48,7 +49,7 @@ def taught(*sessions: Trajectory, place: str = "") -> LookUps:
     return look_ups
 
 
-@pytest.mark.parametrize("wrap", ["{}", "step_N[{}]"])
+@for_each("wrap", "{}", "step_N[{}]")
 def test_the_call_whose_result_gave_the_names_is_learned_without_what_stands_around_it(wrap: str) -> None:
     (found,) = learned(*(session(number, wrap.replace("N", str(number))) for number in range(20)))
     assert (found.tool, found.by, found.text) == ("sql", "sql", "SHOW TABLES")
@@ -131,7 +132,7 @@ def looked_up(number: int, table: str, column: str) -> Trajectory:
     )
 
 
-@pytest.mark.parametrize("sessions", [6, 12, 30])
+@for_each("sessions", 6, 12, 30)
 def test_what_is_told_runs_and_shows_what_there_is(sessions: int) -> None:
     """Cut at a literal it ran without a row, and cut at a bracket it was a syntax error about another table."""
     names = list(TABLES.items())

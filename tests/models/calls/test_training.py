@@ -66,15 +66,12 @@ def test_calls_that_fail_are_told_from_calls_that_work_and_the_failure_is_named(
     assert 0 < expected.failed == expected.held
 
 
-@for_each(
-    "command, names",
-    [
-        ("npm run tests", ("tests",)), ("cd /repo && CI=1 npm run tests", ("tests",)), ("ls tests", ()),
-        ("git add tests", ()), ("uv run pytest tests/", ()), ("npm test; cat tests/a.py", ()),
-        ("git push origin main", ("main",)), ("git checkout main", ()),
-        ("df.append(x)", ("append",)), ("y = other.append", ("append",)),
-        ("jq .a", ("jq",)), ("cat x | jq .b", ("jq",)),
-    ],
+@for_each("command, names",
+    ("npm run tests", ("tests",)), ("cd /repo && CI=1 npm run tests", ("tests",)), ("ls tests", ()),
+    ("git add tests", ()), ("uv run pytest tests/", ()), ("npm test; cat tests/a.py", ()),
+    ("git push origin main", ("main",)), ("git checkout main", ()),
+    ("df.append(x)", ("append",)), ("y = other.append", ("append",)),
+    ("jq .a", ("jq",)), ("cat x | jq .b", ("jq",)),
 )  # fmt: skip
 def test_a_name_is_blamed_only_for_the_program_that_failed_with_it(command: str, names: tuple[str, ...]) -> None:
     def bash(command: str, error: str | None = None) -> Step:
@@ -210,7 +207,7 @@ def invented(agents: int) -> list[Trajectory]:
     ]
 
 
-@pytest.mark.parametrize("agents", [1, 5])
+@for_each("agents", 1, 5)
 def test_names_that_agents_invent_make_no_version_too_large_and_leave_others_tools(agents: int) -> None:
     learned = train([*sessions(60), *invented(agents)])
     document = Document.from_bytes(learned.weights)
@@ -383,8 +380,8 @@ def test_many_sessions_of_one_agent_make_up_no_failure_of_what_works_for_ten() -
     assert outlook is not None and outlook.fails < 0.5
 
 
-@for_each("agents, sessions", [(2, 1), (2, 3), (3, 2), (5, 3), (10, 1)])
-@for_each("lies", [5, 15, 50])
+@for_each("agents, sessions", (2, 1), (2, 3), (3, 2), (5, 3), (10, 1))
+@for_each("lies", 5, 15, 50)
 def test_one_agent_hides_no_failure_of_a_small_fleet(agents: int, sessions: int, lies: int) -> None:
     def pay(account: str, number: int, error: str | None = None) -> Step:
         return call("transfer", f'{{"account": "{account}", "amount": {number}}}', "paid", error)

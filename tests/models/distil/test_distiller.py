@@ -1,7 +1,6 @@
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -46,19 +45,17 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     assert (item.support, item.agents, item.sessions, item.last_seen) == (1, 1, keys("s1"), 5.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "steps"),
-    [
-        ("it passed by itself", [NO_TABLE, call("sql", NO_TABLE.arguments)]),
-        ("transient", [call("get", '{"id": "a b"}', error="503 Service Unavailable"), call("get", '{"id": "a c"}')]),
-        ("never worked", [NO_TABLE, NO_TABLE]),
-        ("another tool", [NO_TABLE, call("search", NO_TABLE.arguments)]),
-        ("it worked before, not after", [GOOD, NO_TABLE]),
-        ("about another thing", [call("get", '{"id": "W1234"}', error="not found"), call("get", '{"id": "W98"}')]),
-        ("a step between made it work", [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)]),
-        ("it works without the change", [NO_TABLE, TABLES, GOOD, call("sql", "x"), replace(NO_TABLE, **WORKS)]),
-        ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
-    ],
+@for_each(
+    "name, steps",
+    ("it passed by itself", [NO_TABLE, call("sql", NO_TABLE.arguments)]),
+    ("transient", [call("get", '{"id": "a b"}', error="503 Service Unavailable"), call("get", '{"id": "a c"}')]),
+    ("never worked", [NO_TABLE, NO_TABLE]),
+    ("another tool", [NO_TABLE, call("search", NO_TABLE.arguments)]),
+    ("it worked before, not after", [GOOD, NO_TABLE]),
+    ("about another thing", [call("get", '{"id": "W1234"}', error="not found"), call("get", '{"id": "W98"}')]),
+    ("a step between made it work", [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)]),
+    ("it works without the change", [NO_TABLE, TABLES, GOOD, call("sql", "x"), replace(NO_TABLE, **WORKS)]),
+    ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
 )
 def test_what_is_no_recovery(name: str, steps: list[Step]) -> None:
     assert items(judgment(*steps)) == [], name
@@ -92,37 +89,34 @@ PI = "NameError: name 'pi' is not defined"
 PROGRAM = "def area(n): return 2 * n\nassert area(3) == 7"
 
 
-@for_each(
-    "failed, error, worked, told",
-    [
-        ("print(pi * r)", PI, "print(math.pi * r)", "`pi` → `math.pi`"),
-        ("print(pi)", PI, "import math\nprint(pi)", "add `import math`"),
-        ("print(pi + x)", PI, "pi = data()\nprint(pi + x)", "add `pi = data()`"),
-        ("tar --fast -xf a", "tar: unrecognized option '--fast'", "tar -xf a", "drop `--fast`"),
-        ('{"zone":"Europe/Berln"}', "no zone 'Europe/Berln'", '{"zone":"Europe/Berlin"}',
-         "`zone=Europe/Berln` → `zone=Europe/Berlin`"),
-        ("lint . --ext ts", "Invalid option '--ext'", "lint .", "drop `--ext ts`"),
-        ('{"query":"x","top_k":5}', "top_k: Extra inputs are not permitted", '{"query":"x"}', "drop `top_k=5`"),
-        ("np.float(3)", "AttributeError: module 'numpy' has no attribute 'float'", "float(3)", "`np.float` → `float`"),
-        ('{"to":"Done"}', "transition 'Done' is not available; available: 'Closed'", '{"to":"Closed"}',
-         "`to=Done` → `to=Closed`"),
-        ('{"selector":"#user"}', "no node for '#user'", '{"selector":"#username"}',
-         "`selector=#user` → `selector=#username`"),
-        # A path is somebody's, and so is what a page shows or a name that the program defines.
-        ('{"selector":"text=Ann"}', "no node for 'text=Ann'", '{"selector":"text=Bob"}', None),
-        ('{"zone":"/srv/of/ann"}', "no zone '/srv/of/ann'", '{"zone":"/srv/of/bob"}', None),
-        ("print(pi + x)", PI, "print(x2 + x)", None),
-        ("print(pi + x)", PI, "pi = 3\nprint(pi + x)", None),
-        # To ask for less is no remedy.
-        ("pytest tests/a.py tests/b.py -q", "FAILED tests/b.py: assert 1 == 2", "pytest tests/a.py -q", None),
-        ("make test lint docs", "docs: 3 broken links", "make test lint", None),
-        ("pytest tests -q", "1 failed: test_slow", "pytest tests -q -k fast", None),
-        ("make lint docs", "docs: 3 broken links", "make lint docs || true", None),
-        ("SELECT name, code FROM t", "Unknown column 'name' in 'field list'", "SELECT * FROM t", None),
-        # A check of the program's own is mended by its author alone.
-        (PROGRAM, "AssertionError: got 6", PROGRAM.replace("assert area(3) == 7", "res = area(3)\nprint(res)"), None),
-        (PROGRAM, "AssertionError: got 6", PROGRAM.replace("2 * n", "2 * n + 1"), None),
-    ],
+@for_each("failed, error, worked, told",
+    ("print(pi * r)", PI, "print(math.pi * r)", "`pi` → `math.pi`"),
+    ("print(pi)", PI, "import math\nprint(pi)", "add `import math`"),
+    ("print(pi + x)", PI, "pi = data()\nprint(pi + x)", "add `pi = data()`"),
+    ("tar --fast -xf a", "tar: unrecognized option '--fast'", "tar -xf a", "drop `--fast`"),
+    ('{"zone":"Europe/Berln"}', "no zone 'Europe/Berln'", '{"zone":"Europe/Berlin"}',
+     "`zone=Europe/Berln` → `zone=Europe/Berlin`"),
+    ("lint . --ext ts", "Invalid option '--ext'", "lint .", "drop `--ext ts`"),
+    ('{"query":"x","top_k":5}', "top_k: Extra inputs are not permitted", '{"query":"x"}', "drop `top_k=5`"),
+    ("np.float(3)", "AttributeError: module 'numpy' has no attribute 'float'", "float(3)", "`np.float` → `float`"),
+    ('{"to":"Done"}', "transition 'Done' is not available; available: 'Closed'", '{"to":"Closed"}',
+     "`to=Done` → `to=Closed`"),
+    ('{"selector":"#user"}', "no node for '#user'", '{"selector":"#username"}',
+     "`selector=#user` → `selector=#username`"),
+    # A path is somebody's, and so is what a page shows or a name that the program defines.
+    ('{"selector":"text=Ann"}', "no node for 'text=Ann'", '{"selector":"text=Bob"}', None),
+    ('{"zone":"/srv/of/ann"}', "no zone '/srv/of/ann'", '{"zone":"/srv/of/bob"}', None),
+    ("print(pi + x)", PI, "print(x2 + x)", None),
+    ("print(pi + x)", PI, "pi = 3\nprint(pi + x)", None),
+    # To ask for less is no remedy.
+    ("pytest tests/a.py tests/b.py -q", "FAILED tests/b.py: assert 1 == 2", "pytest tests/a.py -q", None),
+    ("make test lint docs", "docs: 3 broken links", "make test lint", None),
+    ("pytest tests -q", "1 failed: test_slow", "pytest tests -q -k fast", None),
+    ("make lint docs", "docs: 3 broken links", "make lint docs || true", None),
+    ("SELECT name, code FROM t", "Unknown column 'name' in 'field list'", "SELECT * FROM t", None),
+    # A check of the program's own is mended by its author alone.
+    (PROGRAM, "AssertionError: got 6", PROGRAM.replace("assert area(3) == 7", "res = area(3)\nprint(res)"), None),
+    (PROGRAM, "AssertionError: got 6", PROGRAM.replace("2 * n", "2 * n + 1"), None),
 )  # fmt: skip
 def test_a_change_that_got_past_an_error_is_told_unless_it_is_a_tasks_own_or_asks_for_less(
     failed: str, error: str, worked: str, told: str | None
@@ -131,15 +125,13 @@ def test_a_change_that_got_past_an_error_is_told_unless_it_is_a_tasks_own_or_ask
     assert [each.content.splitlines()[-1] for each in found] == ([] if told is None else [f"Change: {told}"])
 
 
-@pytest.mark.parametrize(
-    ("failed", "worked"),
-    [
-        ('{"email": "ann@example.org", "force": true}', '{"email": "bob@example.org", "force": true}'),
-        ('{"user_name": "ann", "force": true}', '{"user_name": "bob", "force": true}'),
-        ('{"ticket": "T1234", "force": true}', '{"ticket": "T1235", "force": true}'),
-        ("send to ann@example.org now", "send to bob@example.org now"),
-        ("SELECT a FROM t WHERE name = 'Ann'", "SELECT a FROM t WHERE name = 'Bob'"),
-    ],
+@for_each(
+    "failed, worked",
+    ('{"email": "ann@example.org", "force": true}', '{"email": "bob@example.org", "force": true}'),
+    ('{"user_name": "ann", "force": true}', '{"user_name": "bob", "force": true}'),
+    ('{"ticket": "T1234", "force": true}', '{"ticket": "T1235", "force": true}'),
+    ("send to ann@example.org now", "send to bob@example.org now"),
+    ("SELECT a FROM t WHERE name = 'Ann'", "SELECT a FROM t WHERE name = 'Bob'"),
 )
 def test_somebody_elses_value_is_no_remedy_however_often_it_helped(failed: str, worked: str) -> None:
     steps = call("send", failed, error="no such recipient"), call("send", worked)
@@ -159,13 +151,11 @@ def test_calls_are_compared_whole_and_not_at_all_where_they_were_cut() -> None:
     assert items(*(judgment(cut[0], look, cut[1], session=name, goal=name) for name in "ab")) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
-    [
-        '{"thought": "I will now count the cars"}',
-        """{'thought': "Next is name='count' kwargs={'of': 'cars'}"}""",
-        '{"thought": "I will now count the ca',
-    ],
+    '{"thought": "I will now count the cars"}',
+    """{'thought': "Next is name='count' kwargs={'of': 'cars'}"}""",
+    '{"thought": "I will now count the ca',
 )
 def test_what_an_agent_says_to_itself_is_no_step(said: str) -> None:
     thought = call("think", said, "")

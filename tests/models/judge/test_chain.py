@@ -1,6 +1,5 @@
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from fleetlore.wire.trajectory import Feedback, Step, Trajectory
@@ -49,19 +48,17 @@ def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
     assert all(verdicts[0].version == RULES.version for verdicts in alone)
 
 
-@pytest.mark.parametrize(
-    ("ending", "reward", "said"),
-    [
-        ("success", None, ("success", 1.0)),
-        ("failure", None, ("failure", 0.0)),
-        ("unknown", 1.0, ("success", 1.0)),
-        ("unknown", 0.0, ("failure", 0.0)),
-        ("unknown", -3.0, ("failure", 0.0)),
-        ("failure", 0.6, ("failure", 0.0)),
-        ("success", 0.6, ("success", 1.0)),
-        *((*pair, None) for pair in (("unknown", None), ("unknown", 0.5), ("unknown", float("nan")))),
-        *((*pair, None) for pair in (("success", 0.0), ("failure", 1.0))),  # they contradict each other
-    ],
+@for_each(
+    "ending, reward, said",
+    ("success", None, ("success", 1.0)),
+    ("failure", None, ("failure", 0.0)),
+    ("unknown", 1.0, ("success", 1.0)),
+    ("unknown", 0.0, ("failure", 0.0)),
+    ("unknown", -3.0, ("failure", 0.0)),
+    ("failure", 0.6, ("failure", 0.0)),
+    ("success", 0.6, ("success", 1.0)),
+    *((*pair, None) for pair in (("unknown", None), ("unknown", 0.5), ("unknown", float("nan")))),
+    *((*pair, None) for pair in (("success", 0.0), ("failure", 1.0))),  # they contradict each other
 )
 def test_the_environment_decides_or_abstains(ending: Any, reward: float | None, said: tuple[str, float] | None) -> None:
     verdict = REWARD.judge(session(WORKED, ending=ending, reward=reward))
@@ -70,19 +67,17 @@ def test_the_environment_decides_or_abstains(ending: Any, reward: float | None, 
 
 @for_each(
     "name, steps, fails",
-    [
-        ("ended on a failed call", [WORKED, FAILED], True),
-        ("no call worked, though the agent went on talking", [FAILED, FAILED, says("The answer is 3.")], True),
-        ("the last call was in a loop", [FAILED, WORKED, LOOPED], True),
-        ("gave up in words", [WORKED, says("I give up.")], True),
-        ("gave up in the answer", [WORKED, call("I can't solve this task.", tool="answer")], True),
-        ("nothing at all", [], False),
-        ("a call that worked", [FAILED, WORKED], False),
-        ("one failure, then an answer", [WORKED, FAILED, says("The answer is 3.")], False),
-        ("a loop that was left", [FAILED, WORKED, LOOPED, says("So it is 2.")], False),
-        ("refusing what a policy forbids", [WORKED, says("I am unable to refund it. I cannot proceed.")], False),
-        ("the user gives up", [WORKED, says("I give up.", role="user")], False),
-    ],
+    ("ended on a failed call", [WORKED, FAILED], True),
+    ("no call worked, though the agent went on talking", [FAILED, FAILED, says("The answer is 3.")], True),
+    ("the last call was in a loop", [FAILED, WORKED, LOOPED], True),
+    ("gave up in words", [WORKED, says("I give up.")], True),
+    ("gave up in the answer", [WORKED, call("I can't solve this task.", tool="answer")], True),
+    ("nothing at all", [], False),
+    ("a call that worked", [FAILED, WORKED], False),
+    ("one failure, then an answer", [WORKED, FAILED, says("The answer is 3.")], False),
+    ("a loop that was left", [FAILED, WORKED, LOOPED, says("So it is 2.")], False),
+    ("refusing what a policy forbids", [WORKED, says("I am unable to refund it. I cannot proceed.")], False),
+    ("the user gives up", [WORKED, says("I give up.", role="user")], False),
 )
 def test_rules_see_a_failure_or_abstain(name: str, steps: list[Step], fails: bool) -> None:
     verdict = RULES.judge(session(*steps))

@@ -1,6 +1,5 @@
 from typing import Any, Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +8,7 @@ from models.judge import MAX_TAUGHT, Opinion, SessionState
 from models.memory.candidate import Candidate
 from tests import build as sessions
 from tests.candidates import candidate
+from tests.rows import for_each
 
 MILVUS_FIELD_BYTES = 65_535
 
@@ -75,7 +75,7 @@ def test_what_is_not_taught_any_more_is_withdrawn_again_and_again() -> None:
         assert again["x"].revision == trajectory(4, feedback("success", 9.0)).revision
 
 
-@pytest.mark.parametrize("letter", ["x", "語", "\x01", "😀"])
+@for_each("letter", "x", "語", "\x01", "😀")
 def test_it_fits_the_store(letter: str) -> None:
     steps = tuple(Step(sequence=n, role="tool", tool="x", result=letter * 2000) for n in range(40))
     given = Feedback(session="s", label="success", time=1.0, by=letter * 256)

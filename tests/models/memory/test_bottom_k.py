@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fleetlore.wire.stats import stable_hash
 from models.memory.bottom_k import AGENT_RESENDS, BADLY, WELL, CountSample, Resends, SampleTotals, SessionCounts
+from tests.rows import for_each
 
 K = 8
 
@@ -84,9 +85,7 @@ def flooded(honest: int, lies: int, k: int = 64) -> CountSample:
 
 
 @given(entries)
-def test_an_agent_has_more_sessions_than_its_turn_only_where_no_other_lacks_one(
-    rows: list[Row],
-) -> None:
+def test_an_agent_has_more_sessions_than_its_turn_only_where_no_other_lacks_one(rows: list[Row]) -> None:
     made, known = sample(rows), dict(rows)
     of_agent, kept = Counter(each.agent for each in known.values()), Counter(each.agent for each in made.seen)
     most = max(kept.values(), default=0)
@@ -94,7 +93,7 @@ def test_an_agent_has_more_sessions_than_its_turn_only_where_no_other_lacks_one(
         assert kept[agent] >= min(sessions, (most - 1) // CountSample.turn * CountSample.turn)
 
 
-@pytest.mark.parametrize("lies", [200, 5_000])
+@for_each("lies", 200, 5_000)
 def test_many_sessions_of_one_agent_push_out_none_of_others(lies: int) -> None:
     made = flooded(1, lies)
     assert Counter(each.agent for each in made.seen) == {77: 54} | dict.fromkeys(range(10), 1)
@@ -106,7 +105,7 @@ def test_many_sessions_of_one_agent_push_out_none_of_others(lies: int) -> None:
     assert len(made) == 64 and made.totals == SampleTotals(10, 10, 10, 10, 10, 10)
 
 
-@pytest.mark.parametrize(("agents", "each"), [(1, 1_000), (20, 100), (64, 50), (300, 20)])
+@for_each("agents, each", (1, 1_000), (20, 100), (64, 50), (300, 20))
 def test_sessions_of_many_agents_are_estimated_without_bias(agents: int, each: int) -> None:
     errors = []
     for seed in range(20):
@@ -132,7 +131,7 @@ def again(agent: int, outcome: int, count: int) -> list[Row]:
     return [(agent * 1_000 + n, SessionCounts(agent, 2, 1, 0, outcome)) for n in range(count)]
 
 
-@pytest.mark.parametrize("sessions", [1, 3, 100])
+@for_each("sessions", 1, 3, 100)
 def test_one_agent_hides_no_failure_that_came_again_for_three(sessions: int) -> None:
     honest = [row for agent in (1, 2, 3) for row in again(agent, 1, 6)]
     alone = again(9, 2 + 600, sessions)

@@ -9,6 +9,7 @@ from fleetlore.wire.trajectory import Judgment, Label, Step
 from models.memory.candidate import QUORUM_AGENTS, Contributor, votes, weigh, weight
 from tests import build as sessions
 from tests.candidates import items_of
+from tests.rows import for_each
 
 DAY = 86_400.0
 HALF_LIFE = 30 * DAY
@@ -96,7 +97,7 @@ def test_a_way_waits_for_a_quorum_of_agents_who_made_all_of_its_calls() -> None:
     assert items([session(number, TABLES, COUNT, task="") for number in range(3)]) == {}
 
 
-@pytest.mark.parametrize("failed", [(GUESS,), (TABLES, COUNT), (COUNT,)])
+@for_each("failed", (GUESS,), (TABLES, COUNT), (COUNT,))
 def test_a_session_that_failed_says_nothing(failed: tuple[Step, ...]) -> None:
     assert items([*SOLVED, *[session(number, *failed, good=False) for number in range(5, 9)]]) == items(SOLVED)
 

@@ -14,6 +14,7 @@ from models.memory.identities import identities, replacing, without_identities
 from streams.offline.memory_pipeline import run_logs
 from tests.build import call, trajectory
 from tests.cpu import costs_less_than
+from tests.rows import for_each
 
 # Of customer service: what names a person there, by its form alone. The masking knows none of these.
 FORMS = re.compile(
@@ -30,49 +31,44 @@ def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None
     assert replaced("May I see it?") == "May I see it?"
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "instead"),
-    [
-        # Of each form one: tests/security/test_personal.py holds them to a corpus.
-        ("write to jane.doe+x@mail.example.co.uk today", "jane.doe+x@mail.example.co.uk", "<email>"),
-        ("call +44 20 7946 0958 now", "+44 20 7946 0958", "<phone>"),
-        ("paid with 4111 1111 1111 1111", "4111 1111 1111 1111", "<card>"),
-        ("to GB29 NWBK 6016 1331 9268 19", "GB29 NWBK 6016 1331 9268 19", "<iban>"),
-        ("CF RCCMNL83S18D969H", "RCCMNL83S18D969H", "<national id>"),
-        ('{"first_name": "Mei", "zip": "80217"}', '"first_name":"Mei"', '"first_name":"<first name>"'),
-        ("from 8.8.8.8 at noon", "8.8.8.8", "<ip address>"),
-        ('{"user_id": "mia_li_3668"}', "mia_li_3668", "<user id>"),
-        ('{"userId":"u-1234","x":1}', "u-1234", "<userid>"),
-        ('{"first_name": "Mia", "last_name": "Lindqvist"}', "Mia Lindqvist", "<name>"),
-        ('{"zip": "78750", "city": "Austin', "78750", "<zip>"),
-        ('{"orders": ["#W9348897", "#W1111111"]}', "#W1111111", "<orders>"),
-        ('{"shipping_address": "1 Long Lane"}', "1 Long Lane", "<shipping address>"),
-        ('{"billing_street": "Long Lane"}', "Long Lane", "<billing street>"),
-        ('{"city": "Bad Tölz"}', "Bad Tölz", "<city>"),
-        ('{"name": "Jane Doe"}', "Jane Doe", "<name>"),
-        ('{"passenger": "wilhelmina"}', "wilhelmina", "<passenger>"),
-        ('{"recipient": "Jo Smith", "contact": "Ann"}', "Jo Smith", "<recipient>"),
-        ('{"primaryPhysician": "jane_doe"}', "jane_doe", "<primaryphysician>"),
-        ('{"to": "jane_doe_1984"}', "jane_doe_1984", "<to>"),
-        ('{"owner": "Jane Doe"}', "Jane Doe", "<owner>"),
-        ('"arguments": "{"reservation_id": "HATHAT"}"', "HATHAT", "<reservation id>"),
-        ('{"salary": 85000}', "85000", "<salary>"),
-        ('{"email": "a@b.example", "methods": {"credit_card_4421486": {}}}', "credit_card_4421486", "<id>"),
-    ],
+@for_each(
+    "text, value, instead",
+    # Of each form one: tests/security/test_personal.py holds them to a corpus.
+    ("write to jane.doe+x@mail.example.co.uk today", "jane.doe+x@mail.example.co.uk", "<email>"),
+    ("call +44 20 7946 0958 now", "+44 20 7946 0958", "<phone>"),
+    ("paid with 4111 1111 1111 1111", "4111 1111 1111 1111", "<card>"),
+    ("to GB29 NWBK 6016 1331 9268 19", "GB29 NWBK 6016 1331 9268 19", "<iban>"),
+    ("CF RCCMNL83S18D969H", "RCCMNL83S18D969H", "<national id>"),
+    ('{"first_name": "Mei", "zip": "80217"}', '"first_name":"Mei"', '"first_name":"<first name>"'),
+    ("from 8.8.8.8 at noon", "8.8.8.8", "<ip address>"),
+    ('{"user_id": "mia_li_3668"}', "mia_li_3668", "<user id>"),
+    ('{"userId":"u-1234","x":1}', "u-1234", "<userid>"),
+    ('{"first_name": "Mia", "last_name": "Lindqvist"}', "Mia Lindqvist", "<name>"),
+    ('{"zip": "78750", "city": "Austin', "78750", "<zip>"),
+    ('{"orders": ["#W9348897", "#W1111111"]}', "#W1111111", "<orders>"),
+    ('{"shipping_address": "1 Long Lane"}', "1 Long Lane", "<shipping address>"),
+    ('{"billing_street": "Long Lane"}', "Long Lane", "<billing street>"),
+    ('{"city": "Bad Tölz"}', "Bad Tölz", "<city>"),
+    ('{"name": "Jane Doe"}', "Jane Doe", "<name>"),
+    ('{"passenger": "wilhelmina"}', "wilhelmina", "<passenger>"),
+    ('{"recipient": "Jo Smith", "contact": "Ann"}', "Jo Smith", "<recipient>"),
+    ('{"primaryPhysician": "jane_doe"}', "jane_doe", "<primaryphysician>"),
+    ('{"to": "jane_doe_1984"}', "jane_doe_1984", "<to>"),
+    ('{"owner": "Jane Doe"}', "Jane Doe", "<owner>"),
+    ('"arguments": "{"reservation_id": "HATHAT"}"', "HATHAT", "<reservation id>"),
+    ('{"salary": 85000}', "85000", "<salary>"),
+    ('{"email": "a@b.example", "methods": {"credit_card_4421486": {}}}', "credit_card_4421486", "<id>"),
 )
 def test_an_identity_is_found(text: str, value: str, instead: str) -> None:
     assert identities([text]).get(value) == instead
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("religion", "muslim"), ("ethnicity", "roma"), ("blood_type", "AB-"), ("medical_condition", "hiv_positive"),
-        ("marital_status", "divorced"), ("visaType", "asylum_seeker"), ("cancer_stage", "terminal"),
-        ("nationality", "german"), ("gender", "nonbinary"), ("twitter", "@janedoe"), ("slack_id", "janedoe"),
-        ("github_user", "janedoe"), ("note", "Jane Doe has HIV"), ("comment", "she is pregnant"),
-        ("subject_line", "Termination of Jane Doe"), ("guest_list", "jane_doe"),
-    ],
+@for_each("field, value",
+    ("religion", "muslim"), ("ethnicity", "roma"), ("blood_type", "AB-"), ("medical_condition", "hiv_positive"),
+    ("marital_status", "divorced"), ("visaType", "asylum_seeker"), ("cancer_stage", "terminal"),
+    ("nationality", "german"), ("gender", "nonbinary"), ("twitter", "@janedoe"), ("slack_id", "janedoe"),
+    ("github_user", "janedoe"), ("note", "Jane Doe has HIV"), ("comment", "she is pregnant"),
+    ("subject_line", "Termination of Jane Doe"), ("guest_list", "jane_doe"),
 )  # fmt: skip
 def test_a_field_about_health_belief_or_origin_or_of_free_text_tells_no_value(field: str, value: str) -> None:
     text = f'{{"{field}":"{value}","room":"R-2041"}}'
@@ -91,23 +87,21 @@ def test_a_field_that_names_a_person_or_an_account_tells_no_value(word: str, fie
     assert value not in replaced(f"update({value})")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
-    [
-        "git clone git@github.com failed with exit code 128",
-        "order 4111 1111 1111 1112 has no such sum",
-        "torch 2.10.0 at 127.0.0.1:8080 and 10.0.0.7 and ::1, list[::2], list[1::2]",
-        "Error 1146 (42S02): Table 'shop.users' doesn't exist at 2024-05-20 12:00:01.123456",
-        "def f(x: int) -> int:  # see PEP 484, 0x7ffdeadbeef, sha256:9f86d081884c7d659a2feaa0c55ad015",
-        'SELECT "name", "title" FROM "users" WHERE "users"."id" = 12345678',
-        '{"name": "products-eu", "contacts": 3}',
-        '{"condition": "amount > 5", "notebook": "sales", "commented": "yes", "slack_channel": "ops"}',
-        '{"orientation": "landscape", "topic": "religion", "columns": ["gender", "note"]}',
-        '{"patient_status": "admitted", "employee_type": "contractor", "template": "letter_2024"}',
-        '{"from": "products_eu", "to": "2024-05-01T00:00", "owner": "octocat", "driver": "pg", "host": "db-eu-1"}',
-        '{"table": "patients", "column": "diagnosis", "tool": "find_patient", "name": "orders_2024"}',
-        '{"path": "/srv/app", "flight_number": "HAT069", "date": "2024-05-20", "amount": 1234567}',
-    ],
+    "git clone git@github.com failed with exit code 128",
+    "order 4111 1111 1111 1112 has no such sum",
+    "torch 2.10.0 at 127.0.0.1:8080 and 10.0.0.7 and ::1, list[::2], list[1::2]",
+    "Error 1146 (42S02): Table 'shop.users' doesn't exist at 2024-05-20 12:00:01.123456",
+    "def f(x: int) -> int:  # see PEP 484, 0x7ffdeadbeef, sha256:9f86d081884c7d659a2feaa0c55ad015",
+    'SELECT "name", "title" FROM "users" WHERE "users"."id" = 12345678',
+    '{"name": "products-eu", "contacts": 3}',
+    '{"condition": "amount > 5", "notebook": "sales", "commented": "yes", "slack_channel": "ops"}',
+    '{"orientation": "landscape", "topic": "religion", "columns": ["gender", "note"]}',
+    '{"patient_status": "admitted", "employee_type": "contractor", "template": "letter_2024"}',
+    '{"from": "products_eu", "to": "2024-05-01T00:00", "owner": "octocat", "driver": "pg", "host": "db-eu-1"}',
+    '{"table": "patients", "column": "diagnosis", "tool": "find_patient", "name": "orders_2024"}',
+    '{"path": "/srv/app", "flight_number": "HAT069", "date": "2024-05-20", "amount": 1234567}',
 )
 def test_what_names_nobody_is_left(text: str) -> None:
     assert not identities([text])
@@ -136,17 +130,15 @@ def taught(session: str, **fields: Any) -> Candidate:
     return told
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        ("was", (f"to={MAIL}",), ("to=<email>",)),
-        ("now", (f"to={MAIL}", "b"), ("to=<email>", "b")),
-        ("calls", (f"send({MAIL})",), ("send(<email>)",)),
-        ("title", f"write to {MAIL}", "write to <email>"),
-        ("description", MAIL, "<email>"),
-        ("content", MAIL, "<email>"),
-        ("when", MAIL, "<email>"),
-    ],
+@for_each(
+    "field, value, told",
+    ("was", (f"to={MAIL}",), ("to=<email>",)),
+    ("now", (f"to={MAIL}", "b"), ("to=<email>", "b")),
+    ("calls", (f"send({MAIL})",), ("send(<email>)",)),
+    ("title", f"write to {MAIL}", "write to <email>"),
+    ("description", MAIL, "<email>"),
+    ("content", MAIL, "<email>"),
+    ("when", MAIL, "<email>"),
 )
 def test_no_field_quotes_an_identity_though_the_others_quote_none(field: str, value: object, told: object) -> None:
     assert getattr(taught(f"send to {MAIL}", **{field: value}), field) == told

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -86,7 +85,7 @@ def test_two_states_join_to_that_of_all_observations(
     assert joined.to_pattern("t") == state(level, some + others, transient).to_pattern("t")
 
 
-@pytest.mark.parametrize("level", ["tool", "class"])
+@for_each("level", "tool", "class")
 def test_full_states_join_to_that_of_all_observations(level: Level) -> None:
     rng = random.Random(1)
     rows = [
@@ -98,8 +97,8 @@ def test_full_states_join_to_that_of_all_observations(level: Level) -> None:
     assert joined.state_json() == state(level, rows).state_json()
 
 
-@pytest.mark.parametrize("level", ["tool", "family", "class", "exact", "call"])
-@pytest.mark.parametrize("transient", [False, True])
+@for_each("level", "tool", "family", "class", "exact", "call")
+@for_each("transient", False, True)
 def test_what_is_stored_and_sent_stays_small(level: Level, transient: bool) -> None:
     rng = random.Random(1)
     rows = []
@@ -139,8 +138,8 @@ def test_no_agent_alone_begins_or_ends_an_outage() -> None:
     assert made.to_pattern("t").outages == ((start + 900, 375, 3),)
 
 
-@for_each("delay", [0, 120 * 15])
-@for_each("honest_first", [False, True])
+@for_each("delay", 0, 120 * 15)
+@for_each("honest_first", False, True)
 def test_one_agent_with_the_smallest_ids_hides_no_outage_of_others(delay: int, honest_first: bool) -> None:
     """`delay`: seconds after which it sends all of its invented failures, or 0 if it sends each at its time."""
     start = int(TIME - TIME % 15)
@@ -156,7 +155,7 @@ def test_one_agent_with_the_smallest_ids_hides_no_outage_of_others(delay: int, h
     assert found.agents_lately >= 3 and found.outages[0][2] >= 3
 
 
-@for_each("level", ["tool", "call"])
+@for_each("level", "tool", "call")
 def test_one_agent_hides_by_no_number_of_calls_that_most_calls_fail(level: Level) -> None:
     hour = TIME - TIME % 3600
     failing = [(n, SessionCounts(n, 3, 2), hour + n, hour + n) for n in range(8)]
@@ -200,7 +199,7 @@ def test_outages_are_runs_of_failures_with_no_long_gap_in_any_order() -> None:
     assert made.to_pattern("t").outages == ((start + 900, 15, 1), (start + 60, 45, 2)), "what is erased leaves no trace"
 
 
-@pytest.mark.parametrize(("sessions", "estimated"), [(72, ()), (300, ("all",)), (500, ("all", "hours", "days"))])
+@for_each("sessions, estimated", (72, ()), (300, ("all",)), (500, ("all", "hours", "days")))
 def test_one_period_has_one_figure_or_is_called_an_estimate(sessions: int, estimated: tuple[str, ...]) -> None:
     rows = [
         (stable_hash(f"s{n}"), SessionCounts(stable_hash(f"a{n % 4}"), 3, int(n % 12 < 7)), TIME, TIME + 9)

@@ -11,6 +11,7 @@ from models.policy.gate import LEAST, judge_policy, split
 from models.policy.pairs import Pair, preference_pairs
 from tests.lora import manifest_of
 from tests.models.policy.made import fleet
+from tests.rows import for_each
 
 PAIRS = preference_pairs(fleet(60), 2)
 LATER = split(PAIRS)[1]
@@ -23,17 +24,15 @@ def judged(gain: float, *, published: float | None = None, forgotten: float = 0.
     return judge_policy(LATER, ALONE, candidate, of_published, (10.0, 10.0 * (1 + forgotten))).reason
 
 
-@pytest.mark.parametrize(
-    ("gain", "published", "forgotten", "reason"),
-    [
-        (2.0, None, 0.0, "better"),
-        (2.0, None, 0.019, "better"),
-        (2.0, None, 0.021, "forgets"),
-        (0.0, None, 0.0, "no_gain"),
-        (-2.0, None, 0.0, "no_gain"),
-        (2.0, 2.05, 0.0, "better"),
-        (2.0, 2.5, 0.0, "worse_than_published"),
-    ],
+@for_each(
+    "gain, published, forgotten, reason",
+    (2.0, None, 0.0, "better"),
+    (2.0, None, 0.019, "better"),
+    (2.0, None, 0.021, "forgets"),
+    (0.0, None, 0.0, "no_gain"),
+    (-2.0, None, 0.0, "no_gain"),
+    (2.0, 2.05, 0.0, "better"),
+    (2.0, 2.5, 0.0, "worse_than_published"),
 )
 def test_a_version_passes_that_gains_on_later_pairs_and_forgets_little(
     gain: float, published: float | None, forgotten: float, reason: str

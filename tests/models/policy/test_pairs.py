@@ -10,6 +10,7 @@ from models.policy.pairs import Pair, preference_pairs, session_row
 from tests.build import call, judgment
 from tests.cpu import costs_less_than
 from tests.models.policy.made import ERROR, fleet, select, session
+from tests.rows import for_each
 
 
 def query(message: dict[str, object]) -> str:
@@ -134,7 +135,7 @@ def test_a_row_is_what_preference_trainers_read() -> None:
     assert sides == [{"input": RIGHT}, {"input": WRONG}]
 
 
-@pytest.mark.parametrize("less", ["make build || true", "make build 2>/dev/null", "make build --skip tests"])
+@for_each("less", "make build || true", "make build 2>/dev/null", "make build --skip tests")
 def test_an_attempt_at_less_is_no_repair(less: str) -> None:
     """It works because it leaves out what failed, or hides it: no model should learn to prefer that."""
     failed = call("bash", "make build", error="make: *** No rule to make target 'build'. Stop.")

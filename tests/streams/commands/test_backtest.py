@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.command import run
+from tests.rows import for_each
 
 
 def write(folder: Path, sessions: list[tuple[str, str, bool]]) -> None:
@@ -62,6 +63,6 @@ def test_progress_goes_to_stderr_and_the_tables_name_what_they_show(folder: str)
     assert "nan" not in result.stdout and "None" not in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [(), ("--data", "/nowhere")])
+@for_each("arguments", (), ("--data", "/nowhere"))
 def test_a_wrong_folder_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     assert run("backtest", *arguments).exit_code == 2

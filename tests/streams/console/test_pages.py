@@ -26,6 +26,7 @@ from streams.console.pages import Console
 from streams.console.requests import Identity, People
 from streams.console.sessions import SeenSession
 from tests.build import call, trajectory
+from tests.rows import for_each
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot, tool
 
 LOCAL = "http://127.0.0.1:7070"
@@ -183,9 +184,7 @@ def test_no_link_is_dead_and_each_page_leads_to_what_it_is_about() -> None:
     assert "Distrust" not in pages.get("/agents/a").text, "it may only be read"
 
 
-@pytest.mark.parametrize(
-    "path", ["/patterns/x", "/items/x", "/sessions/x", "/versions/calls/x", "/agents/x", "/nothing"]
-)
+@for_each("path", "/patterns/x", "/items/x", "/sessions/x", "/versions/calls/x", "/agents/x", "/nothing")
 def test_what_is_not_there_is_said(path: str) -> None:
     page = client().get(path)
     assert page.status_code == 404
@@ -258,15 +257,13 @@ SAID = {"why": "it is wrong", "by": "somebody else"}
 VERSION = "/decide/revoke?kind=calls&id=v2"
 
 
-@pytest.mark.parametrize(
-    ("action", "kind", "id", "page"),
-    [
-        ("revoke", "item", "i1", "/items/i1"),
-        ("revoke", "pattern", "p1", "/patterns/p1"),
-        ("distrust", "agent", "probe", "/agents/probe"),
-        ("rollback", "calls", "v2", "/versions/calls/v2"),
-        ("pin", "calls", "v2", "/versions/calls/v2"),
-    ],
+@for_each(
+    "action, kind, id, page",
+    ("revoke", "item", "i1", "/items/i1"),
+    ("revoke", "pattern", "p1", "/patterns/p1"),
+    ("distrust", "agent", "probe", "/agents/probe"),
+    ("rollback", "calls", "v2", "/versions/calls/v2"),
+    ("pin", "calls", "v2", "/versions/calls/v2"),
 )
 def test_every_page_of_what_can_be_decided_leads_to_the_decision(action: str, kind: str, id: str, page: str) -> None:
     actions = Deciding()
@@ -284,13 +281,11 @@ def test_every_page_of_what_can_be_decided_leads_to_the_decision(action: str, ki
     assert actions.done == [(action, kind, id, "Ann", "it is wrong")]
 
 
-@pytest.mark.parametrize(
-    ("form", "status", "shown"),
-    [
-        *((form, 400, "say why") for form in (b"", b"by=Ann", b"why=+", b"why=" + b"x" * 501)),
-        (b"why=" + b"x" * 20_000, 413, ""),
-        (b"why=\xff", 400, ""),
-    ],
+@for_each(
+    "form, status, shown",
+    *((form, 400, "say why") for form in (b"", b"by=Ann", b"why=+", b"why=" + b"x" * 501)),
+    (b"why=" + b"x" * 20_000, 413, ""),
+    (b"why=\xff", 400, ""),
 )
 def test_nothing_is_decided_without_a_reason_of_a_few_words(form: bytes, status: int, shown: str) -> None:
     actions, header = Deciding(), {"content-type": "application/x-www-form-urlencoded"}
@@ -298,9 +293,13 @@ def test_nothing_is_decided_without_a_reason_of_a_few_words(form: bytes, status:
     assert refused.status_code == status and shown in refused.text and not actions.done
 
 
-@pytest.mark.parametrize(
+@for_each(
     "address",
-    ["destroy?kind=calls&id=v2", "revoke?kind=calls&id=v9", "revoke?kind=item&id=i9", "revoke?kind=item", "revoke"],
+    "destroy?kind=calls&id=v2",
+    "revoke?kind=calls&id=v9",
+    "revoke?kind=item&id=i9",
+    "revoke?kind=item",
+    "revoke",
 )
 def test_what_cannot_be_decided_is_not_found(address: str) -> None:
     actions = Deciding()

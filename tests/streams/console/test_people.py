@@ -20,6 +20,7 @@ from streams.console.pages import Console
 from streams.console.requests import People, access
 from streams.console.sessions import SeenSessions
 from tests.build import call, judgment
+from tests.rows import for_each
 from tests.streams.console.lore import NOW, Still, family, form, item, snapshot
 from tests.streams.console.test_pages import EVIL, LOCAL, OWN, Deciding, client
 
@@ -42,7 +43,7 @@ def people(host: str = "0.0.0.0", **settings: Any) -> People:
 BEHIND = people(console_proxies=("10.0.0.7", "10.1.0.0/16"), console_operators=("ann",))
 
 
-@pytest.mark.parametrize("address", ["10.0.0.7", "10.1.2.3"])
+@for_each("address", "10.0.0.7", "10.1.2.3")
 def test_a_trusted_proxy_says_who_acts_and_the_form_does_not(address: str) -> None:
     actions = Deciding()
     pages = served(BEHIND, address, actions=actions)
@@ -53,7 +54,7 @@ def test_a_trusted_proxy_says_who_acts_and_the_form_does_not(address: str) -> No
     assert done.status_code == 303 and actions.done == [("revoke", "item", "i1", "ann", "wrong")]
 
 
-@pytest.mark.parametrize("name", ["José", "王芳", 'O\'Brien "x"'])
+@for_each("name", "José", "王芳", 'O\'Brien "x"')
 def test_a_proxy_names_persons_in_utf_8(name: str) -> None:
     behind = people(console_proxies=("10.0.0.7",), console_operators=(name,))
     page = served(behind).get("/items/i1", headers={"x-forwarded-user": name.encode()}).text
@@ -73,14 +74,14 @@ def test_a_viewer_looks_and_does_not_act() -> None:
     assert pages.get("/hints/write", headers=bob).status_code == 403 and not actions.done
 
 
-@pytest.mark.parametrize("address", ["10.0.0.8", "10.2.0.1", "127.0.0.1", "::1", "testclient"])
+@for_each("address", "10.0.0.8", "10.2.0.1", "127.0.0.1", "::1", "testclient")
 def test_a_name_from_anybody_else_is_not_believed(address: str) -> None:
     named = {"x-forwarded-user": "ann", "x-forwarded-for": "10.0.0.7"}
     assert served(BEHIND, address).get("/", headers=named).status_code == 401
     assert served(BEHIND, address, base=LOCAL).get("/", headers=named).status_code == 401
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\tb", "x" * 101])
+@for_each("name", "", " ", "a\tb", "x" * 101)
 def test_a_proxy_that_names_nobody_lets_nobody_in(name: str) -> None:
     assert served(BEHIND).get("/", headers={"x-forwarded-user": name}).status_code == 401
     two = [("x-forwarded-user", "ann"), ("x-forwarded-user", "bob")]
@@ -140,15 +141,13 @@ def test_on_loopback_every_user_of_the_machine_acts_unless_a_proxy_or_token_is_s
     assert proxied.get("/").status_code == 401
 
 
-@pytest.mark.parametrize(
+@for_each(
     "settings",
-    [
-        {"console_token": "ann:root:s3cret-a"},
-        {"console_token": "ann:operator:x"},
-        {"console_token": ":operator:s3cret-a"},
-        {"console_proxies": ("fleet.example",)},
-        {"console_proxies": ("10.0.0.1/8",)},
-    ],
+    {"console_token": "ann:root:s3cret-a"},
+    {"console_token": "ann:operator:x"},
+    {"console_token": ":operator:s3cret-a"},
+    {"console_proxies": ("fleet.example",)},
+    {"console_proxies": ("10.0.0.1/8",)},
 )
 def test_malformed_settings_are_told_without_the_token(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="FLEETLORE_CONSOLE") as refused:
@@ -182,15 +181,13 @@ def test_a_hint_is_written_listed_changed_and_its_history_shown() -> None:
     assert "I know it" in pages.get("/history").text and pages.get("/hints/gone").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"text": ""}, "the text has 1 to 400 characters"),
-        ({"before": " "}, "say when agents are shown it"),
-        ({"days": "soon"}, "no number of days"),
-        ({"days": "-1"}, "0 to 36,500 days"),
-        ({"why": ""}, "the reason has 1 to 500"),
-    ],
+@for_each(
+    "change, message",
+    ({"text": ""}, "the text has 1 to 400 characters"),
+    ({"before": " "}, "say when agents are shown it"),
+    ({"days": "soon"}, "no number of days"),
+    ({"days": "-1"}, "0 to 36,500 days"),
+    ({"why": ""}, "the reason has 1 to 500"),
 )
 def test_a_bad_hint_is_explained_and_the_form_kept(change: dict[str, str], message: str) -> None:
     page = client(actions=Deciding()).post("/hints/write", data=DRAFT | change, headers=OWN)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
 from jinja2 import Environment, FileSystemLoader
 
 from fleetlore.fingerprint.fingerprint import pattern_id
@@ -16,6 +15,7 @@ from streams.console import pages
 from streams.console.blocks import points
 from streams.console.sessions import SeenSession, SeenSessions, agents_of
 from tests.build import call, judgment
+from tests.rows import for_each
 
 
 def nobody(_: SeenSession) -> bool:
@@ -77,16 +77,14 @@ def trials(shown: tuple[int, int], withheld: tuple[int, int]) -> list[Trial]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("shown", "withheld", "answer"),
-    [
-        ((0, 0), (0, 0), "Not known yet: no call of these sessions was given a hint."),
-        ((1000, 100), (100, 40), "Yes: 10% of the calls with a hint failed, and 40% of those"),
-        ((1000, 400), (100, 10), "No, it harms: 40% of the calls with a hint failed, and 10% of those"),
-        ((188, 30), (10, 2), "Not known yet: 16% of the calls with a hint failed, and 20% of those"),
-        ((20_000, 4_000), (1_000, 200), "Hardly: 20% of the calls with a hint failed, and 20% of those"),
-        ((100, 10), (0, 0), "Not known yet: no hint was withheld for comparison. To see a difference"),
-    ],
+@for_each(
+    "shown, withheld, answer",
+    ((0, 0), (0, 0), "Not known yet: no call of these sessions was given a hint."),
+    ((1000, 100), (100, 40), "Yes: 10% of the calls with a hint failed, and 40% of those"),
+    ((1000, 400), (100, 10), "No, it harms: 40% of the calls with a hint failed, and 10% of those"),
+    ((188, 30), (10, 2), "Not known yet: 16% of the calls with a hint failed, and 20% of those"),
+    ((20_000, 4_000), (1_000, 200), "Hardly: 20% of the calls with a hint failed, and 20% of those"),
+    ((100, 10), (0, 0), "Not known yet: no hint was withheld for comparison. To see a difference"),
 )
 def test_the_answer_is_one_sentence_with_its_interval(
     shown: tuple[int, int], withheld: tuple[int, int], answer: str

@@ -47,6 +47,7 @@ from tests.build import call, trajectory
 from tests.candidates import candidate
 from tests.chaos.emitting import in_order
 from tests.command import run_beside
+from tests.rows import for_each
 from tests.streams.broker_pipeline import LonePipeline, Reference
 from tests.streams.log_pipeline import OTHER, Call, LogPipeline, flat
 
@@ -392,15 +393,13 @@ async def test_a_switch_heeds_what_operators_decided_since_the_version_was_fille
     await live.close()
 
 
-@pytest.mark.parametrize(
-    ("new", "live", "first_offset", "said"),
-    [
-        (0, 0, 0, ""),
-        (5, 10, 0, ""),
-        (4, 10, 0, "it has 4 items, the live one 10"),
-        (0, 1, 0, "it has 0 items, the live one 1"),
-        (10, 10, 7, "the oldest events are no longer on the broker"),
-    ],
+@for_each(
+    "new, live, first_offset, said",
+    (0, 0, 0, ""),
+    (5, 10, 0, ""),
+    (4, 10, 0, "it has 4 items, the live one 10"),
+    (0, 1, 0, "it has 0 items, the live one 1"),
+    (10, 10, 7, "the oldest events are no longer on the broker"),
 )
 def test_fewer_than_half_of_the_rows_or_a_log_cut_off_is_a_loss(
     new: int, live: int, first_offset: int, said: str

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from streams.offline.operator_word import decide, read_decisions
 from streams.stage.base import Outgoing
 from streams.stage.operators import Erased, put_in_history, without
 from tests.doubles.memory_log import InMemoryLog
+from tests.waiting import until
 
 HERS, REASON = "Join orders by zebrafish.", "zebrafish told me"
 TOPICS = "patterns", "items", "erasures", "judgments", "dead-letters", DECISIONS, HISTORY
@@ -94,11 +95,6 @@ async def test_nothing_that_follows_the_decisions_holds_the_person(
     await make_topics(broker.address, tenant, *TOPICS, partitions=1)
     settings = Settings(broker=broker.address, tenants=(tenant,), fetch_wait_ms=50)
     kept = tmp_path / "decisions.json"
-
-    async def until(done: Callable[[], bool]) -> None:
-        async with asyncio.timeout(120):
-            while not done():
-                await asyncio.sleep(0.02)
 
     async with Sources(settings, tenant, []) as console, BatchProducer(broker.address) as producer:
         following = asyncio.create_task(KeptDecisions(kept, settings).follow())

@@ -25,6 +25,7 @@ from streams.offline.erase import has_learned, learned_versions
 from streams.offline.erase_search import Found, OnTopic, Wanted, find
 from streams.stage.operators import Erasure
 from tests.random_adapters import version_of
+from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, LogPipeline
 
 FAILED = ("deploy", {"mode": "fast"}, "", "unknown mode 'fast'")
@@ -152,15 +153,13 @@ def calls(start: int, stop: int, created: float) -> AdapterManifest:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("offset", "ended", "created", "learned"),
-    [
-        (5, 100.0, 200.0, True),
-        (10, 100.0, 200.0, False),  # behind what it read
-        (None, 100.0, 200.0, True),  # its record has left the log: taken for one that was read
-        (None, 100.0, 50.0, False),  # the version is older
-        (None, 0.0, 200.0, False),  # nobody knows such a session
-    ],
+@for_each(
+    "offset, ended, created, learned",
+    (5, 100.0, 200.0, True),
+    (10, 100.0, 200.0, False),  # behind what it read
+    (None, 100.0, 200.0, True),  # its record has left the log: taken for one that was read
+    (None, 100.0, 50.0, False),  # the version is older
+    (None, 0.0, 200.0, False),  # nobody knows such a session
 )
 def test_a_call_model_has_learned_what_its_ranges_hold(
     offset: int | None, ended: float, created: float, learned: bool

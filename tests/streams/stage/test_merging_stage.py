@@ -26,6 +26,7 @@ from streams.stage.operators import Forget
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
+from tests.rows import for_each
 
 
 class SlowClock(FakeClock):
@@ -175,7 +176,7 @@ def pattern(number: int, sessions: int, level: str = "tool") -> PatternState:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sessions", [1, 30, 600])
+@for_each("sessions", 1, 30, 600)
 def test_a_pattern_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
     stage = PatternsStage(MemoryStore(), FakeClock(), Metrics("worker"))
     reckoned = stage.weigh(pattern(0, sessions))
@@ -190,7 +191,7 @@ def item(number: int, sessions: int) -> _Item:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sessions", [1, 30, 100])
+@for_each("sessions", 1, 30, 100)
 def test_an_item_takes_up_no_more_than_is_reckoned(sessions: int) -> None:
     stage = ItemsStage(MemoryStore(), FakeClock(), Metrics("worker"))
     reckoned = stage.weigh(item(0, sessions))
@@ -225,7 +226,7 @@ class OddStage(PatternsStage):
         return b"{}"
 
 
-@pytest.mark.parametrize("seconds", [0.0, 6.0])
+@for_each("seconds", 0.0, 6.0)
 async def test_a_state_of_which_no_row_can_be_made_is_a_dead_letter_and_the_others_are_written(seconds: float) -> None:
     clock = FakeClock()
     stage = OddStage(MemoryStore(), clock, Metrics("worker"))

@@ -19,6 +19,7 @@ from streams.stages.pipeline import language_model
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import READ_AGAIN_SECONDS, ItemsStage
 from tests.candidates import candidate
+from tests.rows import for_each
 from tests.streams.log_pipeline import RIGHT, WRONG, LogPipeline
 
 
@@ -155,7 +156,7 @@ async def test_a_new_item_goes_out_and_a_wrong_one_is_taken_back_at_once_and_row
     assert await told(3, side="failure", revision=(2, 0.0)) == [False]
 
 
-@pytest.mark.parametrize("later", [0.0, READ_AGAIN_SECONDS])
+@for_each("later", 0.0, READ_AGAIN_SECONDS)
 async def test_what_a_former_owner_published_and_no_row_says_is_withdrawn(later: float) -> None:
     """It was killed between the batch that made an item and the one that took it back; now both come at once."""
     clock = FakeClock()
@@ -170,17 +171,15 @@ async def test_what_a_former_owner_published_and_no_row_says_is_withdrawn(later:
     assert [(each.key, each.value) for each in effects.outgoing] == ([("item1", None)] if not later else [])
 
 
-@pytest.mark.parametrize(
-    ("review", "danger", "proposed"),
-    [
-        ("off", True, False),
-        ("risky", True, True),
-        ("risky", False, False),
-        ("all", False, True),
-        ("off,acme=all", False, True),
-        ("all,acme=off", True, False),
-        ("all,other=off", False, True),
-    ],
+@for_each(
+    "review, danger, proposed",
+    ("off", True, False),
+    ("risky", True, True),
+    ("risky", False, False),
+    ("all", False, True),
+    ("off,acme=all", False, True),
+    ("all,acme=off", True, False),
+    ("all,other=off", False, True),
 )
 async def test_a_new_lesson_is_proposed_where_the_tenant_s_review_says_so(
     review: str, danger: bool, proposed: bool

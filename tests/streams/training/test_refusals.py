@@ -15,19 +15,18 @@ from fleetlore.kafka.read import Follower
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.training.trainer import REASONS, count_refusals, refusal_of
+from tests.rows import for_each
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(
-    ("ack", "reason"),
-    [
-        (b'{"agent": "a", "result": "applied"}', None),
-        (b'{"result": "revoked"}', None),
-        (b'{"result": "tampered"}', "tampered"),
-        (b'{"result": "no word of ours"}', "other"),
-        *((odd, None) for odd in (b'{"result": 1}', b"{}", b"[]", b"{", b"", None)),
-    ],
+@for_each(
+    "ack, reason",
+    (b'{"agent": "a", "result": "applied"}', None),
+    (b'{"result": "revoked"}', None),
+    (b'{"result": "tampered"}', "tampered"),
+    (b'{"result": "no word of ours"}', "other"),
+    *((odd, None) for odd in (b'{"result": 1}', b"{}", b"[]", b"{", b"", None)),
 )
 def test_what_an_ack_says(ack: bytes | None, reason: str | None) -> None:
     assert refusal_of(ack) == reason

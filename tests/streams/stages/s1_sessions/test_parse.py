@@ -4,7 +4,6 @@ from typing import Any, get_args
 
 import msgspec
 import orjson
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from streams.stage.base import Effects, Record
 from streams.stages.s1_sessions.parse import clean, read_events
 from streams.stages.s1_sessions.stage import SessionsStage
 from tests.build import incoming
+from tests.rows import for_each
 
 NOW = 1_767_225_600.0
 
@@ -52,7 +52,7 @@ def test_a_batch_reads_as_the_events_it_was_made_of() -> None:
     assert (large.processed, large.dead_letters) == (64, []), "the bound is of an event, not of a record"
 
 
-@pytest.mark.parametrize("headers", [None, {CONTENT_TYPE: EVENT_TYPE}, {CONTENT_TYPE: b"text/plain"}])
+@for_each("headers", None, {CONTENT_TYPE: EVENT_TYPE}, {CONTENT_TYPE: b"text/plain"})
 def test_a_single_structured_event_is_read_whatever_its_content_type(headers: dict[str, bytes] | None) -> None:
     [read_back] = read(orjson.dumps(to_cloudevent(event(3))), headers)[0]
     assert (read_back.sequence, read_back.time.timestamp()) == (3, NOW)
@@ -66,7 +66,7 @@ def test_binary_mode_has_the_attributes_in_headers() -> None:
     assert read_back == read(encode_record([event(3)]))[0][0]
 
 
-@pytest.mark.parametrize("sequence", [b"", b"three", b"-1", b"\xff", "³".encode(), b"1.5", b"9" * 5_000])
+@for_each("sequence", b"", b"three", b"-1", b"\xff", "³".encode(), b"1.5", b"9" * 5_000)
 def test_a_bad_sequence_in_binary_mode_is_refused_and_breaks_nothing(sequence: bytes) -> None:
     headers = {f"ce_{name}": str(value).encode() for name, value in to_cloudevent(event(3)).items() if name != "data"}
     assert reasons(b'{"gen_ai.tool.name": "bash"}', {**headers, "ce_sequence": sequence}) == ["bad_field"]
@@ -130,8 +130,8 @@ async def test_every_event_that_arrives_is_counted_the_bad_ones_too() -> None:
     assert metrics.registry.get_sample_value("fleetlore_received_events_total", {"topic": name}) == 3
 
 
-@pytest.mark.parametrize("ahead", [ev.MAX_FUTURE_SECONDS - 1, ev.MAX_FUTURE_SECONDS + 1])
-@pytest.mark.parametrize("taken", [NOW, NOW + 1e6])
+@for_each("ahead", ev.MAX_FUTURE_SECONDS - 1, ev.MAX_FUTURE_SECONDS + 1)
+@for_each("taken", NOW, NOW + 1e6)
 def test_the_future_begins_where_the_broker_took_the_record(taken: float, ahead: float) -> None:
     sent = encode_record([event(0)._replace(time=taken + ahead), event(1)._replace(time=taken)])
     effects = Effects()

@@ -2,7 +2,6 @@ from itertools import permutations
 from typing import Any
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from fleetlore.clock import SystemClock
@@ -18,24 +17,23 @@ from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.steps import how_it_ended, step_of
 from streams.stages.s2_patterns import PatternsStage
 from tests.build import incoming
+from tests.rows import for_each
 
 
-@pytest.mark.parametrize(
-    ("ending", "reward", "ended"),
-    [
-        ("success", None, 1),
-        ("failure", None, 2),
-        ("unknown", None, 0),
-        ("continued", None, 0),
-        (None, None, 0),
-        (None, 1.0, 1),
-        ("unknown", 0.0, 2),
-        ("unknown", 0.5, 0),
-        ("success", 0.5, 1),
-        ("success", 1.0, 1),
-        ("success", 0.0, 0),
-        ("failure", 1.0, 0),
-    ],
+@for_each(
+    "ending, reward, ended",
+    ("success", None, 1),
+    ("failure", None, 2),
+    ("unknown", None, 0),
+    ("continued", None, 0),
+    (None, None, 0),
+    (None, 1.0, 1),
+    ("unknown", 0.0, 2),
+    ("unknown", 0.5, 0),
+    ("success", 0.5, 1),
+    ("success", 1.0, 1),
+    ("success", 0.0, 0),
+    ("failure", 1.0, 0),
 )
 def test_how_a_session_ended(ending: str | None, reward: float | None, ended: int) -> None:
     assert how_it_ended(ending, reward) == ended
@@ -142,21 +140,19 @@ def again(calls: list[Made], order: tuple[int, ...] | None = None, seconds: floa
 A, B, WORKED = ("select a", "no such column: a"), ("select b", "no such column: b"), ("select 1", None)
 
 
-@pytest.mark.parametrize(
-    ("calls", "expected"),
-    [
-        ([A, A], {1}),
-        ([A, A, A], {1}),
-        ([A, ("select a", None)], {2 + 1}),
-        ([A, A, ("select a", None)], {2 + 1}),  # it worked in the end, one second after it failed last
-        ([A, B, A], {1}),  # no call worked between
-        ([A, WORKED, A], set()),  # something was changed that may help: a test run after an edit
-        ([A, ("select a, b", "no such column: a")], set()),  # other arguments
-        ([A, ("select a ", "no such column: a")], set()),
-        ([A, *[(f"select {n}", f"no such column: c{n}") for n in range(32)], A], set()),  # too long ago
-        ([WORKED, WORKED], set()),
-        ([A], set()),
-    ],
+@for_each(
+    "calls, expected",
+    ([A, A], {1}),
+    ([A, A, A], {1}),
+    ([A, ("select a", None)], {2 + 1}),
+    ([A, A, ("select a", None)], {2 + 1}),  # it worked in the end, one second after it failed last
+    ([A, B, A], {1}),  # no call worked between
+    ([A, WORKED, A], set()),  # something was changed that may help: a test run after an edit
+    ([A, ("select a, b", "no such column: a")], set()),  # other arguments
+    ([A, ("select a ", "no such column: a")], set()),
+    ([A, *[(f"select {n}", f"no such column: c{n}") for n in range(32)], A], set()),  # too long ago
+    ([WORKED, WORKED], set()),
+    ([A], set()),
 )
 def test_only_the_same_call_with_no_call_that_worked_between_is_sent_again(
     calls: list[Made], expected: set[int]
