@@ -1,4 +1,3 @@
-from base64 import b64encode
 from typing import Any
 
 import orjson
@@ -74,11 +73,6 @@ def test_a_line_is_recognised_without_its_label_in_a_code_block_and_far_behind(t
 
 def test_a_line_is_recognised_as_the_key_of_an_object(told: AdviceLedger) -> None:
     assert told.redact_shown({LINE: 1, "b": [{f"x {LINE}": None}]}) == {MARK: 1, "b": [{f"x {MARK}": None}]}
-
-
-def test_what_was_encoded_is_out_of_reach(told: AdviceLedger) -> None:
-    encoded = b64encode(LINE.encode()).decode()
-    assert told.redact_shown(encoded) is encoded
 
 
 json_values = st.recursive(

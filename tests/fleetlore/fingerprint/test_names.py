@@ -33,14 +33,6 @@ def test_names_of_the_error_that_stand_in_the_call(error: str, call: str, names:
     assert failure_kind(failure.error_class, failure.template, error, call).names == names
 
 
-def test_failures_that_differ_in_the_name_are_of_one_kind() -> None:
-    kinds = set()
-    for name in ("cars", "boats"):
-        failure = failure_of("sql", name, None, f"no such table: '{name}'")
-        kinds.add(failure_kind(failure.error_class, failure.template, f"no such table: '{name}'", name).kind)
-    assert kinds == {"no such table: <name>"}
-
-
 def test_the_kind_of_an_exception_names_its_class_where_its_text_says_little() -> None:
     assert failure_kind("AssertionError", "", "", "assert x").kind == "assertionerror"
     assert failure_kind("SyntaxError", "invalid syntax", "invalid syntax", "x y").kind == "invalid syntax"

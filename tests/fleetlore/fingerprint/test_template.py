@@ -7,7 +7,7 @@ from re import _parser as sre_parse  # type: ignore[attr-defined]
 
 from hypothesis import given
 
-from fleetlore.fingerprint.normal_form import MASK, MAX_TEMPLATE, head_line, template
+from fleetlore.fingerprint.normal_form import MAX_TEMPLATE, head_line, template
 from fleetlore.fingerprint.template_rules import LOOKS, PLACES
 from fleetlore.fingerprint.wordings import NOISE
 from tests.error_texts import any_text
@@ -81,21 +81,16 @@ def test_what_says_which_failure_it_is_is_kept(one: str, other: str) -> None:
     assert template(one) != template(other)
 
 
-def test_a_template_is_readable() -> None:
-    assert template("ssh: connect to host 10.0.0.7 port 22: Connection refused") == (
-        f"ssh: connect to host {MASK} port {MASK}: connection refused"
-    )
-    assert template("took 12 of 30 seconds for /a/b, then stopped") == f"took {MASK} of {MASK} for {MASK}, then stopped"
-    assert template("took 12 seconds for /a/b") == "took"
-    assert template("12") == MASK
-    assert template("") == ""
-
-
 @for_each(
     "line, masked",
     ("`npm ci` needs a package-lock.json", "`npm ci` needs a <*>"),
     ("it can only install with an existing package-lock.json.", "it can only install with an existing <*>"),
     ("no file: /srv/a.txt", "no file"),
+    ("ssh: connect to host 10.0.0.7 port 22: Refused", "ssh: connect to host <*> port <*>: refused"),
+    ("took 12 of 30 seconds for /a/b, then stopped", "took <*> of <*> for <*>, then stopped"),
+    ("took 12 seconds for /a/b", "took"),
+    ("12", "<*>"),
+    ("", ""),
     ("gave up after 30 s", "gave up"),
 )
 def test_a_sentence_keeps_the_mask_that_is_its_object(line: str, masked: str) -> None:

@@ -16,22 +16,17 @@ def expected(texts: list[bytes]) -> dict[int, set[bytes]]:
     return {number: needles for number, needles in enumerate(found) if needles}
 
 
-@given(st.lists(few_letters | st.binary(max_size=9), max_size=40))
-@example([b""])
-@example([b"key"])
-@example([b"ke", b"y"])
-@example([b"", b"x" * 100, b"KEY", b""])
-def test_exactly_the_needles_of_each_text_are_found(texts: list[bytes]) -> None:
-    found = FINDER.find(texts)
-    assert found == expected(texts)
-    assert list(found) == sorted(found)
-
-
-@given(st.lists(few_letters, max_size=30), st.integers(4, 20))
-def test_a_needle_across_two_blocks_is_found(texts: list[bytes], block: int) -> None:
+@given(st.lists(few_letters | st.binary(max_size=9), max_size=40), st.integers(4, 20) | st.just(needles._BLOCK_BYTES))
+@example([b""], 4)
+@example([b"key"], 4)
+@example([b"ke", b"y"], 4)
+@example([b"", b"x" * 100, b"KEY", b""], 4)
+def test_exactly_the_needles_of_each_text_are_found(texts: list[bytes], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(needles, "_BLOCK_BYTES", block)
-        assert FINDER.find(texts) == expected(texts)
+        found = FINDER.find(texts)
+    assert found == expected(texts)
+    assert list(found) == sorted(found)
 
 
 def test_a_needle_has_three_bytes_or_more() -> None:

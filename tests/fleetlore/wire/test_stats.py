@@ -37,14 +37,6 @@ def test_a_larger_share_withholds_what_a_smaller_one_does_and_more(session: str,
     assert withheld(session, item, min(a, b)) <= withheld(session, item, max(a, b))
 
 
-@for_each("share", 0.05, 0.5)
-def test_the_share_is_kept_by_session_and_by_item(share: float) -> None:
-    names = [f"n{number}" for number in range(4000)]
-    spread = 4 * (share * (1 - share) / len(names)) ** 0.5
-    assert abs(sum(withheld(name, "item", share) for name in names) / len(names) - share) < spread
-    assert abs(sum(withheld("session", name, share) for name in names) / len(names) - share) < spread
-
-
 def test_the_draw_is_the_same_in_every_process_and_release() -> None:
     assert stable_hash("session") == 650_403_978_467_466
 

@@ -29,13 +29,6 @@ def feedback(label: Any) -> Feedback:
     return Feedback(session="s", label=label, time=2.0, by="someone")
 
 
-def test_feedback_outranks_the_environment() -> None:
-    verdict = JudgeChain().judge(session(WORKED, ending="success", reward=1.0, feedback=feedback("failure")))
-    assert (verdict.label, verdict.source) == ("failure", "feedback")
-    assert 0 < verdict.probability < 0.5
-    assert JudgeChain().judge(session(WORKED)).source != "feedback"
-
-
 def test_where_an_environment_spoke_rules_vote_on_a_small_share() -> None:
     chain = JudgeChain()
     voted = [

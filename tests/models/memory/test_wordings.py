@@ -70,10 +70,3 @@ def test_it_follows_from_the_set_of_sightings(sightings: list[tuple[int, float]]
     shuffled = list(sightings) * 2
     random.shuffle(shuffled)
     assert among(shuffled) == made and not any([made.note(*each) for each in sightings])
-
-
-@given(SIGHTINGS.filter(bool), st.floats(0, 9))
-def test_one_agent_dates_nothing_back_that_others_met(sightings: list[tuple[int, float]], moment: float) -> None:
-    before = among(sightings)
-    after = among([*sightings, (99, moment)])
-    assert after.moment >= min(before.values())
