@@ -307,7 +307,14 @@ class LoreReplica:
             self._put_hints()
             self.index.forget_hints((key or b"").decode().removeprefix("hint/"))
             return
-        decided = Decision.from_json(value)
+        self._put_decision(Decision.from_json(value))
+
+    def obey(self, decided: Decision) -> None:
+        """Put a decision that the broker has before it is read from there."""
+        self._put_decision(decided)
+        self._put_hints()
+
+    def _put_decision(self, decided: Decision) -> None:
         if decided.kind == "hint":
             self._hints.append(decided)
         elif decided.kind == "agent":

@@ -48,6 +48,7 @@ class Api:
         self.native = Native()
         self._fleets = fleets
         self._id = token_hex(8)
+        self._deciding = {tenant: asyncio.Lock() for tenant in fleets}
         self._changes = {tenant: _Changes(fleet.replica.index) for tenant, fleet in fleets.items()}
 
     def fleet(self, caller: Caller) -> Fleet:
@@ -114,13 +115,15 @@ class Api:
         return schemas.HintsAnswer(tuple([each.decided for each in standing]), tuple(waiting), asks, wording)
 
     async def write_hint(self, fleet: Fleet, caller: Caller, body: Draft) -> Decision:
-        made = write(_operated(fleet, caller), body, by=caller.agent, now=fleet.clock.now())
-        return await _decided(fleet, made)
+        index = _operated(fleet, caller)
+        async with self._deciding[caller.tenant]:
+            return await _decided(fleet, write(index, body, by=caller.agent, now=fleet.clock.now()))
 
     async def judge_hint(self, fleet: Fleet, caller: Caller, request: Request, body: schemas.JudgeRequest) -> Decision:
         index, id, now = _operated(fleet, caller), request.path_params["id"], fleet.clock.now()
-        made = judged(index, body.judgment, id, by=caller.agent, why=body.why, now=now, wording=body.wording)
-        return await _decided(fleet, made)
+        async with self._deciding[caller.tenant]:
+            made = judged(index, body.judgment, id, by=caller.agent, why=body.why, now=now, wording=body.wording)
+            return await _decided(fleet, made)
 
     async def stream(self, fleet: Fleet, caller: Caller) -> Response:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -270,6 +273,7 @@ async def _decided(fleet: Fleet, decided: Decision) -> Decision:
     for name, key in decided.records:
         if not await send_record(fleet, name, key, decided.to_json()):
             raise HTTPException(503, "the broker has not taken it: send it again")
+    fleet.replica.obey(decided)  # the next decision must see it
     return decided
 
 

@@ -333,9 +333,11 @@ async def test_only_operators_use_hints(broker: EmbeddedBroker, make_topics: Any
         for read in ({}, {"wording": "other"}):
             status, refused = await post(path, "o", judgment="approve", why="yes", **read)
             assert status == 409 and "Use products-eu." in refused["detail"] and wording in refused["detail"]
+        edit = {**hint, "id": made["id"], "wording": wording}
+        both = await asyncio.gather(*(post("/v1/hints", "o", **edit | {"text": text}) for text in ("One.", "Two.")))
+        assert sorted(status for status, _ in both) == [200, 409], "the second read the words of before"
         assert (await post(path, "o", judgment="reject", why="no"))[1]["on"]
         assert (await post("/v1/hints/gone/judge", "o", judgment="reject", why="no"))[0] == 400
-        assert await fleet.replica.caught_up(120)
         assert not fleet.replica.index.hints.standing
 
 
