@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fleetlore.advice.advice import Advice
 from fleetlore.advice.sources import WAYS_OUT
@@ -117,9 +117,6 @@ def plain_text(text: str) -> str:
     return " ".join(text.split()).rstrip("; ").casefold()
 
 
-_Slice = Literal["A", "T", "AT", "K", "S"]
-
-
 L = TypeVar("L", LoggedSession, CallLog)
 
 
@@ -145,7 +142,7 @@ def split(sessions: Sequence[L], seed: int, share: float) -> tuple[list[L], list
     return train, test
 
 
-def slices_of(train: Sequence[CallLog], test: Sequence[CallLog]) -> list[_Slice]:
+def slices_of(train: Sequence[CallLog], test: Sequence[CallLog]) -> list[str]:
     """Return each test session's slice, by what its source's training sessions know.
 
     A: a known task, a new agent; T: a known agent, a new task; AT: both new; K: both known; S: a new source.
@@ -153,16 +150,11 @@ def slices_of(train: Sequence[CallLog], test: Sequence[CallLog]) -> list[_Slice]
     agents = {(case.source, case.agent) for case in train}
     tasks = {(case.source, case.task) for case in train}
     sources = {source for source, _ in agents}
-    names: Mapping[tuple[bool, bool], _Slice] = {
-        (False, True): "A",
-        (True, False): "T",
-        (False, False): "AT",
-        (True, True): "K",
-    }
-    return [
-        names[(case.source, case.agent) in agents, (case.source, case.task) in tasks] if case.source in sources else "S"
-        for case in test
-    ]
+    found = []
+    for case in test:
+        new = "A" * ((case.source, case.agent) not in agents) + "T" * ((case.source, case.task) not in tasks)
+        found.append(new or "K" if case.source in sources else "S")
+    return found
 
 
 def _models(agents: Sequence[str], most: int) -> list[str]:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -85,16 +86,17 @@ class AdapterFollower:
         make_follower: Callable[..., Follower] = Follower,
         fetch_wait_ms: int = FETCH_WAIT_MS,
     ) -> None:
-        self._bootstrap = bootstrap
-        self._fetch_wait_ms = fetch_wait_ms
         self._tenant = tenant
         self._trusted = trusted
         self._epochs = EpochFile(state_dir, tenant) if state_dir else None
-        self._make_producer = make_producer
-        self._make_follower = make_follower
-        self._topics = tuple(topic(tenant, name) for name in ADAPTER_TOPICS)
+        self._make_producer = partial(make_producer, bootstrap)
+        # Always from the beginning: after a broker lost its log, old positions would hide a rollback.
+        self._make_follower = partial(
+            make_follower, bootstrap, tuple(topic(tenant, name) for name in ADAPTER_TOPICS), self._take,
+            what="adapters", fetch_wait_ms=fetch_wait_ms, resumes=False, complete=self._caught_up,
+        )  # fmt: skip
         self._read_to: dict[TopicPartition, int] = {}
-        self._follower = self._new_follower()
+        self._follower = self._make_follower()
         self._subscribers: list[AdapterSubscriber[Any]] = []
         self.views = self._remembered()
         self._saved: dict[bytes, bytes] = {}
@@ -104,18 +106,6 @@ class AdapterFollower:
         self._task: asyncio.Task[None] | None = None
         self._sending: asyncio.Task[None] | None = None
         self._catching_up: asyncio.Task[bool] | None = None
-
-    def _new_follower(self) -> Follower:
-        # Always from the beginning: after a broker lost its log, old positions would hide a rollback.
-        return self._make_follower(
-            self._bootstrap,
-            self._topics,
-            self._take,
-            what="adapters",
-            fetch_wait_ms=self._fetch_wait_ms,
-            resumes=False,
-            complete=self._caught_up,
-        )
 
     def _remembered(self) -> _Views:
         views = {kind.name: AdapterView(kind, self._tenant, self._trusted) for kind in ADAPTERS}
@@ -138,7 +128,7 @@ class AdapterFollower:
                 return  # another agent has joined meanwhile
             tasks = [task for task in (self._task, self._sending, self._catching_up) if task is not None]
             self._task = self._sending = self._catching_up = None
-            self._follower = self._new_follower()
+            self._follower = self._make_follower()
             for task in tasks:
                 task.cancel()
             # An exit must not wait for consumers while the broker hangs.
@@ -228,7 +218,7 @@ class AdapterFollower:
 
     async def _send_some(self) -> None:
         some = list(self._acks)
-        async with connected(self._make_producer(self._bootstrap)) as producer:
+        async with connected(self._make_producer()) as producer:
             name = topic(self._tenant, "adapters.acks")
             await asyncio.gather(*[await producer.send(name, value, key=key) for key, value in some])
         for sent in some:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from fleetlore.adapters.blob_store import BlobStore
@@ -56,11 +57,6 @@ class AdapterSubscriber(Generic[Holder]):
         self.holder = holder
         self.refused: Counter[str] = Counter()
         self._name = holder.kind.name
-        self._bootstrap = bootstrap
-        self._tenant = tenant
-        self._trusted = trusted
-        self._state_dir = state_dir
-        self._fetch_wait_ms = fetch_wait_ms
         self._agent = agent
         self._idle = idle
         self._clock = clock or SystemClock()
@@ -73,8 +69,12 @@ class AdapterSubscriber(Generic[Holder]):
         self._running: Release[AdapterManifest] | None = None
         # With the loaded value, and the seconds that it took to load.
         self._pending: tuple[Release[AdapterManifest], Any, float] | None = None
-        self._feed = feed
         self._follower = feed
+        self._find_follower: Callable[[], AdapterFollower] = (
+            partial(shared_follower, bootstrap, tenant, trusted, state_dir, fetch_wait_ms)
+            if feed is None
+            else lambda: feed
+        )
         self._joining: asyncio.Task[None] | None = None
 
     @property
@@ -82,9 +82,7 @@ class AdapterSubscriber(Generic[Holder]):
         return self.holder.version
 
     async def start(self) -> None:
-        self._follower = self._feed or shared_follower(
-            self._bootstrap, self._tenant, self._trusted, self._state_dir, self._fetch_wait_ms
-        )
+        self._follower = self._find_follower()
         self._joining = asyncio.create_task(self._follower.join(self), name="fleetlore-adapters-join")
 
     async def close(self) -> None:

@@ -112,11 +112,6 @@ def _is_state(said: str) -> bool:
     return len(words) == 1 or (len(words) <= _MAX_WORDS and not all(word[0].isupper() for word in words))
 
 
-@lru_cache(maxsize=4096)
-def _is_id(key: str) -> bool:
-    return _ID_KEY.search(key) is not None
-
-
 def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
     if result[:1] not in ("{", "[") or "{" not in result[:_MAX_RESULT]:  # rows of a database are lists
         return
@@ -132,7 +127,7 @@ def _objects(result: str) -> Iterator[tuple[str, dict[str, str]]]:
         elif open_objects:
             ids, fields = open_objects[-1]
             key, said = part["key"], part["text"] or part["other"] or part["word"] or ""
-            if _is_id(key) and _ID.fullmatch(said):
+            if _ID_KEY.search(key) and _ID.fullmatch(said):
                 ids.append(said)
             elif len(fields) < _MAX_FIELDS and _is_state(said) and not is_identity(key):
                 fields[key] = said.lower()

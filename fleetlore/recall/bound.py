@@ -1,5 +1,7 @@
 """Bound the lore in an agent's memory: entries of its own tools first, then the best backed."""
 
+from collections.abc import Callable
+from functools import partial
 from heapq import heapify, heappop, heappush
 from sys import intern
 from typing import NamedTuple
@@ -24,14 +26,7 @@ class Backing(NamedTuple):
     bytes: int
 
 
-class _PatternHead(msgspec.Struct):
-    tool: str
-    agents: Count = 0
-    sessions: Count = 0
-    last_seen: Moment = 0.0
-
-
-class _ItemHead(msgspec.Struct):
+class _Item(msgspec.Struct):
     tool: str = ""
     agents: Count = 0
     support: Count = 0
@@ -39,21 +34,19 @@ class _ItemHead(msgspec.Struct):
     last_seen: Moment = 0.0
 
 
-# A fifth of the time of all fields: a full replica holds little of what comes.
-_pattern_head = json_reader(_PatternHead)
-_item_head = json_reader(_ItemHead)
+class _Pattern(_Item):
+    support: Count = msgspec.field(default=0, name="sessions")
 
 
-def backing_of_pattern(value: bytes) -> Backing:
-    head = _pattern_head(value)
-    stands = standing(head.agents, head.sessions, 0, head.last_seen)
-    return Backing(intern(head.tool), stands, int(_PATTERN_BYTES * len(value)) + _ENTRY_BYTES)
-
-
-def backing_of_item(value: bytes) -> Backing:
-    head = _item_head(value)
+def _backing(read: Callable[[bytes], _Item], memory: float, value: bytes) -> Backing:
+    """A fifth of the time of all fields: a full replica holds little of what comes."""
+    head = read(value)
     stands = standing(head.agents, head.support, head.against, head.last_seen)
-    return Backing(intern(head.tool), stands, int(_ITEM_BYTES * len(value)) + _ENTRY_BYTES)
+    return Backing(intern(head.tool), stands, int(memory * len(value)) + _ENTRY_BYTES)
+
+
+backing_of_item = partial(_backing, json_reader(_Item), _ITEM_BYTES)
+backing_of_pattern = partial(_backing, json_reader(_Pattern), _PATTERN_BYTES)
 
 
 class Bound:

@@ -33,6 +33,7 @@ QUARTER_SECONDS = 15.0  # of a minute
 QUARTERS, QUARTERS_SESSIONS = 120, 240
 # Failures at most this many quarters apart belong to one outage: agents that were told to wait make no calls.
 _OUTAGE_GAP, _MOST_OUTAGES = 16, 8
+_NO_TIMELINE = Timeline(HOUR_SECONDS, 0, 0)
 
 
 class Subject(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
@@ -249,11 +250,9 @@ class PatternState:
 
     def to_pattern(self, tenant: str) -> Pattern:
         sample = self.sample
-        figures, timelines = sample.totals, self.timelines
-        periods: tuple[Figures, ...] = ("hours", "days")
-        estimated: list[Figures] = ["all"] if sample.is_full else []
-        estimated += [name for name in periods if name in timelines and timelines[name].is_estimated]
-        lately = timelines["quarters"].seen(self.last - LATELY_SECONDS) if "quarters" in timelines else ()
+        figures = sample.totals
+        hours, days, quarters = (self.timelines.get(name, _NO_TIMELINE) for name in ("hours", "days", "quarters"))
+        full: dict[Figures, bool] = {"all": sample.is_full, "hours": hours.is_estimated, "days": days.is_estimated}
         return Pattern(
             **asdict(self.subject),
             tenant=tenant,
@@ -263,11 +262,11 @@ class PatternState:
             last_but_one=min(self.callers.values()) if len(self.callers) > 1 else 0.0,
             other_words=self.wordings.others(self.subject.words),
             again=tuple(self.sample.resends or ()),
-            agents_lately=len({seen.agent for seen in lately}),
+            agents_lately=len({seen.agent for seen in quarters.seen(self.last - LATELY_SECONDS)}),
             outages=self._outages(),
-            hours=timelines["hours"].periods if "hours" in timelines else (),
-            days=timelines["days"].periods if "days" in timelines else (),
-            estimated=tuple(estimated),
+            hours=hours.periods,
+            days=days.periods,
+            estimated=tuple(name for name, is_estimated in full.items() if is_estimated),
             balanced=self._balanced,
             seen_by=tuple(sorted({seen.agent for seen in sample.seen})) if figures.agents <= NAMED_BACKERS else (),
         )
@@ -276,13 +275,12 @@ class PatternState:
     def _balanced(self) -> tuple[int, ...]:
         if self.subject.level not in ("tool", "call"):
             return ()
-        hours = self.timelines.get("hours")
-        return (hours.newest if hours is not None and hours.samples else self.sample).balanced
+        hours = self.timelines.get("hours", _NO_TIMELINE)
+        return (hours.newest if hours.samples else self.sample).balanced
 
     def _outages(self) -> tuple[tuple[int, int, int], ...]:
         runs: list[tuple[dict[int, int], dict[int, int]]] = []  # the first and last quarter of each agent
-        quarters = self.timelines["quarters"].samples if "quarters" in self.timelines else {}
-        for number, sample in sorted(quarters.items()):
+        for number, sample in sorted(self.timelines.get("quarters", _NO_TIMELINE).samples.items()):
             agents = dict.fromkeys([seen.agent for seen in sample.seen], number)
             if runs and number - max(runs[-1][1].values()) <= _OUTAGE_GAP:
                 first, last = runs.pop()
