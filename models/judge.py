@@ -125,10 +125,7 @@ class Judge(NamedTuple):
 
 
 def _rewarded(trajectory: Trajectory) -> float | None:
-    """The environment's ending, or else a reward of at least 1 or at most 0.
-
-    It abstains on a partial reward without an ending, and on an ending that contradicts the reward.
-    """
+    """The environment's ending, or a reward of 1 or 0. It abstains if both contradict, or on a part of a reward."""
     ending, reward = trajectory.ending, trajectory.reward
     rewarded = None if reward is None else 1.0 if reward >= 1 else 0.0 if reward <= 0 else None
     ended = {"success": 1.0, "failure": 0.0}.get(ending)
@@ -153,10 +150,7 @@ _FEEDBACK_IS_RIGHT = 0.95
 
 
 class JudgeChain:
-    """The violation, feedback, or else the first of `judges` that does not abstain.
-
-    The session's own agent counts only without an environment. No judge sees a part that was closed early.
-    """
+    """The violation, the feedback (the agent's own only without an environment), or the first judge's verdict."""
 
     def __init__(self, judges: Sequence[Judge] = (REWARD, RULES)) -> None:
         self._judges = tuple(judges)

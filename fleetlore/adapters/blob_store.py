@@ -45,10 +45,7 @@ class BlobStore:
             raise ConfigError(f"the storage of weights {root!r} cannot be used: {error}") from error
 
     def put(self, tenant: str, version: str, weights: bytes) -> str:
-        """Store weights, and return their URI; idempotent.
-
-        Raises ConfigError without a root, BrokerUnavailable if the storage fails.
-        """
+        """Store weights once, and return their URI. Raises ConfigError (no root), BrokerUnavailable (it fails)."""
         if not self._root:
             raise ConfigError(
                 f"weights of {len(weights)} bytes do not fit in a record ({MAX_INLINE_BYTES} at most): "

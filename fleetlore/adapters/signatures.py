@@ -75,10 +75,7 @@ def _key_id_of(key: Ed25519PublicKey) -> str:
 
 
 def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
-    """Parse trusted keys from raw base64, comma-separated, highest rank first.
-
-    Raises ConfigError. A key may revoke the keys after it.
-    """
+    """Parse keys of raw base64, comma-separated. Each may revoke those after it. Raises ConfigError."""
     keys: dict[str, Ed25519PublicKey] = {}
     for text in (key for several in texts for key in several.split(",") if key.strip()):
         try:
@@ -92,10 +89,7 @@ def public_keys(*texts: str) -> dict[str, Ed25519PublicKey]:
 
 
 def verify(data: bytes, trusted: PublicKeys, kind: type[Document]) -> tuple[Document, str]:
-    """Return the document in `data` and the id of the trusted key that signed it.
-
-    Fields added later get their defaults. Raises AdapterRefused.
-    """
+    """Return the document in `data` and the id of the trusted key that signed it. Raises AdapterRefused."""
     signer = signed_by(data, trusted)
     try:
         return json_reader(kind)(data), signer

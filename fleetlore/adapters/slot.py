@@ -31,10 +31,7 @@ class AdapterSlot(ABC, Generic[Value]):
 
     @abstractmethod
     def load(self, weights: bytes, manifest: Any) -> Value:
-        """Check and load a version without touching the one in use. Size and hash of the weights are verified.
-
-        Raises AdapterRefused.
-        """
+        """Load weights of verified size and hash without touching the version in use. Raises AdapterRefused."""
 
     def apply(self, manifest: Any, value: Value) -> None:
         self.current = manifest, value

@@ -66,10 +66,7 @@ class _Claim(Struct):
 
 
 class AdapterView(Generic[Manifest]):
-    """The records of one adapter of a tenant. `kind` is the class of the manifests.
-
-    `all_versions`: keep the newest record of every version, as publishers need.
-    """
+    """The records of one adapter of a tenant. `all_versions`: the newest of each version, as publishers need."""
 
     def __init__(self, kind: type[Manifest], tenant: str, trusted: PublicKeys, *, all_versions: bool = False) -> None:
         self.kind = kind

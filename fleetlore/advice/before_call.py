@@ -235,10 +235,7 @@ def _wait(fault: Pattern, wider: Pattern | None, moment: Situation) -> tuple[str
 
 
 def _are_most(health: Pattern | None, passing: Collection[Pattern], last: float, moment: Situation) -> bool:
-    """Whether most calls fail so: one endpoint's fault is no reason to wait for another.
-
-    A kind of call has no hours, so all its calls count while it is new.
-    """
+    """Whether most calls fail so. A kind of call has no hours, so all its calls count while it is new."""
     met = sum(each.failures for each in passing)
     if health is None or health.calls < met:
         return True

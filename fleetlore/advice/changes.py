@@ -70,9 +70,7 @@ def item_tip(item: MemoryItem, source: str) -> Tip:
 
 
 def parts_of(arguments: object) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a call that a recovery may change, and whether each is an argument (`name`, `name=value`,
-    nested too) or a text's word.
-    """
+    """Yield what a recovery may change, and whether it is an argument (`name`, `name=value`) or a text's word."""
     values = _fields(arguments) if isinstance(arguments, Mapping) else [("", arguments)]
     for name, value in values:
         if name:
@@ -147,10 +145,7 @@ def _holds(arguments: object, part: str) -> bool:
 
 
 def substituted(arguments: object, swaps: Mapping[str, str]) -> Any:
-    """Return the arguments with each rejected part replaced.
-
-    It returns None if no part is found, a new name would overwrite another argument, or a type may change.
-    """
+    """The arguments with each part replaced, or None if one is missing, a new name is taken, or a type may change."""
     changed = arguments
     try:
         for old, new in swaps.items():

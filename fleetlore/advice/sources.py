@@ -36,10 +36,7 @@ _NO_NAMES = frozenset("a an another any it one something that the this to your".
 
 
 def proposed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Yield the name that the session's own error proposes, if the call does not hold it.
-
-    Models often overlook it in a long error.
-    """
+    """Yield the name that the session's own error proposes: models often overlook it in a long error."""
     failed = moment.failed
     found = _PROPOSALS.search(failed.error[:ERROR_CHARACTERS])
     if found is None:

@@ -222,10 +222,7 @@ def normal(tool: str, arguments: str) -> tuple[str, str]:
 
 
 def place_in(error: str, text: str) -> str | None:
-    """Return the owner in an error of a name that the call held without it.
-
-    After `SELECT * FROM cars` the error `Table 'shop.cars' doesn't exist` gives `shop`.
-    """
+    """Return the place in an error that the call left out: `shop` in `Table 'shop.cars' doesn't exist`."""
     found = _QUALIFIED.findall(error[:ERROR_CHARACTERS])
     held = {token.lower() for token in TOKEN.findall(text[:CALL_CHARACTERS])} if found else ()
     return next((place for place, name in found if name.lower() in held and place.lower() not in held), None)

@@ -239,12 +239,7 @@ class Expected:
 
 
 class CallModel:
-    """One version.
-
-    Attributes:
-        until: broker time of the newest learned session, in Unix seconds.
-        look_ups: by tool and kind of failure.
-    """
+    """One version. `until`: broker time of the newest learned session. `look_ups`: by tool and kind of failure."""
 
     def __init__(self, document: Document) -> None:
         self._weights = restored(document.calls, CALL_BITS)

@@ -140,9 +140,7 @@ class Places(dict[str, PlaceNames]):
 
 
 def structure(known: PlaceNames, goal: str, call: str = "", most_chars: int = 600) -> list[tuple[str, tuple[str, ...]]]:
-    """Return owners with members: first those in the call, then those nearest to the goal. The lines
-    `owner(member, member)` take at most `most_chars`.
-    """
+    """Owners with members in `most_chars`: those in the call first, then those nearest to the goal."""
     in_goal, in_call = _stems(names_of(goal[:GOAL_CHARACTERS])), _stems(names_of(call[:CALL_CHARACTERS]))
 
     def near(name: str) -> float:

@@ -34,9 +34,7 @@ _LONGEST = 8192
 
 
 class Failure(NamedTuple):
-    """One failed call, recognised. `family`, `class_` and `exact` are ids (32 hex digits). `transient` is a guess by
-    the error's words.
-    """
+    """One failed call, recognised. `transient`: a guess by the words of the error."""
 
     tool: str
     error_class: str

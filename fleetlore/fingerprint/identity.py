@@ -207,11 +207,7 @@ def words_of(line: str) -> list[str]:
 
 
 def identity_of(masked: Iterable[str], status: str = "") -> str | None:
-    """Return the identity of the failure in masked sentences, or None if they say too little.
-
-    Args:
-        status: an HTTP status that they hold. It is the identity of sentences that say nothing else.
-    """
+    """The failure's identity in masked sentences, or None if they say too little. `status`: their HTTP status."""
     clauses: list[_Clause] = []
     ends: list[int] = []  # the numbers of the clauses' sentences
     code, number = "", 0

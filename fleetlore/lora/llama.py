@@ -81,11 +81,7 @@ class LlamaServer:
         self._restart = restart
 
     def run(self, file: Path | None) -> bool:
-        """Run the adapter of this file and no other one, or none. Return False if the server has not loaded it.
-
-        Raises:
-            OSError: the server does not answer.
-        """
+        """Run this adapter alone, or none. Return False if the server has not loaded it. Raises OSError."""
         if self._switched(file):
             return True
         if self._restart is None or file is None:

@@ -26,9 +26,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """Encodes texts as vectors, comparable within one name and hash. `sha256`: of everything that defines a vector's
-    meaning.
-    """
+    """Encodes texts as vectors, comparable within one `name` and one `sha256` of all that defines them."""
 
     name: str
     dimensions: int

@@ -171,10 +171,7 @@ def suspects(texts: Sequence[str]) -> list[int]:
 
 
 def may_hold_secret(texts: Sequence[bytes]) -> list[int]:
-    """Return the ascending indices of JSON texts whose values `redact_value` might change.
-
-    They must escape only what they must, as `orjson` does.
-    """
+    """The ascending indices of JSON texts, written by `orjson`, whose values `redact_value` might change."""
     found = _NEEDLES.find(texts)
     opened = {
         index for index, needles in found.items() if _is_open(texts[index].decode("utf-8", "surrogatepass"), needles)
@@ -200,10 +197,7 @@ def _is_open(text: str, needles: set[bytes]) -> bool:
 
 
 def redact(text: str) -> str:
-    """Mask every secret in a text, or return the same object.
-
-    Idempotent, except for the second of two adjacent tokens.
-    """
+    """Mask every secret, or return the same text. Idempotent, except for the second of two adjacent tokens."""
     return _redact_cached(text) if len(text) <= _CACHED_CHARS else _redact(text)
 
 

@@ -58,10 +58,7 @@ def _key(key: str) -> tuple[str, str | None]:
 
 
 def redact_value(value: Any, longest: int = _UNCUT) -> Any:
-    """Copy `value` into JSON types with every secret masked. Never raises.
-
-    `longest`: characters of a text and members of a collection.
-    """
+    """Copy into JSON types with every secret masked. Never raises. `longest`: of a text and of a collection."""
     return _Copy(longest, masks=True).of(value, 0)
 
 
@@ -70,10 +67,7 @@ def plain_value(value: Any, longest: int) -> Any:
 
 
 def cut_copies(value: Any) -> Iterator[Any]:
-    """Yield copies that an event can hold, each shorter than the one before.
-
-    The structure stays: the shape identifies a call.
-    """
+    """Yield ever shorter copies, until an event can hold one. Their structure stays, as it identifies a call."""
     longest = 2 * MAX_CHARACTERS // 3
     while longest > 1:
         if longest < _LEAST_CUT or weight(value, MAX_CHARACTERS, longest) <= MAX_CHARACTERS:
@@ -207,10 +201,7 @@ def _text(value: Any) -> str:
 
 
 def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _UNCUT) -> int:
-    """Return a value's characters plus eight a member, stopping above `most`.
-
-    Shared parts count each time. The copy must check types unknown to JSON again.
-    """
+    """A value's characters plus eight a member, shared parts each time, up to little above `most`."""
     found, places = 0, [value]
     for place in places:
         found += _OF_A_VALUE * len(place)

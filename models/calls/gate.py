@@ -76,10 +76,7 @@ def _in_vain(calls: Counter[tuple[bool, bool]]) -> bool:
 def thresholds(
     foreseen: Mapping[tuple[str, State], Iterable[Foreseen]], trials: Mapping[tuple[str, State], Trial]
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds of the tools and states whose calls are worth a warning.
-
-    There is none if warnings were in vain or surely fewer calls above the level failed.
-    """
+    """Thresholds of tools and states, unless warnings were in vain or surely fewer calls above the level failed."""
     found = (
         Threshold(*key, _LEVEL, sum(above), len(above))
         for key, calls in sorted(foreseen.items())

@@ -327,10 +327,7 @@ class _CallWeights(_HashedWeights):
 
 
 class _KindWeights(_HashedWeights):
-    """P(kind of failure | the call fails), over the first `MAX_KINDS` that came three times.
-
-    Only half of them are open to kinds that one agent alone has met.
-    """
+    """P(kind of failure | the call fails). One agent alone can bring half of the `MAX_KINDS`, met three times."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__(KIND_BITS)

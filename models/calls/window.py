@@ -58,10 +58,7 @@ class SessionWindow:
         self._kept = {id: each for id, each in self._kept.items() if not unwanted(each)}
 
     def chosen(self) -> list[KeptSession]:
-        """The sessions to learn from, oldest first.
-
-        An agent has at most a third of what all others have, a quarter of the window; a fleet's only agent has all.
-        """
+        """The sessions to learn from, oldest first: at most a quarter of them of one agent among several."""
         self._prune()
         sessions = Counter(each.agent for each in self._kept.values())
         most = {
@@ -140,10 +137,7 @@ class Passes:
         pace: Callable[[], object] = lambda: None,
         is_late: Callable[[], bool] = lambda: False,
     ) -> int:
-        """Learn about `most` sessions, oldest first, and return their number.
-
-        `pace` and `is_late` are called after each session. Once late, only the newest one is still learned.
-        """
+        """Learn about `most` sessions, oldest first, and return their number. Once late, learn only the newest."""
         if self._serving.sessions == chosen[: len(self._serving.sessions)]:
             self._anew = None
             self._serving.extend(chosen, most)

@@ -106,10 +106,7 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int,
 
 @lru_cache(maxsize=4096)
 def distance(failed: str, worked: str) -> int | None:
-    """Count the tokens removed and added between two calls: 0 for the same call.
-
-    None: they share less than half of their words, or differ in numbers and ids only.
-    """
+    """Tokens removed and added, or None if few words are shared or only numbers and ids differ."""
     if failed == worked:
         return 0
     old_values, new_values = _values(failed), _values(worked)

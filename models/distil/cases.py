@@ -272,10 +272,7 @@ def _change(
 
 
 def _options(failed: Step, by: Step) -> frozenset[str]:
-    """Return the literal that replaced an option which the error rejects by name: `ME` for `M`.
-
-    It is the tool's and nobody's own, so it is not masked.
-    """
+    """The tool's own literal that replaced an option which the error rejects by name: `ME` for `M`."""
     if not _OF_OPTION.search(said_by(failed)):
         return frozenset()
     was, now = (set(_OPTION.findall(step.arguments)) for step in (failed, by))

@@ -41,10 +41,7 @@ MAX_TOLD, MAX_BESIDE = 4, 3
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
-    """Return at most one candidate an item, sorted by item id.
-
-    A session that was shown an item does not back it, or the item would be its own evidence.
-    """
+    """At most one candidate an item, by its id. A session backs no item that it was shown."""
     calls = judgment.trajectory.calls
     found = strategies(judgment, calls)
     if failed := telling(calls):

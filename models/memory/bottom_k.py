@@ -330,10 +330,7 @@ class AgentSample(CountSample):
 
 
 class FirstSeen(dict[int, float]):
-    """The first two agents (hashes) that met something, with the broker's times.
-
-    The second one's time counts: one alone could send early what others will meet.
-    """
+    """The first two agents (hashes) and times of something. One alone could be early, so the second one counts."""
 
     def note(self, agent: int, moment: float) -> bool:
         if moment >= self.get(agent, float("inf")):

@@ -141,10 +141,7 @@ class Contributor(NamedTuple):
 
 
 def weight(seen: float, newest: float, half_life_seconds: float) -> float:
-    """Weight of a session relative to the newest one, 0..1.
-
-    Age counts in whole steps: otherwise hours, and so the order of sessions, would decide between equal ones.
-    """
+    """Weight of a session relative to the newest one, 0..1. In whole steps of age, hours do not decide."""
     steps = int((newest - seen) * _AGE_STEPS / half_life_seconds)
     return float(2.0 ** (-steps / _AGE_STEPS))
 

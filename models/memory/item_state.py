@@ -184,10 +184,7 @@ class ItemState:
         return (each for side in (*self.examples.values(), self.open.values()) for each in side)
 
     def to_item(self) -> MemoryItem | None:
-        """The item for agents: the content that most of them contributed, with their evidence.
-
-        Return None to withdraw it: too few agents or goals back it, or contradictions outweigh it.
-        """
+        """The content that most agents contributed, or None: too few back it, or contradictions outweigh it."""
         if self.open:
             return self._with_open().to_item()
         if not self.is_item:

@@ -219,10 +219,7 @@ class PatternState:
         return self.wordings.sessions.union(*(sample.kept for sample in self._samples))
 
     def discard(self, sessions: Collection[int]) -> bool:
-        """Remove sessions as if they had never been; return whether any was there.
-
-        Names and words that no other session has go too.
-        """
+        """Remove sessions and what only they said. Return whether any was there."""
         is_worded = self.wordings.discard(sessions)
         if is_worded:
             self._choose_words()

@@ -110,10 +110,7 @@ VOTE_SECONDS = 60.0
 
 
 class CanaryTrial:
-    """One version, on a share of the agents, against the running one; sessions of other versions are ignored.
-
-    `began` and each `now` are on one monotonic clock.
-    """
+    """One version, on a share of the agents, against the running one. All times are of one monotonic clock."""
 
     def __init__(self, canary: str, stable: str, share: float, began: float) -> None:
         self.canary = canary

@@ -40,11 +40,7 @@ _IMITATION = 0.5
 
 
 def _loss(worked: Tensor, failed: Tensor) -> Tensor:
-    """A margin, as in SimPO (Meng et al. 2024), and imitation, as in ORPO (Hong et al. 2024).
-
-    Args:
-        worked, failed: mean log-probabilities of the tokens of both calls.
-    """
+    """A margin (SimPO, Meng et al. 2024) and imitation (ORPO, Hong et al. 2024), of mean log-probabilities."""
     contrast: Tensor = -functional.logsigmoid(_SHARPNESS * (worked - failed - _TARGET))
     return contrast - _IMITATION * worked
 
@@ -67,11 +63,7 @@ class _Encoded(NamedTuple):
 
 
 def snapshot(model: str) -> Path:
-    """Return a language model's folder, given the folder or a name on the hub.
-
-    Raises:
-        ConfigError: there is no such folder or model on the hub.
-    """
+    """Return a language model's folder, given itself or a name on the hub. Raises ConfigError: neither exists."""
     if (folder := Path(model).expanduser()).is_dir():
         return folder
     from huggingface_hub import snapshot_download
