@@ -1,7 +1,5 @@
 """Replay logged sessions call by call with the advice on each, and measure what that advice is worth."""
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +78,11 @@ class Call:
         return ""
 
 
+class Turn(NamedTuple):
+    place: int
+    call: Call
+
+
 @dataclass(frozen=True, slots=True)
 class CallLog:
     session: str
@@ -92,11 +95,6 @@ class CallLog:
 
     def turns(self) -> Iterator[Turn]:
         return (Turn(place, call) for place, call in enumerate(self.calls) if not call.pseudo)
-
-
-class Turn(NamedTuple):
-    place: int
-    call: Call
 
 
 @dataclass(frozen=True, slots=True)

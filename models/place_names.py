@@ -4,12 +4,10 @@ Only calls of the closed world tell names: statements that worked, and results t
 read from `cars.price` with its alias resolved, from a statement with one owner, and from these results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import orjson
 
@@ -135,7 +133,7 @@ class _Read(NamedTuple):
     own: frozenset[str]
 
     @classmethod
-    def of(cls, step: Step) -> _Read:
+    def of(cls, step: Step) -> Self:
         masked = masked_arguments(step.arguments)
         keys = frozenset(key.lower() for key in values_of(step.arguments))
         values = masked.values() if isinstance(masked, dict) else (masked,)
@@ -146,7 +144,7 @@ class _Read(NamedTuple):
         return cls._of_text(text, keys)
 
     @classmethod
-    def _of_text(cls, text: str, keys: frozenset[str]) -> _Read:
+    def _of_text(cls, text: str, keys: frozenset[str]) -> Self:
         # In `from x import y`, `x` is a module and no owner.
         imports = _IMPORT.search(text) is not None
         owners, aliases = ({}, {}) if imports else _owners(text)

@@ -1,11 +1,9 @@
 """List the present versions, channels and agents, as unverified dicts for display."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import orjson
 
@@ -49,11 +47,11 @@ class AdapterListing:
     acks: tuple[dict[str, Any], ...]
     revocations: tuple[dict[str, Any], ...] = ()
 
-    def of(self, adapter: str) -> AdapterListing:
+    def of(self, adapter: str) -> Self:
         manifests = tuple(manifest for manifest in self.manifests if manifest.get("name") == adapter)
         pointers = tuple(pointer for pointer in self.pointers if pointer.get("name") == adapter)
         acks = tuple(ack for ack in self.acks if ack.get("adapter") == adapter)
-        return AdapterListing(manifests, pointers, acks, self.revocations)
+        return replace(self, manifests=manifests, pointers=pointers, acks=acks)
 
     def versions(self) -> list[Listed]:
         acks: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))

@@ -3,15 +3,13 @@
 The signature covers the parsed object, including fields unknown to this release.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 import orjson
@@ -40,7 +38,7 @@ class SigningKey:
     private: Ed25519PrivateKey = field(repr=False)
 
     @classmethod
-    def from_pem(cls, data: bytes) -> SigningKey:
+    def from_pem(cls, data: bytes) -> Self:
         """Load an unencrypted PKCS #8 PEM, as `openssl genpkey -algorithm ed25519` writes it. Raises ConfigError."""
         try:
             key = serialization.load_pem_private_key(data, password=None)

@@ -1,7 +1,5 @@
 """Say what a recovery changed: the working part first, the one that failed last."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache

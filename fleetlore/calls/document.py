@@ -3,9 +3,8 @@
 Everything is bounded, because an authorised sender may still be hostile.
 """
 
-from __future__ import annotations
-
 import zlib
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -141,7 +140,7 @@ class Document(msgspec.Struct, frozen=True):
         return zlib.compress(msgspec.msgpack.encode(self, order="deterministic"), 9)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Document:
+    def from_bytes(cls, data: bytes) -> Self:
         """Raises ValueError: it is malformed, or of another release."""
         if len(data) > MAX_BYTES:
             raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES} are read")

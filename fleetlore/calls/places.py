@@ -1,7 +1,5 @@
 """Remember places (a database, a repository, a host, an account): their names, and how calls with these ended."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

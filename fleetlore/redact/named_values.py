@@ -4,8 +4,6 @@ Failure patterns are mined from texts such as "Unexpected token: <", so only wha
 (`is_secret`).
 """
 
-from __future__ import annotations
-
 import re
 from base64 import b64decode
 from collections.abc import Callable

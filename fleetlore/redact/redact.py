@@ -4,8 +4,6 @@ Each rule has needles, substrings of every match. One pass over the JSON of many
 needs no further test.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

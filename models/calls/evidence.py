@@ -6,13 +6,11 @@ For a value that a quorum replaced after it had failed, the principals whose cal
 counted: the tool may have changed.
 """
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import fsum
 from statistics import median_low
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from fleetlore.advice.changes import parts_of
 from fleetlore.calls.document import OldValue, old_value_key
@@ -54,7 +52,7 @@ class Who(NamedTuple):
     goal: int
 
     @classmethod
-    def of(cls, session: Trajectory) -> Who:
+    def of(cls, session: Trajectory) -> Self:
         goal = " ".join((session.goal or session.task).casefold().split())
         return cls(principal_of(session.agent), stable_hash(goal))
 
@@ -110,7 +108,7 @@ class Evidence:
         """The only principal that has met the fact, or ""."""
         return next(iter(self._agents)) if len(self._agents) == 1 else ""
 
-    def against(self, passed: Evidence) -> Votes:
+    def against(self, passed: Self) -> Votes:
         """Weigh sessions that failed against others. No agent has more of them than the median agent."""
         sides: list[Counter[Hashable]] = [Counter(side._counts) for side in (self, passed)]
         sessions = sides[0] + sides[1]

@@ -5,8 +5,6 @@ held unseen names that a later call used. A word belongs to the call, not the se
 sessions had mostly not been shown it: `SHOW` and `FROM` do, a table does not.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set

@@ -7,8 +7,6 @@ until there are `k`. The kept sessions depend on the set alone, as an agent's nt
 sessions, sums are estimates.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
@@ -318,7 +316,7 @@ class CountSample(BottomK[SessionCounts]):
         return [[session, *(seen if seen.again else seen[:-1])] for session, seen in self.sorted()]
 
     @classmethod
-    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> CountSample:
+    def from_rows(cls, rows: Iterable[list[int]], k: int = K) -> Self:
         return cls(k, [(session, SessionCounts(*seen)) for session, *seen in rows])
 
 

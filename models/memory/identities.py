@@ -5,8 +5,6 @@ An identity is found by form (e-mail, phone, …: `fleetlore.redact.personal`), 
 is not recognised.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
