@@ -36,12 +36,13 @@ import typer
 
 from benchmarks.command import command_app
 from benchmarks.runs import read_runs
+from fleetlore.advice.gate import Tip
 from fleetlore.calls.call import KEYWORDS
 from fleetlore.cli.shared import print_json
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire.stats import stable_hash
 from fleetlore.words import names_of
-from models.backtest import Call, CallLog, Heard, Shown, Told, Turn, plain_text, split
+from models.backtest import Call, CallLog, Heard, Told, Turn, plain_text, split
 from streams.offline.memory_pipeline import hear, run_logs
 
 SHARE = 0.2
@@ -60,7 +61,7 @@ class Utterance(NamedTuple):
 
     place: int
     moment: Moment
-    shown: Shown
+    shown: Tip
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ class Census:
                     self.counts[source].failing += 1
 
     def _judge(self, count: Count, each: Utterance, log: CallLog, turns: dict[int, Turn], heard: Heard) -> None:
-        if each.shown.warns:
+        if each.shown.chance is not None:
             _warned(count, turns[each.place].call, heard.before[each.place])
             return
         right = is_right(each, log)
@@ -246,8 +247,8 @@ def is_right(each: Utterance, log: CallLog) -> bool | None:
     new = new.difference(*(names_of(f"{call.before}\n{call.text}\n{call.said}") for call in came))
     if not new:
         return None
-    if each.shown.names:
-        return not new.isdisjoint(names_of(" ".join(each.shown.names)))
+    if each.shown.brings:
+        return not new.isdisjoint(names_of(" ".join(each.shown.brings)))
     return new <= names_of(each.shown.text)
 
 

@@ -98,7 +98,7 @@ def count(heard: Iterable[Heard], failures: set[str], raw: dict[str, str] | None
             if call.failure is None or call.failure.class_ not in failures:
                 continue
             tips = after[place].shown if place in after else ()
-            text = " ".join(name for tip in tips for name in tip.names)
+            text = " ".join(name for tip in tips for name in tip.brings)
             names = names_of(text if raw is None else raw.get(call.failure.class_, "")) - names_of(call.text) - KEYWORDS
             shown += bool(names)
             if names and (ways := _worked(log, place)):

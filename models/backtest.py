@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fleetlore.advice.advice import Advice
+from fleetlore.advice.gate import Tip
 from fleetlore.advice.sources import WAYS_OUT
 from fleetlore.calls.call import KEYWORDS, text_of
 from fleetlore.errors import ConfigError
@@ -25,30 +26,21 @@ __all__ = [
 PSEUDO: Final = frozenset({"submit", "blocked", "invalid_action", "propose_solution", "your_code_here"})
 
 
-class Shown(NamedTuple):
-    source: str
-    text: str
-    names: tuple[str, ...] = ()
-    warns: bool = False
-
-
 class Told(NamedTuple):
-    warned: bool
-    named: FailureKind | None
+    named: FailureKind | None  # by a warning
     way_out: str
     text: str
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[Tip, ...] = ()
 
 
 def told(advice: Advice) -> Told:
     warning = next((tip for tip in advice.tips if tip.chance is not None), None)
     way_out = next((tip for tip in advice.tips if tip.source in WAYS_OUT and tip.chance is None), None)
     return Told(
-        warned=warning is not None,
         named=None if warning is None else FailureKind(warning.kind, warning.rejected),
         way_out="" if way_out is None else way_out.text,
         text=sys.intern(advice.text),
-        shown=tuple([Shown(tip.source, tip.text, tip.brings, tip.chance is not None) for tip in advice.tips]),
+        shown=advice.tips,
     )
 
 
@@ -223,7 +215,7 @@ def _advice_row(heard: Sequence[Heard]) -> dict[str, Any]:
     """
     calls = [(turn, each.before[turn.place]) for each in heard for turn in each.log.turns() if not turn.call.passes]
     failed = [turn.call.failure is not None for turn, _ in calls]
-    warned = [told.warned for _, told in calls]
+    warned = [told.named is not None for _, told in calls]
     pairs = list(zip(failed, warned, strict=True))
     outs = [out for each in heard for out in ways_out(each)]
     return {

@@ -8,8 +8,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from benchmarks.heard import Utterance, app, census, is_right, utterances
+from fleetlore.advice.gate import Tip
 from fleetlore.advice.sources import SOURCES
-from models.backtest import Call, Shown, Told
+from models.backtest import Call, Told
 from tests.logs import write_logs
 from tests.models.backtest.made import SILENT, call, heard, log
 from tests.rows import for_each
@@ -30,11 +31,11 @@ def test_each_source_has_its_row_on_the_page_or_is_named_as_one_that_showed_noth
 
 
 def showing(source: str, text: str, *names: str) -> Told:
-    return SILENT._replace(text=text, shown=(Shown(source, text, names),))
+    return SILENT._replace(text=text, shown=(Tip("", source, (), brings=names, text=text),))
 
 
 def after(source: str, text: str, *names: str) -> Utterance:
-    return Utterance(0, "after", Shown(source, text, names))
+    return Utterance(0, "after", Tip("", source, (), brings=names, text=text))
 
 
 def test_names_are_right_where_the_next_working_call_has_one_that_is_new() -> None:
@@ -71,8 +72,8 @@ def test_a_loop_caution_is_right_where_the_next_call_was_made_before() -> None:
 
 
 def test_counts_by_source_and_the_rivals() -> None:
-    warns = (Shown("foreseen", "sql will fail", (), True),)
-    warned = SILENT._replace(text="sql will fail", shown=warns, warned=True, named=FAILED.kind)
+    warns = (Tip("", "foreseen", (), chance=1.0, text="sql will fail"),)
+    warned = SILENT._replace(text="sql will fail", shown=warns, named=FAILED.kind)
     submit = call("submit")
     session = heard(
         log(FAILED, FAILED, WORKED, submit), SILENT, warned, warned, warned, after={0: showing("looked up", "`DESC a`")}

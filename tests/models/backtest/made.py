@@ -3,7 +3,7 @@
 from fleetlore.fingerprint.fingerprint import failure_of
 from models.backtest import Call, CallLog, Heard, Told
 
-SILENT = Told(warned=False, named=None, way_out="", text="")
+SILENT = Told(named=None, way_out="", text="")
 
 
 def call(text: str, said: str = "done", *, error: str | None = None, tool: str = "sql", before: str = "") -> Call:

@@ -13,8 +13,8 @@ GONE = "KeyError: 'cars'"
 
 def test_what_was_said_is_held_against_what_came() -> None:
     of = log(call("select * from cars", error=GONE), call("select * from makers"), call("submit"), call("select 1"))
-    right = SILENT._replace(warned=True, named=FailureKind("x", ()), text="ten chars.", way_out="`makers`")
-    wrong = SILENT._replace(warned=True, text="ten chars.")
+    right = SILENT._replace(named=FailureKind("x", ()), text="ten chars.", way_out="`makers`")
+    wrong = SILENT._replace(named=FailureKind("y", ()), text="ten chars.")
     row = advice_rows([log(agent="b")], [heard(of, right, wrong, SILENT, SILENT)])["shop"]["A"]
     assert row == {
         "calls": 3,  # `submit` is no call
@@ -152,11 +152,10 @@ def test_a_pseudo_call_is_none(tool: str, text: str) -> None:
 
 
 def test_what_is_told_is_a_warning_or_a_way_out_and_each_has_its_source() -> None:
-    assert told(Advice()) == (False, None, "", "", ())
+    assert told(Advice()) == (None, "", "", ())
     said = told(Advice((WARNING,)))
-    assert said.warned and WARNING.text in said.text
+    assert WARNING.text in said.text
     assert said.named == FailureKind("no such table: <name>", ("cars",))
     said = told(Advice((WAY_OUT,)))
-    assert said.way_out == WAY_OUT.text and not said.warned and said.way_out in said.text
-    shown = told(Advice((WARNING, WAY_OUT))).shown
-    assert shown == (("foreseen", WARNING.text, (), True), ("renamed", WAY_OUT.text, ("makers",), False))
+    assert said.way_out == WAY_OUT.text and said.named is None and said.way_out in said.text
+    assert told(Advice((WARNING, WAY_OUT))).shown == (WARNING, WAY_OUT)
