@@ -248,15 +248,9 @@ class LoreIndex:
             for group in self._groups_of(entry) if entry is not None else ():
                 group.drop(id)
 
-    def revoke(self, id: str, wording: str = "") -> None:
-        """Hide a pattern or an item, and all later versions of its id."""
-        self._revoked.add(id)
-        self.approved[id] = wording
-        self._weigh_again(id)
-
-    def undo_revoke(self, id: str, wording: str = "") -> None:
-        """Show an id again. `wording`: the approved words of an item, or "" if nobody approved it."""
-        self._revoked.discard(id)
+    def revoke(self, id: str, wording: str = "", *, on: bool = True) -> None:
+        """Hide all versions of a pattern or an item, or show them again. `wording`: approved words, or ""."""
+        (self._revoked.add if on else self._revoked.discard)(id)
         self.approved[id] = wording
         self._weigh_again(id)
 

@@ -320,7 +320,5 @@ class LoreReplica:
         elif decided.kind == "agent":
             agent = stable_hash(principal_of(decided.id))
             (self.index.distrust if decided.on else self.index.undo_distrust)(agent)
-        elif decided.on:
-            self.index.revoke(decided.id, decided.wording)
         else:
-            self.index.undo_revoke(decided.id, decided.wording)
+            self.index.revoke(decided.id, decided.wording, on=decided.on)

@@ -210,7 +210,7 @@ def test_a_proposed_item_waits_for_a_person_and_warns_in_the_askers_own_words_un
     assert "`oid`" in advise(index, situation(failed=own, now=NOW)).text, "its own error says it"
     index.put_item(item(proposed=True))
     decision = judged(index, "approve", "item1", by="ann", why="right", now=NOW, wording=index.items["item1"].wording)
-    index.undo_revoke(decision.id, decision.wording)
+    index.revoke(decision.id, decision.wording, on=False)
     assert "`oid`" in advise(index, moment).text and not proposed(index)
     index.put_item(item(proposed=True, support=99))
     assert "`oid`" in advise(index, moment).text, "evidence changes no approval"
@@ -224,9 +224,9 @@ def test_an_approved_item_needs_no_quorum_not_even_a_harmful_one(index: LoreInde
     moment = situation(failed=FAILED, now=NOW)
     assert not advise(index, moment)
     decision = judged(index, "approve", "item1", by="ann", why="right", now=NOW, wording=index.items["item1"].wording)
-    index.undo_revoke(decision.id, decision.wording)
+    index.revoke(decision.id, decision.wording, on=False)
     assert "`oid`" in advise(index, moment).text
-    index.undo_revoke("item1")  # `revoke --undo` is no approval
+    index.revoke("item1", on=False)  # `revoke --undo` is no approval
     assert not advise(index, moment)
 
 

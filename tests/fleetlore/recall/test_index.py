@@ -136,7 +136,7 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(ste
             index.revoke(id)
         elif what == "undo":
             revoked.discard(id)
-            index.undo_revoke(id)
+            index.revoke(id, on=False)
         elif what == "distrust":
             distrusted.add(number)
             index.distrust(number)
@@ -154,7 +154,7 @@ def test_what_is_hidden_is_as_if_it_were_not_there_and_then_as_it_is_by_then(ste
         assert index.patterns.keys() | index.items.keys() == shown.keys()
     index.retain()
     for id in revoked:
-        index.undo_revoke(id)
+        index.revoke(id, on=False)
     for agent in distrusted:
         index.undo_distrust(agent)
     assert not index.patterns and not index.items

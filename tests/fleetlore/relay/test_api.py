@@ -183,7 +183,7 @@ async def test_lore_is_listed_and_filtered(http: httpx2.AsyncClient, fleet: Flee
     whole = (await http.get("/v1/lore", params={"level": "exact"})).json()
     assert [each["tool"] for each in whole["patterns"]] == ["search"]
     assert [each["id"] for each in whole["items"]] == ["better"], "a lesson waits for a person"
-    fleet.replica.index.undo_revoke("waits", waits.wording)  # its approval
+    fleet.replica.index.revoke("waits", waits.wording, on=False)  # its approval
     assert len((await http.get("/v1/lore")).json()["items"]) == 2
     some = (await http.get("/v1/lore", params={"level": "exact", "show": "patterns", "text": "SPLIT INTO"})).json()
     assert len(some["patterns"]) == 1 and some["items"] == []
