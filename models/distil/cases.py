@@ -26,8 +26,6 @@ __all__ = ["LESS", "is_shown_to_work", "said_by", "telling", "tells", "worked_af
 # Version of the distiller, in the ids of its items.
 VERSION = "extractive-5"
 _MAX_ERROR = 300
-# Cached shortened texts, some 10 MB. Goals, errors and calls repeat.
-_REMEMBERED = 4096
 # Failed calls of a session, and later calls for each. All together would take a worker half a minute.
 _MAX_COMPARED = 64
 _QUOTED = re.compile(r"(['\"`])([^'\"`]+)\1")
@@ -36,6 +34,7 @@ _NAME = re.compile(
     r"\d|[^\W\d_][\w-]{0,64}[_/\\.@=][\w-]|[a-z][A-Z]"
     r"|'[^']+'|\"[^\"]+\"|`[^`]+`|\[[^\]]{1,200}\]"
 )
+_ERROR_CLASS = re.compile(r"\b(?:[A-Z]\w*)?(?:Error|Exception|Warning|Interrupt)\b")
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 # A sentence about how a process ended only says that it failed.
 _ENDED = re.compile(
@@ -63,28 +62,17 @@ def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
     An informative error holds a code, a quotation or a program's name, or its class and message say more together.
     """
     message = _ENDED.sub(" ", error)
-    if _names(message):
+    # An apostrophe within a word opens no quotation.
+    if _NAME.search(_ERROR_CLASS.sub(" ", _APOSTROPHE.sub("", message))):
         return False
     whole = f"{_named_class(error_type)} {message}"
-    left = [word for word in _plain_words(whole) if word not in _EMPTY]
-    return not left or (len(left) == 1 and left[0][:_STEM] in {word[:_STEM] for word in _plain_words(tool)})
+    left = [word for word in words(whole, PLAIN_WORD) if word not in _EMPTY]
+    return not left or (len(left) == 1 and left[0][:_STEM] in {word[:_STEM] for word in words(tool, PLAIN_WORD)})
 
 
 def _named_class(error_type: str | None) -> str:
     """The class of an error that a program named, or ""."""
     return error_type if error_type and _CLASS.fullmatch(error_type) else ""
-
-
-@lru_cache(maxsize=8192)
-def _names(message: str) -> bool:
-    # An apostrophe within a word opens no quotation.
-    text = re.sub(r"\b(?:[A-Z]\w*)?(?:Error|Exception|Warning|Interrupt)\b", " ", _APOSTROPHE.sub("", message))
-    return bool(_NAME.search(text))
-
-
-@lru_cache(maxsize=8192)
-def _plain_words(text: str) -> tuple[str, ...]:
-    return tuple(words(text, PLAIN_WORD))
 
 
 def tells(call: Step) -> bool:
@@ -120,38 +108,24 @@ def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _error_names(message: str) -> frozenset[str]:
-    return names(template(message))
-
-
 def known_of(failed: Step) -> frozenset[str]:
     """The words that any agent with the same error knows."""
-    return _error_names(said_by(failed))
+    return names(template(said_by(failed)))
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _quoted(message: str) -> frozenset[str]:
-    quoted = [match[2] for match in _QUOTED.finditer(template(message))]
+def _named_by(failed: Step) -> frozenset[str]:
+    quoted = [match[2] for match in _QUOTED.finditer(template(said_by(failed)))]
     return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
 
 
-def named_by(failed: Step) -> frozenset[str]:
-    return _quoted(said_by(failed))
-
-
-def error_text(step: Step) -> str:
+def error_text(failed: Step) -> str:
     """The class of an error, if a program named it, and the line that says what is wrong."""
-    return _error_text(_named_class(step.error_type), said_by(step))
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _error_text(class_: str, message: str) -> str:
-    text = masked_text(line(head_line(message), _MAX_ERROR), _error_names(message))
+    class_ = _named_class(failed.error_type)
+    text = masked_text(line(head_line(said_by(failed)), _MAX_ERROR), known_of(failed))
     return text if class_ in text else f"{class_}: {text}"
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=4096)  # some 10 MB: goals, errors and calls repeat
 def line(text: str, limit: int) -> str:
     if len(text) <= limit and "  " not in text and text.isprintable():
         return text.strip()
@@ -262,7 +236,7 @@ def _change(
         return None
     known = known_of(failed) | _options(failed, by)
     offered = known if _OFFERS.search(said_by(failed)) else frozenset[str]()
-    change = masked_difference(failed.arguments, by.arguments, known, named_by(failed), offered)
+    change = masked_difference(failed.arguments, by.arguments, known, _named_by(failed), offered)
     if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
     if of_value_alone and change.value is None:
@@ -311,7 +285,7 @@ def _is_authors(failed: Step, change: Difference) -> bool:
     if change.was:
         return not _are_within(change.was, change.now)
     words = {word for word in _words(*change.now) if any(map(str.isalpha, word)) and word != "number"}
-    return words <= named_by(failed)
+    return words <= _named_by(failed)
 
 
 def _are_within(names: Sequence[str], longer: Sequence[str]) -> bool:
@@ -325,7 +299,6 @@ def _words(*parts: str) -> Counter[str]:
     return found
 
 
-@lru_cache(maxsize=8192)
 def _named(text: str) -> frozenset[str]:
     return frozenset([part.casefold() for part in PART.findall(text) if len(part) >= _MIN_NAME])
 
