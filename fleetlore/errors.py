@@ -21,6 +21,9 @@
 Any other exception is a bug.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class FleetloreError(Exception):
     """Base of all errors below."""
@@ -108,3 +111,12 @@ class ModelUnavailable(FleetloreError):
 
 class StackError(FleetloreError):
     """A child process of the embedded stack did not start or died."""
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Raises ModelUnavailable with the install command if an extra's modules cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise ModelUnavailable(f"{what} {error.name}: pip install 'fleetlore[{name}]' from your index") from None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetlore.cli.shared import Broker, Data, Joined, command, connection, extra, print_json
+from fleetlore.cli.shared import Broker, Data, Joined, command, connection, print_json
 from fleetlore.config import check_tenant
-from fleetlore.errors import ConfigError
+from fleetlore.errors import ConfigError, extra
 from fleetlore.loopback import is_loopback, without_pages
 from fleetlore.wire.principals import ANYONE, principal_of, signs_as
 

@@ -12,7 +12,6 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from functools import wraps
@@ -27,7 +26,7 @@ from typer.models import OptionInfo
 from fleetlore.advice.gate import INVISIBLE
 from fleetlore.cluster import check_address
 from fleetlore.config import Settings, check_tenant
-from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,15 +164,6 @@ def _parameters(of: Callable[..., Any]) -> Iterator[Parameter]:
                 info.metavar = each.name.upper()
         # Keyword-only, so that options with a default may precede others.
         yield each.replace(annotation=kind, kind=Parameter.KEYWORD_ONLY)
-
-
-@contextmanager
-def extra(name: str, what: str) -> Iterator[None]:
-    """Raises ModelUnavailable with the install command if an extra's modules cannot be imported."""
-    try:
-        yield
-    except ImportError as error:
-        raise ModelUnavailable(f"{what} {error.name}: pip install 'fleetlore[{name}]' from your index") from None
 
 
 def group(app: typer.Typer, name: str) -> typer.Typer:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.relay import serve_here
-from fleetlore.cli.shared import Asked, Joined, command, extra, moment, print_json
-from fleetlore.errors import BrokerUnavailable, ConfigError
+from fleetlore.cli.shared import Asked, Joined, command, moment, print_json
+from fleetlore.errors import BrokerUnavailable, ConfigError, extra
 from fleetlore.transcripts.read import FORMS, Form, files_of, groups_of, read_files
 from fleetlore.transcripts.session import SEEN, LoggedSession, timed_events
 from fleetlore.wire import events as ev

@@ -15,7 +15,7 @@ from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.adapters.subscriber import AdapterSubscriber
 from fleetlore.cluster import StackFolder
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
-from fleetlore.errors import AdapterRefused, ModelUnavailable
+from fleetlore.errors import AdapterRefused, extra
 from fleetlore.kafka.client import backoff
 from fleetlore.lora.adapter import CONFIG, WEIGHTS, check_lora, config_of
 from fleetlore.lora.llama import GGUF, LlamaServer, as_gguf
@@ -168,12 +168,8 @@ class PolicyFollower(AdapterSubscriber[LoraSlot]):
         llama: LlamaServer | None = None,
     ) -> None:
         check_tenant(tenant)
-        try:
+        with extra("adapters", "a LoRA is checked with"):
             import safetensors  # noqa: F401 - without it the first version would end the subscription silently
-        except ImportError:
-            raise ModelUnavailable(
-                "a LoRA is checked with safetensors: pip install 'fleetlore[adapters]' from your index"
-            ) from None
         settings = (
             Settings.from_env(broker=broker, unknown_refused=False)
             if data is None

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import orjson
 
-from fleetlore.errors import AdapterRefused, ModelUnavailable
+from fleetlore.errors import AdapterRefused, extra
 from fleetlore.lora.adapter import read_tensors
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
@@ -37,12 +37,8 @@ def as_gguf(weights: bytes, manifest: LanguageModelManifest) -> bytes:
         AdapterRefused: `structure`; the manifest names no architecture, or a module that cannot be converted.
         ModelUnavailable: the extra `[llama]` is not installed.
     """
-    try:
+    with extra("llama", "llama.cpp loads adapters as"):
         import gguf
-    except ImportError:
-        raise ModelUnavailable(
-            "llama.cpp loads adapters as GGUF: pip install 'fleetlore[llama]' from your index"
-        ) from None
     from safetensors.numpy import load
 
     modules = _MODULES if manifest.architecture == "llama" else _MODULES | _IN_ORDER

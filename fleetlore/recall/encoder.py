@@ -15,12 +15,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.errors import ModelUnavailable
+from fleetlore.errors import ModelUnavailable, extra
 
 _MAX_CHARACTERS = 1000
 _CACHED_TEXTS = 8192
 _PACKAGE = "fleetlore_encoder"
-_INSTALL = "pip install 'fleetlore[meaning]' from your index"
 
 Vectors = npt.NDArray[np.float32]
 
@@ -49,13 +48,11 @@ class StaticEncoder:
     name = "minilm-l6-v2-static-128"
 
     def __init__(self) -> None:
-        try:
+        with extra("meaning", "the encoder needs"):
             from tokenizers import Tokenizer
-        except ImportError as error:
-            raise ModelUnavailable(f"the encoder needs tokenizers: {_INSTALL}") from error
         spec = importlib.util.find_spec(_PACKAGE)
         if spec is None or spec.origin is None:
-            raise ModelUnavailable(f"the encoder's table is missing: {_INSTALL}")
+            raise ModelUnavailable("the encoder's table is missing: pip install 'fleetlore[meaning]' from your index")
         folder = Path(spec.origin).parent
         self._files = weights, tokens = folder / "table.safetensors", folder / "tokenizer.json"
         self._table = _mapped(weights)
@@ -96,10 +93,8 @@ def _mapped(weights: Path) -> npt.NDArray[np.float16]:
     return np.asarray(np.memmap(weights, np.float16, "r", place, tuple(about["shape"])))
 
 
-@lru_cache(maxsize=1)
-def shared_encoder() -> StaticEncoder:
-    """All agents of the process share its tokenizer (20 MB) and cache."""
-    return StaticEncoder()
+# All agents of the process share its tokenizer (20 MB) and cache.
+shared_encoder = lru_cache(maxsize=1)(StaticEncoder)
 
 
 def installed_encoder() -> StaticEncoder | None:

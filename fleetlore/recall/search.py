@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from fleetlore.cluster import StackFolder
 from fleetlore.config import Settings
-from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
+from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable, extra
 from fleetlore.loopback import is_loopback
 from fleetlore.recall.encoder import Encoder, installed_encoder
 from fleetlore.wire.lore import ItemKind, Level, MemoryItem, Pattern
@@ -95,13 +95,9 @@ _GRPC_OPTIONS = {"grpc.keepalive_time_ms": 300_000, "grpc.keepalive_permit_witho
 
 
 def connect(uri: str, token: str, timeout_seconds: float) -> MilvusClient:
-    try:
+    with extra("recall", "Milvus is reached with"):
         from pymilvus import MilvusClient
         from pymilvus.client.utils import SciPyHelper
-    except ImportError as error:
-        raise ModelUnavailable(
-            "Milvus is reached with pymilvus: pip install 'fleetlore[recall]' from your index"
-        ) from error
     # The caller logs an error once.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     # pymilvus imports scipy at its first row, which fails in parallel threads.

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.errors import ConfigError, extra
 from fleetlore.redact.named_values import mask_of
 
-try:
+with extra("personal", "to find personal data needs"):
     import phonenumbers
     from stdnum import iban, luhn
     from stdnum.br import cpf
@@ -22,8 +22,6 @@ try:
     from stdnum.fr import nir
     from stdnum.it import codicefiscale
     from stdnum.us import ssn
-except ImportError as error:
-    raise ModelUnavailable("to find personal data needs: pip install 'fleetlore[personal]' from your index") from error
 
 __all__ = ["PersonalData", "personal_data"]
 

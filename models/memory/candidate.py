@@ -9,7 +9,7 @@ harm, ways        A harmful call, or the calls that reached a goal, need `QUORUM
 from collections.abc import Iterable
 from itertools import groupby
 from math import fsum
-from typing import Annotated, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -92,19 +92,9 @@ class Candidate(JsonStruct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         return "\n".join((self.title, self.description, self.content, self.when, *self.was, "", *self.now))
 
 
-class _Origin(TypedDict):
-    tenant: str
-    session: str
-    agent: str
-    seen: float
-    came: float
-    revision: tuple[int, float]
-    goal: int
-    is_open: bool
-
-
-def origin(trajectory: Trajectory) -> _Origin:
-    return _Origin(
+def origin(trajectory: Trajectory) -> dict[str, Any]:
+    """Return the fields of a `Candidate` that follow from its session alone."""
+    return dict(
         tenant=trajectory.tenant,
         session=trajectory.id,
         agent=principal_of(trajectory.agent),
