@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from fleetlore.adapters.blob_store import BlobStore
@@ -70,10 +69,8 @@ class AdapterSubscriber(Generic[Holder]):
         # With the loaded value, and the seconds that it took to load.
         self._pending: tuple[Release[AdapterManifest], Any, float] | None = None
         self._follower = feed
-        self._find_follower: Callable[[], AdapterFollower] = (
-            partial(shared_follower, bootstrap, tenant, trusted, state_dir, fetch_wait_ms)
-            if feed is None
-            else lambda: feed
+        self._find_follower: Callable[[], AdapterFollower] = lambda: (
+            feed or shared_follower(bootstrap, tenant, trusted, state_dir, fetch_wait_ms)
         )
         self._joining: asyncio.Task[None] | None = None
 

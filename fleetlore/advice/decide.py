@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -82,16 +82,9 @@ def write(index: LoreIndex, draft: Draft, *, by: str, now: float) -> Decision:
         raise ConfigError(f"models could take {mark!r} in the text for a mark of the chat: write it without")
     text, before = _kept("the text", text, MAX_TEXT), tuple(_name("before", each) for each in draft.before)
     scope = {name: _name(name, getattr(draft, name)) for name in ("after", "tool", "place", "task")}
-    hint = Hint(
-        text=text,
-        author=by,  # the last editor of the words answers for them
-        written=now,
-        start=draft.start,
-        before=before,
-        until=draft.until,
-        replaces=replaces,
-        **scope,
-    )
+    shown: dict[str, Any] = {"start": draft.start, "before": before, "until": draft.until, **scope}
+    # The last editor of the words answers for them.
+    hint = Hint(text=text, author=by, written=now, replaces=replaces, **shown)
     if not (hint.start or hint.before or hint.after):
         raise ConfigError("say when agents are shown it: before a call, after a failure, or at the start")
     if len(hint.before) > _MAX_WORDS or "" in hint.before:

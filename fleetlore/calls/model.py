@@ -276,11 +276,8 @@ class CallModel:
         if not self.knows(call.tool):
             return None
         found = features(call, context, self.places.get(place) if place is not None else None)
-        return Outlook(
-            failure_chance(self._weights, self._bias, found),
-            self._thresholds.get((call.tool, context.state)),
-            self._is_blamed(call, place),
-        )
+        threshold = self._thresholds.get((call.tool, context.state))
+        return Outlook(failure_chance(self._weights, self._bias, found), threshold, self._is_blamed(call, place))
 
     def expected(
         self, call: MadeCall, context: CallContext, place: str | None = None, own: Iterable[Expected] = ()

@@ -55,11 +55,8 @@ _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 # Fields of an error that a program printed as an object.
 _CODES = frozenset({"status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error"})
 _NAMES = frozenset({"loc", "path", "field", "property", "parameter", "pointer", "argument"})
-_WORDS = frozenset(
-    {"message", "msg", "detail", "details", "desc", "errmsg", "error_description", "error_message", "errormessage"}
-    | {"errormessages"}
-    | {"description", "str", "text"}
-)
+_WORDS = frozenset({"message", "msg", "detail", "details", "desc", "errmsg", "description", "str", "text"})
+_WORDS |= {"error_description", "error_message", "errormessage", "errormessages"}
 _EMPTY_CODES = frozenset({"", "error", "failed", "failure", "text"})
 _FIELDS = _CODES | _NAMES | _WORDS | {"errors"}
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")

@@ -312,27 +312,17 @@ def _element() -> Rule:
     return Rule("password", needles, re.compile(pattern, re.IGNORECASE), replace, named)
 
 
+_folded = partial(form_rule, folded=True)
 # Last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
-    form_rule(
-        "bearer_token",
-        "bearer",
-        r"\bbearer\s+(?P<secret>(?=[A-Za-z-]{0,64}+[\d._~+/])[\w.~+/-]{12,}=*)",
-        folded=True,
-    ),
-    _basic_credentials(form_rule("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", folded=True)),
-    form_rule(
-        "cookie",
-        "cookie",
-        r"\bcookie[\"']?: ?[\"']?[\w.-]{1,64}=(?P<secret>(?!\[redacted:)[^\r\n\"']{8,})",
-        folded=True,
-    ),
-    form_rule(
+    _folded("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[A-Za-z-]{0,64}+[\d._~+/])[\w.~+/-]{12,}=*)"),
+    _basic_credentials(_folded("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})")),
+    _folded("cookie", "cookie", r"\bcookie[\"']?: ?[\"']?[\w.-]{1,64}=(?P<secret>(?!\[redacted:)[^\r\n\"']{8,})"),
+    _folded(
         "auth_header",
         "authoriza",
         r"\bauthorization[\"']?\s{0,8}[:=]\s{0,8}[\"']?(?:[a-z][a-z-]{2,20}\s+)?"
         r"(?P<secret>(?=[A-Za-z_.~+/=:-]{0,64}+\d)(?!\[redacted:)[\w.~+/=:-]{12,})",
-        folded=True,
     ),
     *_named("aws_secret_key", "key", r"secret[_-]?access[_-]?key"),
     *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
@@ -340,36 +330,32 @@ NAMED: tuple[Rule, ...] = (
     *_named("secret", "secret|token|key|signat|cred|auth", KEYS),
     _element(),
     _own_key(),
-    form_rule(  # encoded for a URL
+    _folded(  # encoded for a URL
         "password",
         "pass|pwd|secret|token|key",
         rf"(?:{_WORDS})(?:%22|%27|%20|\+){{0,4}}%(?:25){{0,2}}3[ad](?:%22|%27|%20|\+){{0,4}}"
         r"(?P<secret>(?!%|\[redacted:)(?:[\w.~!*-]|%(?!22|26|27|2C|7D|0A|0D)[0-9a-f]{2}){3,512})",
         named=rf"(?:{_WORDS})(?:%2|\+|%3)",
-        folded=True,
     ),
-    form_rule(  # SQL's `PASSWORD '…'`
+    _folded(  # SQL's `PASSWORD '…'`
         "password",
         "pass",
         r"(?<![\w-])(?:password|passwd|passphrase)\s{1,4}\\*+[\"']"
         r"(?P<secret>(?!\[redacted:|[$<{%*])[^\s\"'\\]{3,128})\\*+[\"']",
         named=r"pass(?:word|wd|phrase)\s",
-        folded=True,
     ),
-    form_rule(  # a field of `multipart/form-data`
+    _folded(  # a field of `multipart/form-data`
         "password",
         "pass|pwd|secret|token|key",
         rf"(?:{_WORDS})\w{{0,10}}\\*+\"(?:\r\n|\\+r\\+n){{2}}(?P<secret>(?!\[redacted:|--)[^\r\n\\]{{3,512}})",
         named=rf"(?:{_WORDS})\w{{0,10}}\\*+\"[\r\\]",
-        folded=True,
     ),
-    form_rule(  # `["password", "…"]`
+    _folded(  # `["password", "…"]`
         "password",
         "pass|pwd|secret|token|key",
         rf"(?:{_WORDS})\\*+\"\s{{0,4}},\s{{0,4}}"
         r"\\*+\"(?P<secret>(?!\[redacted:)(?=[^\"\\\d]{0,64}+\d)[^\"\\]{6,512})\\*+\"\s{0,4}\]",
         named=rf"(?:{_WORDS})\\*+\"\s{{0,4}},",
-        folded=True,
     ),
     _told(),
     _said(),

@@ -13,15 +13,8 @@ from fleetlore.redact.prefilter import uncovered
 from fleetlore.redact.redact import fold, redact
 
 __all__ = [
-    "MAX_CHARACTERS",
-    "cut_copies",
-    "cut_text",
-    "fitting",
-    "plain_value",
-    "redact_value",
-    "weight",
-    "whole_tokens",
-]
+    "MAX_CHARACTERS", "cut_copies", "cut_text", "fitting", "plain_value", "redact_value", "weight", "whole_tokens",
+]  # fmt: skip
 
 # Limit of an event by `weight`. The pipeline keeps 2,000 characters of each text.
 MAX_CHARACTERS = 8 * 1024

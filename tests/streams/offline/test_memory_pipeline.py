@@ -163,7 +163,7 @@ def test_an_agent_hears_before_each_call_and_after_each_failure(monkeypatch: pyt
     one, withheld, other = asyncio.run(hear(learned(), NEW))
     assert len(one.before) == 2 and set(one.after) == {0}
     assert one.log == call_log(NEW[0]) and one.log.calls[0].before == "please"
-    assert one.before[0].warned and "Use `car_makers` instead of `cars`" in one.before[0].text
+    assert one.before[0].named is not None and "Use `car_makers` instead of `cars`" in one.before[0].text
     assert not any(each.text for each in (*withheld.before, *withheld.after.values()))
     # A test session teaches nothing: the next one gets the same warning.
     assert [(each.warned, each.named) for each in other.before] == [(each.warned, each.named) for each in one.before]
