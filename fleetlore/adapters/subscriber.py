@@ -30,12 +30,8 @@ Holder = TypeVar("Holder", bound=AdapterSlot[Any])
 
 
 class AdapterSubscriber(Generic[Holder]):
-    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages.
-
-    Attributes:
-        idle: returns whether no action is open; otherwise a new version waits for `apply_pending()`.
-        feed: default: the shared follower.
-        refused: number of refused records and versions by reason.
+    """Keeps `holder` on its channel's version from `start()` to `close()`, across outages. `idle`: returns whether no
+    action is open; otherwise a new version waits for `apply_pending()`. `refused`: number by reason.
     """
 
     def __init__(

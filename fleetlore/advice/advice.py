@@ -93,12 +93,8 @@ def advise(
     most: int = MAX_TIPS,
     max_chars: int = MAX_CHARS,
 ) -> Advice:
-    """Return the fleet's advice. Persons' hints do not count towards `most` and `max_chars`.
-
-    Args:
-        cautions: warnings that follow from the session itself.
-        most: number of tips, withheld ones included.
-        max_chars: characters of all tips. The first tip may be longer.
+    """Return the fleet's advice. `cautions`: warnings that follow from the session itself. `most`, `max_chars`: bounds
+    of the tips, except for the first one's length and persons' hints. Withheld ones count.
     """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
     if moment.met.failed is not None and not moment.met.led_out:

@@ -55,12 +55,8 @@ _VOLATILE = re.compile(
 
 
 class LoopPattern(NamedTuple):
-    """The common form of loops of many sessions, with ids of the `patterns` topic.
-
-    Attributes:
-        tool: the tools of one round, joined, wherever the round begins.
-        template: the kind of circle, in words.
-        call: the kind of call that loops, or None for several.
+    """The common form of loops of many sessions, with ids of the `patterns` topic. `tool`: the tools of one round,
+    joined. `template`: the kind of circle. `call`: the kind of call that loops, or None for several.
     """
 
     tool: str

@@ -14,12 +14,8 @@ END = "$"
 
 
 class Phrase(NamedTuple):
-    """Wordings of one kind of failure.
-
-    Attributes:
-        wordings: lower-case wordings, separated by a bar. `_` is any one word, `END` the end of the clause.
-        example: a text that has no such kind without this row.
-        decides: whether the kind is the whole failure, whatever else the text says.
+    """Lower-case wordings of one kind of failure, separated by a bar: `_` is any one word, `END` the end of the clause.
+    `example`: a text that has no such kind without this row. `decides`: whether the kind is the whole failure.
     """
 
     kind: str

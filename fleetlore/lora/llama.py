@@ -31,11 +31,8 @@ _IN_ORDER = {"q_proj": "attn_q", "k_proj": "attn_k"}
 
 
 def as_gguf(weights: bytes, manifest: LanguageModelManifest) -> bytes:
-    """Return a checked adapter as llama.cpp loads it.
-
-    Raises:
-        AdapterRefused: `structure`; the manifest names no architecture, or a module that cannot be converted.
-        ModelUnavailable: the extra `[llama]` is not installed.
+    """Return a checked adapter as llama.cpp loads it. Raises AdapterRefused (`structure`: no architecture is named, or
+    a module cannot be converted), ModelUnavailable (without the extra `[llama]`).
     """
     with extra("llama", "llama.cpp loads adapters as"):
         import gguf
@@ -65,11 +62,8 @@ def as_gguf(weights: bytes, manifest: LanguageModelManifest) -> bytes:
 
 
 class LlamaServer:
-    """A running llama.cpp server. Its methods block.
-
-    Args:
-        url: as `http://127.0.0.1:8080`.
-        restart: starts the server again with `--lora FILE`, and returns when it answers; without it a person starts it.
+    """A running llama.cpp server, as `http://127.0.0.1:8080`. Its methods block. `restart`: starts it again with
+    `--lora FILE`, and returns when it answers; without it a person starts it.
     """
 
     def __init__(self, url: str, restart: Callable[[Path], object] | None = None) -> None:

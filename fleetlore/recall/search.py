@@ -147,12 +147,9 @@ class _Match(NamedTuple):
 
 
 class LoreSearch:
-    """Searches one tenant.
-
-    Each search raises:
-        ModelUnavailable: the extra `[recall]` is not installed.
-        ConfigError: no worker of this version has written to the store.
-        StoreUnavailable: Milvus does not answer in time, or no stack runs on the folder `data`.
+    """Searches one tenant. Each search raises ModelUnavailable (without the extra `[recall]`), ConfigError (no worker
+    of this version has written to the store), or StoreUnavailable (Milvus does not answer in time, or no stack runs on
+    `data`).
     """
 
     def __init__(self, settings: Settings, tenant: str, data: str | Path | None = None) -> None:

@@ -16,11 +16,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable
+from fleetlore.fingerprint.fingerprint import object_of
 
 __all__ = ["Answers"]
 
@@ -104,13 +103,8 @@ class Answers:
 
 
 class Client:
-    """One model at one endpoint, asked with one prompt: a versioned file of `models/llm/prompts`.
-
-    `version` is the model and the prompt (name and hash of its text), on which an answer depends.
-
-    Raises:
-        ConfigError: the settings name no model.
-        ModelUnavailable: the extra `[llm]` is not installed.
+    """One model, asked with one prompt of `models/llm/prompts`. `version`: both, on which an answer depends. Raises
+    ConfigError (the settings name no model), ModelUnavailable (without the extra `[llm]`).
     """
 
     def __init__(
@@ -214,8 +208,4 @@ def _object(answer: str) -> dict[str, Any] | None:
     text = answer.strip()
     if text.startswith("```"):
         text = text.strip("`").removeprefix("json").strip()
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
+    return object_of(text)

@@ -58,12 +58,8 @@ def judge_policy(
     published: Sequence[float] | None,
     perplexity: tuple[float, float],
 ) -> GateReport:
-    """Judge a candidate by pairs that it has not learned.
-
-    Args:
-        base: margins of the later pairs by the model alone; `candidate`: by the candidate.
-        published: by the version in service, None without one.
-        perplexity: of the unrelated text, by the model alone and by the candidate.
+    """Judge a candidate by later pairs. `base`, `candidate`, `published`: their margins by the model alone, by the
+    candidate, and by the version in service, if any. `perplexity`: of the unrelated text, by the first two.
     """
     before, after = perplexity
     figures = {"pairs_later": float(len(later)), "perplexity_change": after / before - 1}

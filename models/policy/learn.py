@@ -75,15 +75,9 @@ def snapshot(model: str) -> Path:
 
 
 class LanguageModel:
-    """A language model that runs alone, or with one adapter at a time.
-
-    Args:
-        folder: safetensors, configuration and tokenizer, as transformers save them.
-        pace: called after each piece of work.
-
-    Attributes:
-        base: its hash and shapes, which an adapter must fit.
-        architecture: its name in transformers and llama.cpp, as `qwen2`.
+    """A language model, saved by transformers in `folder`, that runs alone or with one adapter at a time. `pace`:
+    called after each piece of work. `base`: hash and shapes, which an adapter must fit. `architecture`: its name in
+    transformers and llama.cpp, as `qwen2`.
     """
 
     def __init__(

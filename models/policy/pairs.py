@@ -41,13 +41,9 @@ _Row = dict[str, Any]
 
 
 class Pair(NamedTuple):
-    """Two calls of one state.
-
-    `sessions` are the ids of the state's and of the preferred call's session, and `agents` their principals.
-
-    Attributes:
-        ended: end of the later one, in Unix seconds.
-        prompt: the chat before the call, as TRL reads it; `worked` and `failed` are the two messages.
+    """Two calls of one state, the messages `worked` and `failed`. `sessions`, `agents`: ids of the state's and of the
+    preferred call's session, and their principals. `prompt`: the chat before the call, as TRL reads it. `ended`: end of
+    the later session, in Unix seconds.
     """
 
     sessions: tuple[str, str]
