@@ -15,16 +15,7 @@ from msgspec import DecodeError, Meta, Struct, structs
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES
 from fleetlore.adapters.signatures import Document, PublicKeys, SigningKey, verify
 from fleetlore.errors import AdapterRefused
-from fleetlore.wire.adapter_manifest import (
-    CANARY,
-    CHANNEL,
-    REVOKED,
-    AdapterRecord,
-    AnyRecord,
-    Manifest,
-    Revocation,
-    in_cohort,
-)
+from fleetlore.wire.adapter_manifest import CANARY, CHANNEL, REVOKED, AdapterRecord, AnyRecord, Manifest, Revocation
 from fleetlore.wire.decode import json_reader
 
 __all__ = ["AdapterView", "Release", "release_of"]
@@ -115,7 +106,7 @@ class AdapterView(Generic[Manifest]):
     def followed_by(self, agent: str) -> Release[Manifest] | None:
         """Return the release that an agent follows: `stable`, or a newer `canary` if the agent is in its share."""
         canary = self.canary
-        return canary if canary and in_cohort(agent, canary.record.share, canary.record.version) else self.stable
+        return canary if canary and canary.record.is_tried_by(agent) else self.stable
 
     def complete(self) -> tuple[bytes, Manifest] | None:
         """Return weights and manifest of the stable version, or None if it is missing or revoked."""

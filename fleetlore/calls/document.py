@@ -36,6 +36,15 @@ class _Table(msgspec.Struct, frozen=True, array_like=True):
     weights: bytes
     scales: bytes
 
+    def restored(self, bits: int) -> Weights:
+        """Return float32 (2 ** bits,). Raises ValueError: another size, or not finite."""
+        blocks, scales = np.frombuffer(self.weights, np.int8), np.frombuffer(self.scales, "<f2")
+        if len(blocks) != 2**bits or len(scales) != 2**bits // _BLOCK or not np.isfinite(scales).all():
+            raise ValueError(f"{len(blocks)} weights in {len(scales)} blocks")
+        weights = (blocks.reshape(-1, _BLOCK).astype(np.float32) * scales.astype(np.float32)[:, None]).ravel()
+        weights.setflags(write=False)  # shared by all agents of the process
+        return weights
+
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
     """A kind of failure: the error without names. `agents`: number that met it."""
@@ -164,14 +173,3 @@ def quantised(weights: Weights, share: float = 1.0) -> _Table:
     divisors = np.where(scales > 0, scales, np.float16(1)).astype(np.float32)
     rounded = np.clip(np.rint(blocks / divisors[:, None]), -127, 127).astype(np.int8)
     return _Table(rounded.tobytes(), scales.tobytes())
-
-
-def restored(table: _Table, bits: int) -> Weights:
-    """Return float32 (2 ** bits,). Raises ValueError: another size, or not finite."""
-    blocks = np.frombuffer(table.weights, np.int8)
-    scales = np.frombuffer(table.scales, "<f2")
-    if len(blocks) != 2**bits or len(scales) != 2**bits // _BLOCK or not np.isfinite(scales).all():
-        raise ValueError(f"{len(blocks)} weights in {len(scales)} blocks")
-    weights = (blocks.reshape(-1, _BLOCK).astype(np.float32) * scales.astype(np.float32)[:, None]).ravel()
-    weights.setflags(write=False)  # shared by all agents of the process
-    return weights

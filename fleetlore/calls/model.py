@@ -18,17 +18,7 @@ from msgspec.structs import astuple
 
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, Ids, hash_of, hashes_of, normal
-from fleetlore.calls.document import (
-    CALL_BITS,
-    KIND_BITS,
-    Document,
-    Named,
-    OldValue,
-    Threshold,
-    Weights,
-    old_value_key,
-    restored,
-)
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, OldValue, Threshold, Weights, old_value_key
 from fleetlore.calls.places import PlaceNames, Places
 
 __all__ = [
@@ -242,8 +232,8 @@ class CallModel:
     """One version. `until`: broker time of the newest learned session. `look_ups`: by tool and kind of failure."""
 
     def __init__(self, document: Document) -> None:
-        self._weights = restored(document.calls, CALL_BITS)
-        self._kinds = KindScores(restored(document.kinds, KIND_BITS), document.kind_counts)
+        self._weights = document.calls.restored(CALL_BITS)
+        self._kinds = KindScores(document.kinds.restored(KIND_BITS), document.kind_counts)
         self._kind_texts = document.kind_texts
         self._kind_agents = {(kind.tool, kind.text): kind.agents for kind in document.kind_texts}
         self._bias = document.bias

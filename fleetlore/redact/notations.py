@@ -2,16 +2,7 @@
 
 import re
 
-from fleetlore.redact.named_values import (
-    KEYS,
-    NAME_IN_A_LIST,
-    PASSWORDS,
-    REDACTED,
-    Rule,
-    is_secret,
-    mask_of,
-    masked_group,
-)
+from fleetlore.redact.named_values import KEYS, NAME_IN_A_LIST, PASSWORDS, REDACTED, Rule, is_secret, mask_of
 
 __all__ = ["ARGUMENTS", "COLUMN_RULES", "Row"]
 
@@ -217,7 +208,7 @@ def _masked_item(match: re.Match[str]) -> str:
     value = match["secret"]
     if NAME_IN_A_LIST.fullmatch(value) or not is_secret(value, password=True, bare=True):
         return match[0]
-    return masked_group(match, "secret", mask_of("password"))
+    return match[0].replace(value, mask_of("password"))
 
 
 def _masked_insert(match: re.Match[str]) -> str:

@@ -139,6 +139,9 @@ class AdapterRecord(msgspec.Struct, Generic[Manifest], frozen=True, kw_only=True
     def key(self) -> bytes:
         return f"{self.manifest.name}/{self.version}".encode()
 
+    def is_tried_by(self, agent: str) -> bool:
+        return in_cohort(agent, self.share, self.version)
+
 
 AnyRecord = AdapterRecord[CallsManifest | LanguageModelManifest]
 

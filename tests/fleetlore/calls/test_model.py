@@ -9,7 +9,7 @@ import pytest
 
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
-from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, Document, Kind, Named, Place, quantised, restored
+from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_BYTES, Document, Kind, Named, Place, quantised
 from fleetlore.calls.model import LEAST_CALLS, CallModel, Expected
 from tests.rows import for_each
 
@@ -35,14 +35,14 @@ KINDS: dict[str, Any] = {
 def test_int8_keeps_weights_to_a_part_of_their_block() -> None:
     weights = np.random.default_rng(0).normal(size=2**CALL_BITS).astype(np.float32)
     weights[:256] = 0
-    again = restored(quantised(weights), CALL_BITS)
+    again = quantised(weights).restored(CALL_BITS)
     blocks = np.abs(weights).reshape(-1, 256).max(axis=1).repeat(256)
     assert (np.abs(again - weights) <= blocks / 127 * 0.51 + 1e-6).all()
 
 
 def test_of_the_greatest_weights_a_share_is_kept() -> None:
     weights = np.random.default_rng(0).normal(size=2**CALL_BITS).astype(np.float32)
-    again = restored(quantised(weights, 0.25), CALL_BITS)
+    again = quantised(weights, 0.25).restored(CALL_BITS)
     assert abs(np.mean(again != 0) - 0.25) < 0.01
     assert np.abs(weights[again == 0]).max() <= np.abs(weights[again != 0]).min() + 0.05
 
