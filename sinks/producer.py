@@ -1,7 +1,8 @@
 """Send values and raw records to Kafka in whole batches, and wait for every acknowledgement."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -123,11 +124,10 @@ class BatchProducer:
 
         On a compacted topic each value is a record; elsewhere values share records.
         """
-        await self._replace_lost()
         records: list[_Prepared] = []
         shared: dict[tuple[str, int], list[bytes]] = {}
-        partitions, name = dict[str, int](), ""
-        try:
+        partitions: dict[str, int] = {}
+        async with self._sending():
             for value in values:
                 name = topic(value.tenant, value.topic)
                 if name not in partitions:
@@ -142,15 +142,9 @@ class BatchProducer:
             for (name, partition), parts in shared.items():
                 records.extend((name, partition, None, array, []) for array in json_arrays(parts))
             await self._send(records, compressed=shared.keys())
-        except (KafkaError, TimeoutError) as error:
-            self._lost |= isinstance(error, _LOST_SEQUENCE)
-            absent = isinstance(error, UnknownTopicOrPartitionError)
-            why = f"it has no topic {name}; a worker of the tenant creates it" if absent else repr(error)
-            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {why}") from error
 
     async def send(self, records: Sequence[RawRecord]) -> None:
-        await self._replace_lost()
-        try:
+        async with self._sending():
             partitions = {each.topic: await self._partitions(each.topic) for each in records}
             await self._send(
                 [
@@ -158,16 +152,19 @@ class BatchProducer:
                     for each in records
                 ]
             )
-        except (KafkaError, TimeoutError) as error:
-            self._lost |= isinstance(error, _LOST_SEQUENCE)
-            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a record: {error!r}") from error
 
-    async def _replace_lost(self) -> None:
+    @asynccontextmanager
+    async def _sending(self) -> AsyncIterator[None]:
         async with self._replacing:
             if self._lost:
                 await self.stop()
                 await self.start()
                 self._lost = False
+        try:
+            yield
+        except (KafkaError, TimeoutError) as error:
+            self._lost |= isinstance(error, _LOST_SEQUENCE)
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
 
     async def _send(self, records: Iterable[_Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
         """Send whole batches with one future each: aiokafka's `send` makes one a record."""
@@ -227,7 +224,11 @@ class BatchProducer:
     async def _partitions(self, name: str) -> int:
         producer = self._started()
         known = producer.client.cluster.partitions_for_topic(name)
-        return len(known or await producer.partitions_for(name))
+        try:
+            return len(known or await producer.partitions_for(name))
+        except UnknownTopicOrPartitionError as error:
+            why = f"it has no topic {name}; a worker of the tenant creates it"
+            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {why}") from error
 
     def _started(self) -> AIOKafkaProducer:
         if self._producer is None:

@@ -46,6 +46,7 @@ def console(
     from streams.console.pages import Console
     from streams.console.requests import People, Tenants
     from streams.console.sources import Sources
+    from streams.embedded.broker import local_address
 
     token = secrets.token_urlsafe(24)
     people = People.of(settings, host, token)
@@ -61,10 +62,10 @@ def console(
             listening = listen(host, port)
             number = listening[0].getsockname()[1]
             # A server on every address also listens on loopback, which a browser can open.
-            shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host) or (f"[{host}]" if ":" in host else host)
+            shown = local_address(host)
             # Print only a generated token, a viewer's: others may read the log.
             printed = f"?token={token}" if people.by_token(token) else ""
-            typer.echo(f"console http://{shown}:{number}/{printed}")
+            typer.echo(f"console http://{f'[{shown}]' if ':' in shown else shown}:{number}/{printed}")
             await serve_http(app, listening)
             for each in actions.values():
                 await each.close()

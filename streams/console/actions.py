@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,7 +36,7 @@ _HIDE = {
     "revoke": "Hide it from all agents, whatever is learned later. This can be undone.",
     "show": "Show it to agents again in its current state.",
 }
-_OF_LORE: Mapping[DecisionKind, Mapping[str, str]] = {
+_OF_LORE: Mapping[str, Mapping[str, str]] = {
     "item": _HIDE,
     "pattern": _HIDE,
     "agent": {
@@ -65,8 +65,8 @@ class Actions:
         self.progress: dict[str, str] = {}
 
     def offered(self, kind: str) -> Mapping[str, str]:
-        if (lore := _lore(kind)) is not None:
-            return _OF_LORE[lore]
+        if kind in _OF_LORE:
+            return _OF_LORE[kind]
         return _OF_VERSIONS if self._settings.signing_key and any(each.name == kind for each in ADAPTERS) else {}
 
     async def decide(
@@ -75,8 +75,9 @@ class Actions:
         """Raises ConfigError: the version does not exist or may not be moved."""
         by, why = redact(by), redact(why)
         log.warning("console: %s decides to %s %s %s of tenant %s: %s", by, action, kind, id, self._tenant, why)
-        if (lore := _lore(kind)) is None:
+        if kind not in _OF_LORE:
             return await self._move(action, kind, id, why)
+        lore = cast(DecisionKind, kind)
         on = action in ("revoke", "distrust")
         approved = "" if before is None else before.wording
         decided = Decision(kind=lore, id=id, on=on, by=by, why=why, time=time.time(), wording=approved)
@@ -118,10 +119,6 @@ class Actions:
                 await publisher.unpin(self._tenant, reason)
             else:
                 await publisher.rollback(self._tenant, version, reason, pinned=action == "pin")
-
-
-def _lore(kind: str) -> DecisionKind | None:
-    return next((each for each in _OF_LORE if each == kind), None)
 
 
 _WEEK_SECONDS = 7 * 86_400.0

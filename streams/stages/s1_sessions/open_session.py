@@ -26,7 +26,6 @@ from streams.stages.s1_sessions.steps import (
     subjects_of_loop,
     subjects_of_step,
     text_bytes,
-    texts,
 )
 
 __all__ = ["PART_EVENTS"]
@@ -164,10 +163,9 @@ class OpenSession(msgspec.Struct):
         if message or error_type:
             failure, subjects = recognise_failure(tool, shape, error_type or "", excerpt(message or ""))
             self.has_new_failure = True
-        advice = texts(data.advice) if data.advice else ()
         self._count(subjects, time, failed=failure is not None)
         self._look_for_way_out(tool, failure, shown=bool(result))
-        self.steps[sequence] = step_of(sequence, data, call, failure, message, advice)
+        self.steps[sequence] = step_of(sequence, data, call, failure, message)
         if len(arguments) > MAX_TEXT or len(result) > MAX_TEXT:
             # Calls that differ after the cut are not equal. Workers must agree on the hash.
             whole = stable_hash(f"{arguments}\x1f{result}")

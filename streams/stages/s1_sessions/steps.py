@@ -37,23 +37,21 @@ def _subjects_of_call(tool: str, call: str, shape: str) -> tuple[Subject, ...]:
 
 
 def _subjects_of_failure(failure: Failure, call: str) -> tuple[Subject, ...]:
-    tool, error_class, transient = failure.tool, failure.error_class, failure.transient
-    return (
-        Subject(failure.family, "family", tool, error_class, transient=transient),
-        Subject(failure.class_, "class", tool, error_class, failure.template, "", failure.family, None, transient),
-        Subject(
-            failure.exact, "exact", tool, error_class, failure.template, failure.shape, failure.class_, call, transient
-        ),
-    )
+    return _levels(failure, failure.error_class, failure.shape, call, failure.transient)
 
 
 @lru_cache(maxsize=4096)
 def subjects_of_loop(loop: LoopPattern) -> tuple[Subject, ...]:
-    tool, template = loop.tool, loop.template
+    return _levels(loop, LOOP, "", loop.call, transient=False)
+
+
+def _levels(
+    of: Failure | LoopPattern, error_class: str, shape: str, call: str | None, transient: bool
+) -> tuple[Subject, ...]:
     return (
-        Subject(loop.family, "family", tool, LOOP),
-        Subject(loop.class_, "class", tool, LOOP, template, "", loop.family),
-        Subject(loop.exact, "exact", tool, LOOP, template, "", loop.class_, loop.call),
+        Subject(of.family, "family", of.tool, error_class, transient=transient),
+        Subject(of.class_, "class", of.tool, error_class, of.template, "", of.family, None, transient),
+        Subject(of.exact, "exact", of.tool, error_class, of.template, shape, of.class_, call, transient),
     )
 
 
@@ -62,9 +60,7 @@ MAX_WORD = 64
 _MAX_ADVICE = 64
 
 
-def step_of(
-    sequence: int, data: Data, call: str, failure: Failure | None, message: str | None, advice: tuple[str, ...]
-) -> Step:
+def step_of(sequence: int, data: Data, call: str, failure: Failure | None, message: str | None) -> Step:
     longest = MAX_SCHEMA if len(data.result) > MAX_TEXT and shows_schema(data.result) else MAX_TEXT
     step = Step(
         sequence=sequence,
@@ -74,7 +70,9 @@ def step_of(
         result=clip(data.result, longest),
         duration_seconds=finite(data.duration) if isinstance(data.duration, int | float) else None,
         call=call,
-        advice=advice,
+        advice=texts(data.advice),
+        adapter=data.adapter[:MAX_WORD] if isinstance(data.adapter, str) else None,
+        withheld=texts(data.withheld),
     )
     if failure is not None:
         error = message or ""
@@ -89,10 +87,6 @@ def step_of(
             about=failure_kind(failure.error_class, failure.template, error, text_of(data.arguments)).names,
             transient=failure.transient,
         )
-    if isinstance(data.adapter, str):
-        step = replace(step, adapter=data.adapter[:MAX_WORD])
-    if data.withheld:
-        step = replace(step, withheld=texts(data.withheld))
     return step
 
 
