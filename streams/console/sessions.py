@@ -3,7 +3,6 @@
 An outcome names hints by their ids alone. A hint's source is found by computing the ids that each would have made.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from sys import getsizeof, intern
@@ -13,7 +12,6 @@ from fleetlore.advice.decide import HINT_PREFIX
 from fleetlore.advice.sources import PERSON
 from fleetlore.calls.context import warning_id
 from fleetlore.config import Settings
-from fleetlore.errors import InvalidEvent
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.names import kind_of
 from fleetlore.kafka.read import records_of
@@ -25,7 +23,7 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from fleetlore.words import count
 from models.uplift import Trial
-from streams.stage.base import split
+from streams.stage.base import readable
 from streams.stage.operators import Erased
 
 __all__ = ["HintNames", "explained", "seen_sessions", "trials_of"]
@@ -85,15 +83,12 @@ class SeenSessions:
         self._sorted: tuple[tuple[int, int], tuple[SeenSession, ...]] = (-1, -1), ()
 
     def take(self, value: bytes) -> None:
-        """Unreadable judgments are skipped."""
         self._taken += 1
-        with contextlib.suppress(InvalidEvent):
-            for part in split(value):
-                with contextlib.suppress(ValueError):
-                    seen = _seen(Judgment.from_json(part))
-                    self._drop(seen.key)
-                    self._sessions[seen.key] = seen
-                    self._bytes += seen.size
+        for judged in readable(value, Judgment.from_json):
+            seen = _seen(judged)
+            self._drop(seen.key)
+            self._sessions[seen.key] = seen
+            self._bytes += seen.size
         while self._sessions and (len(self._sessions) > _MOST_SESSIONS or self._bytes > _MOST_BYTES):
             self._drop(next(iter(self._sessions)))
 

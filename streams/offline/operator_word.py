@@ -18,7 +18,7 @@ import msgspec
 from aiokafka import TopicPartition
 
 from fleetlore.config import Settings
-from fleetlore.errors import InvalidEvent, StackError
+from fleetlore.errors import StackError
 from fleetlore.kafka.read import POLL_MS, end_offsets, observer, partitions_of, read_to_end, records_of
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
@@ -28,7 +28,7 @@ from fleetlore.wire.topics import topic
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.producer import BatchProducer
-from streams.stage.base import Outgoing, Store, split
+from streams.stage.base import Outgoing, Store, readable
 from streams.stage.operators import Erasure, Forget, Reconsider, put_in_history
 from streams.stages.pipeline import FLOW
 
@@ -148,12 +148,9 @@ _read = msgspec.json.Decoder(_Contribution).decode
 
 def contributed(tenant: str, value: bytes, items: Collection[str], gone: Collection[int]) -> Iterator[Outgoing]:
     """Yield the contributions to `items` in a record, except those of `gone` sessions (hashes)."""
-    with suppress(InvalidEvent):
-        for part in split(value):
-            with suppress(msgspec.DecodeError):
-                each = _read(part)
-                if each.item_id in items and stable_hash(each.session) not in gone:
-                    yield Outgoing(tenant, "candidates", each.item_id, part)
+    for part, each in readable(value, lambda part: (part, _read(part))):
+        if each.item_id in items and stable_hash(each.session) not in gone:
+            yield Outgoing(tenant, "candidates", each.item_id, part)
 
 
 def _id(row: str) -> str:

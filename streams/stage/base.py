@@ -6,7 +6,8 @@ A stage decides and `streams.runtime.delivery` acts, so a stage also runs on a l
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
@@ -21,7 +22,7 @@ from sinks.producer import Outgoing
 
 __all__ = [
     "DeadLetter", "Effects", "Outgoing", "Record", "Stage", "Store", "TopicPartition", "Values",
-    "dead_letter", "split", "yielding",
+    "dead_letter", "readable", "split", "yielding",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -211,6 +212,14 @@ def split(value: bytes) -> list[bytes]:
         return [bytes(part) for part in _split(value)]
     except msgspec.DecodeError as error:
         raise InvalidEvent("not_json", str(error)) from None
+
+
+def readable(value: bytes | None, read: Callable[[bytes], T]) -> Iterator[T]:
+    """Yield the values of a record, without those that `read` refuses."""
+    with suppress(InvalidEvent):
+        for part in split(value or b""):
+            with suppress(ValueError):
+                yield read(part)
 
 
 async def yielding(values: Sequence[T]) -> AsyncIterator[T]:

@@ -7,7 +7,6 @@ distrusted agent are kept for an undo.
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,7 +14,6 @@ from msgspec.structs import replace
 
 from fleetlore.clock import Clock
 from fleetlore.cluster import Bootstrap
-from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.read import Fetched, Follower, read_to_end
 from fleetlore.limits import refused
 from fleetlore.wire.decode import json_reader
@@ -24,7 +22,7 @@ from fleetlore.wire.principals import id_key, principal_of, session_key
 from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.topics import tenant_of, topic
 from fleetlore.wire.trajectory import JsonStruct, Moment
-from streams.stage.base import split
+from streams.stage.base import readable
 
 __all__ = ["ERASURES", "Adopt", "Erased", "Erasure", "Forget", "Operators", "Reconsider", "put_in_history", "without"]
 
@@ -44,14 +42,11 @@ def without(decided: Decision, means: Callable[[str], bool]) -> Decision:
 
 def put_in_history(known: dict[str, Decision], value: bytes) -> None:
     """Add the decisions of a record, keyed by thing and time. A copy that an erasure made replaces its original."""
-    with suppress(InvalidEvent):
-        for part in split(value):
-            with suppress(ValueError):  # another release's format
-                decided = Decision.from_json(part)
-                old = known.get(decided.moment, decided)
-                author = old.hint.author if old.hint is not None else old.by
-                copies = [without(old, each.__contains__) for each in ((), (old.by,), (author,), (old.by, author))]
-                known[decided.moment if decided in copies else f"{decided.moment} {len(known)}"] = decided
+    for decided in readable(value, Decision.from_json):
+        old = known.get(decided.moment, decided)
+        author = old.hint.author if old.hint is not None else old.by
+        copies = [without(old, each.__contains__) for each in ((), (old.by,), (author,), (old.by, author))]
+        known[decided.moment if decided in copies else f"{decided.moment} {len(known)}"] = decided
 
 
 class Erasure(JsonStruct, frozen=True, kw_only=True, omit_defaults=True):

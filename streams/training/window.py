@@ -14,14 +14,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from aiokafka import ConsumerRecord
 from msgspec.structs import replace
 
 from fleetlore.clock import Clock, SystemClock
 from fleetlore.config import Settings
-from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.client import backoff
 from fleetlore.kafka.read import Fetched, Follower, records_of
 from fleetlore.wire.adapter_manifest import DataRange, Manifest
@@ -29,7 +28,7 @@ from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from models.calls.gate import GateReport
 from models.calls.window import SESSIONS, KeptSession, SessionWindow, first_offsets
-from streams.stage.base import split
+from streams.stage.base import readable
 from streams.stage.operators import Erased
 from streams.training.publication import Publication
 
@@ -106,7 +105,6 @@ class CpuBudget:
 
 log = logging.getLogger(__name__)
 
-_Value = TypeVar("_Value", Judgment, Trajectory)
 # The gate's decision, and the manifest of a candidate that passed.
 Decided = tuple[GateReport, Manifest | None]
 
@@ -243,24 +241,15 @@ class WindowTrainer(ABC, Generic[Manifest]):
         }
 
 
-def values_of(record: ConsumerRecord, kind: type[_Value]) -> list[_Value]:
-    found: list[_Value] = []
-    try:
-        for part in split(record.value or b""):
-            with contextlib.suppress(ValueError):
-                found.append(kind.from_json(part))
-    except InvalidEvent as error:
-        log.warning("%s in %s[%d]@%d", error, record.topic, record.partition, record.offset)
-    return found
-
-
 def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None:
     readers = [each for each in trainers if record.topic in each.topics]
     learners = [each for each in readers if each.name == record.topic]
-    for session in [each for each in values_of(record, Trajectory) if not each.is_open] if learners else ():
+    for session in (
+        [each for each in readable(record.value, Trajectory.from_json) if not each.is_open] if learners else ()
+    ):
         for trainer in learners:
             trainer.add(session, record.partition, record.offset)
-    for judgment in values_of(record, Judgment) if readers and not learners else ():
+    for judgment in readable(record.value, Judgment.from_json) if readers and not learners else ():
         for trainer in readers:
             trainer.judge(judgment)
 
@@ -319,7 +308,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
     await erased.read(settings.cluster, [tenant])
     judged: dict[str, Judgment] = {}
     async for record in records_of(settings.cluster, topic(tenant, "judgments")):
-        for judgment in values_of(record, Judgment):
+        for judgment in readable(record.value, Judgment.from_json):
             session = judgment.trajectory
             known = judged.get(session.id)
             # On equal revisions the later counts: the session was judged again.
@@ -329,7 +318,7 @@ async def judged_sessions(settings: Settings, tenant: str) -> list[Judgment]:
         if erased.holds(tenant, session.agent, session.session):
             del judged[id]
     async for record in records_of(settings.cluster, topic(tenant, "trajectories")):
-        for whole in values_of(record, Trajectory):
+        for whole in readable(record.value, Trajectory.from_json):
             digest = judged.get(whole.id)
             if digest is not None and not whole.is_open and whole.events == digest.trajectory.events:
                 judged[whole.id] = replace(digest, trajectory=whole)

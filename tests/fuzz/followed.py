@@ -20,7 +20,6 @@ from fleetlore.wire.lore import Decision
 from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Judgment, Trajectory
 from streams.stage.operators import Distrusted, Erased, Erasure
-from streams.training.window import values_of
 from tests.build import letter, memory_item, met, trajectory, verdict
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
