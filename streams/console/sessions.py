@@ -84,8 +84,7 @@ class SeenSessions:
 
     def take(self, value: bytes) -> None:
         self._taken += 1
-        for judged in readable(value, Judgment.from_json):
-            seen = _seen(judged)
+        for seen in readable(value, lambda part: _seen(Judgment.from_json(part))):
             self._drop(seen.key)
             self._sessions[seen.key] = seen
             self._bytes += seen.size

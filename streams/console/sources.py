@@ -281,7 +281,6 @@ class Sources:
         return []
 
     async def sessions_of(self, agent: str) -> list[Judged]:
-        """Return up to 100 judged sessions of an agent, by id. Raises StoreUnavailable."""
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
         rows = await self._rows(clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
         return sorted(Judged(row["id"].partition("/")[2], row["session"], row["task"], row["label"]) for row in rows)

@@ -205,7 +205,6 @@ class Backfill:
                 await owners.publish_again(decision)
 
     async def keep_decisions(self) -> None:
-        """Publish decisions again under this version's ids."""
         async with MilvusStore.from_settings(self._settings) as live:
             if not await live.has_collections():
                 return

@@ -306,7 +306,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
 
 
 async def _answered(attempt: Callable[[], Awaitable[object]]) -> None:
-    """Retry while a broker hangs or starts."""
     last = time.monotonic() + _OPEN_SECONDS
     for pause in backoff():
         try:

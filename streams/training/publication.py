@@ -39,7 +39,6 @@ class Publication(Generic[Manifest]):
 
     @property
     def on_trial(self) -> bool:
-        """No other version is offered meanwhile."""
         return self._trial is not None
 
     async def resume(self) -> None:

@@ -142,7 +142,6 @@ class CallsTrainer(WindowTrainer[CallsManifest]):
 
 
 def refusal_of(ack: bytes | None) -> str | None:
-    """Return the reason of a refusal, or None if the ack is none."""
     try:
         result = orjson.loads(ack or b"null")["result"]
     except (orjson.JSONDecodeError, TypeError, KeyError):

@@ -73,7 +73,6 @@ class CpuBudget:
             return max(0.0, (reserve - self._credit) / self.share)
 
     def reading_debt_seconds(self) -> float:
-        """The same, before it reads on."""
         return max(0.0, self.debt_seconds() - _READING_DEBT_SECONDS)
 
     def pace(self, reserve: float = 0.0) -> None:
@@ -244,10 +243,8 @@ class WindowTrainer(ABC, Generic[Manifest]):
 def take(trainers: Sequence[WindowTrainer[Any]], record: ConsumerRecord) -> None:
     readers = [each for each in trainers if record.topic in each.topics]
     learners = [each for each in readers if each.name == record.topic]
-    for session in (
-        [each for each in readable(record.value, Trajectory.from_json) if not each.is_open] if learners else ()
-    ):
-        for trainer in learners:
+    for session in readable(record.value, Trajectory.from_json) if learners else ():
+        for trainer in () if session.is_open else learners:
             trainer.add(session, record.partition, record.offset)
     for judgment in readable(record.value, Judgment.from_json) if readers and not learners else ():
         for trainer in readers:

@@ -136,7 +136,6 @@ class Partition:
         return self.drop_tail(key)
 
     def wait(self, arrival: Arrival, now: float) -> None:
-        """Keep an event until its session's first one arrives."""
         if (tail := self.tails.get(arrival.key)) is None:
             tail = self.tails[arrival.key] = Tail(arrival.record.offset, now)
         self.tail_size += tail.add(arrival)
