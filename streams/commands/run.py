@@ -97,11 +97,14 @@ def trainer(
     """
     settings = _settings(broker, None, tenant, metrics_port)
     _say_start("trainer", settings)
-    from streams.runtime.lifecycle import leave
+    from streams.runtime.lifecycle import at_first_signal, leave
     from streams.training.trainer import run_trainer
 
     async def train() -> None:
-        await run_trainer(settings, policy=policy)
+        training = asyncio.create_task(run_trainer(settings, policy=policy))
+        at_first_signal(asyncio.get_running_loop(), training.cancel, settings.drain_seconds)
+        with contextlib.suppress(asyncio.CancelledError):
+            await training
         leave(0)  # closing the loop would wait for an abandoned update
 
     asyncio.run(train())

@@ -58,9 +58,8 @@ _OPERATOR["Delete"] = (HISTORY,)  # an erasure replaces its records
 def register(app: typer.Typer) -> None:
     topics = group(app, "topics")
     topics.info.help = "Create, update and describe topics; print who may use them."
-    topics.command("apply")(apply)
-    topics.command("acls")(acls)
-    topics.command("principal")(principal)
+    for each in (apply, acls, principal):
+        topics.command()(each)
 
 
 @command

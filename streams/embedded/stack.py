@@ -105,12 +105,11 @@ class Stack:
         self.children: list[Child] = []
         self._watchers: list[asyncio.Task[None]] = []
         self._lock: IO[bytes] | None = None
-        self._failed: asyncio.Future[FleetloreError] | None = None
+        self._failed: asyncio.Future[FleetloreError] = asyncio.get_running_loop().create_future()
         self._awaited = "the broker's files"
 
     async def __aenter__(self) -> Self:
         self._lock_folder()
-        self._failed = asyncio.get_running_loop().create_future()
         start, failed = asyncio.create_task(self._start()), asyncio.create_task(self.failed())
         telling = asyncio.create_task(self._tell())
         try:
@@ -132,8 +131,6 @@ class Stack:
         await self.stop()
 
     async def failed(self) -> FleetloreError:
-        if self._failed is None:
-            raise StackError("the stack has not been started")
         return await asyncio.shield(self._failed)
 
     async def _start(self) -> None:
@@ -294,7 +291,7 @@ class Stack:
                 await asyncio.to_thread(child.cut_log)
 
     def _fail(self, error: FleetloreError) -> None:
-        if self._failed is not None and not self._failed.done():
+        if not self._failed.done():
             self._failed.set_result(error)
 
     async def _answering(self, child: Child) -> None:

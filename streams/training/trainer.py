@@ -26,7 +26,6 @@ from models.calls.window import KeptSession, Passes
 from sinks.adapter_publisher import AdapterPublisher
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
-from streams.runtime.lifecycle import at_first_signal
 from streams.stage.operators import Erased
 from streams.training.policy import PolicyTrainer
 from streams.training.publication import Publication
@@ -163,14 +162,12 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
     await Follower(settings.cluster, names, count, what="acks", fetch_wait_ms=_FETCH_WAIT_MS, newest=0).run()
 
 
-async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _NICENESS) -> None:
-    """Train until SIGTERM or SIGINT, then return. The learning threads go on, so end the process then.
+async def run_trainer(settings: Settings, *, policy: str = "") -> None:
+    """Train until cancelled. The learning threads go on, so end the process then.
 
     `policy`: folder or hub name of the language model for which a LoRA is trained. Raises ConfigError,
     ModelUnavailable, BrokerUnavailable.
     """
-    stop = asyncio.Event()
-    at_first_signal(asyncio.get_running_loop(), stop.set, settings.drain_seconds)
     metrics, health, clock = Metrics("trainer"), Readiness("broker"), SystemClock()
     base = _base(policy, settings) if policy else None
     with metrics.serve(settings.metrics_port, settings.metrics_host, health):
@@ -181,10 +178,10 @@ async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _
             erased = Erased()
             await erased.read(settings.cluster, settings.tenants)
             # Only now, so that wrong settings are reported at once.
-            os.nice(niceness)
+            os.nice(_NICENESS)
             with contextlib.suppress(OSError):
                 # If Linux groups processes by session, a nice value counts within it only, and each role is one.
-                _AUTOGROUP.write_text(str(niceness))
+                _AUTOGROUP.write_text(str(_NICENESS))
             budget = CpuBudget(settings.trainer_cpu_share, clock=clock)
             options: dict[str, Any] = {"erased": erased, "budget": budget}
             passes = partial(CallTraining, settings.quorum, settings.closed_tools)
@@ -201,16 +198,11 @@ async def run_trainer(settings: Settings, *, policy: str = "", niceness: int = _
                 train(settings, clock, budget, *groups),
                 health.keep_beating(),
             ]
-            running = [asyncio.create_task(each) for each in work]
-            stopping = asyncio.create_task(stop.wait())
             health.ready("broker")
-            await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
-            health.unready("broker", "stopping")
-            for task in running:
-                if task.done():
-                    task.result()  # they end by errors only
-            for ended in (stopping, *running):
-                ended.cancel()
+            try:
+                await asyncio.gather(*work)  # they end by errors only
+            finally:
+                health.unready("broker", "stopping")
 
 
 def _base(policy: str, settings: Settings) -> Path:

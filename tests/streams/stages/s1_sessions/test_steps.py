@@ -43,7 +43,7 @@ def test_what_says_what_there_is_is_kept_longer_than_any_other_result() -> None:
     tables = "\n".join(f"CREATE TABLE t{number} (id INTEGER, name TEXT)" for number in range(200))
 
     def kept(result: str) -> int:
-        return len(step_of(0, Data(tool="sql", arguments="{}", result=result), "", None, None, ()).result)
+        return len(step_of(0, Data(tool="sql", arguments="{}", result=result), "", None, None).result)
 
     assert kept(tables) == MAX_SCHEMA
     assert kept(tables[:3_000]) == 3_000
