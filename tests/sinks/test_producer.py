@@ -126,7 +126,7 @@ async def test_a_topic_that_is_not_there_is_named(
     async def absent(self: BatchProducer, name: str) -> int:
         raise UnknownTopicOrPartitionError  # the broker of the tests creates it
 
-    monkeypatch.setattr(BatchProducer, "_partitions", absent)
+    monkeypatch.setattr(AIOKafkaProducer, "partitions_for", absent)
     async with BatchProducer(broker.address) as producer:
         with pytest.raises(BrokerUnavailable, match=f"has no topic fleetlore.{tenant}.decisions"):
             await producer.deliver([Outgoing(tenant, "decisions", "a", b"1")])
