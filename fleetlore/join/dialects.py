@@ -88,10 +88,6 @@ def readable(parts: Iterable[Body], read: Callable[[Body], T]) -> Iterator[T]:
             refused("unread_part", f"a part of a conversation passes unread: {error!r}")
 
 
-def _of_chat(body: Body) -> Iterator[Turn]:
-    return readable(body["messages"], _chat_turn)
-
-
 def _chat_turn(message: Body) -> Turn:
     role = message["role"]
     if role in ("tool", "function"):
@@ -100,11 +96,8 @@ def _chat_turn(message: Body) -> Turn:
     calls = [*(message.get("tool_calls") or ())]
     if message.get("function_call"):
         calls.append({"function": message["function_call"]})
-    return Turn(role, text_of_content(message.get("content")), tuple(readable(calls, _chat_call)))
-
-
-def _chat_call(call: Body) -> Made:
-    return _made(call, call.get("function") or call["custom"])
+    made = readable(calls, lambda call: _made(call, call.get("function") or call["custom"]))
+    return Turn(role, text_of_content(message.get("content")), tuple(made))
 
 
 def _made(call: Body, named: Body) -> Made:
@@ -205,6 +198,6 @@ def longer(content: Any, text: str, part: str = "text") -> Any:
     return joined(content, text)
 
 
-CHAT_COMPLETIONS = Dialect(_of_chat, _tell_chat, "text")
+CHAT_COMPLETIONS = Dialect(lambda body: readable(body["messages"], _chat_turn), _tell_chat, "text")
 RESPONSES = Dialect(_of_responses, _tell_responses, "input_text")
 ANTHROPIC_MESSAGES = Dialect(_of_messages, _tell_messages, "text")

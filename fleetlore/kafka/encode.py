@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def encode(event: Event) -> Encoded:
         # JSON has no integers above 64 bits, non-string keys, lone surrogates, or cycles.
         data = b""
     if not data or len(data) > _LARGEST_DATA:
-        data = _bounded(value)
+        data = next((data for copy in cut_copies(value) if len(data := _dump(copy)) <= _LARGEST_DATA), b"{}")
     return beside + len(data), before, between, b"%d" % sequence, _KINDS[kind], time, data
 
 
@@ -131,10 +131,6 @@ def _written(times: list[float]) -> list[bytes]:
     whole = np.floor(seconds)
     micros = whole.astype(np.int64) * 1_000_000 + np.rint((seconds - whole) * 1e6).astype(np.int64)
     return orjson.dumps(micros.view("M8[us]").tolist(), option=orjson.OPT_NAIVE_UTC)[1:-1].split(b",")
-
-
-def _bounded(value: Mapping[str, Any]) -> bytes:
-    return next((data for copy in cut_copies(value) if len(data := _dump(copy)) <= _LARGEST_DATA), b"{}")
 
 
 def _dump(data: Any) -> bytes:

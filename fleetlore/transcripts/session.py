@@ -91,7 +91,11 @@ class Conversation:
     def __init__(
         self, form: str, *parts: str | bytes, agent: str = "", task: str = "", goal: str = "", conversation: str = ""
     ) -> None:
-        id, most = _repeatable_id(form, *parts), ev.MAX_ID_LENGTH
+        digest, most = blake2b(digest_size=12), ev.MAX_ID_LENGTH
+        for part in parts:
+            digest.update(part.encode() if isinstance(part, str) else part)
+            digest.update(b"\x1f")
+        id = f"{form}-{digest.hexdigest()}"
         self.session = LoggedSession(id, agent or form, task, goal, source=form, conversation=conversation[:most])
         self._open = OpenCalls[_Call](self._leave)
         self.entry: object = None
@@ -174,14 +178,6 @@ def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterat
     for sequence, ((kind, data), time) in enumerate(zip(events, times, strict=True)):
         now = max(now, time) if time else now + _TICK_SECONDS
         yield Event(kind, tenant, agent, session.session, sequence, now, data)
-
-
-def _repeatable_id(form: str, *parts: str | bytes) -> str:
-    digest = blake2b(digest_size=12)
-    for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else part)
-        digest.update(b"\x1f")
-    return f"{form}-{digest.hexdigest()}"
 
 
 _ROLES = {
