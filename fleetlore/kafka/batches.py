@@ -21,7 +21,6 @@ from aiokafka.consumer.fetcher import Fetcher, PartitionRecords
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.control_record import ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
-from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.record.util import decode_varint_py as decode_varint  # aiokafka's compiled variant reads beyond the end
 
 from fleetlore.errors import ConfigError
@@ -37,8 +36,6 @@ MOST_BATCH_BYTES = 32 * MAX_MESSAGE_BYTES
 _MOST_FETCHED_BYTES = 8 * MAX_MESSAGE_BYTES
 # Memory of an empty record.
 _RECORD_BYTES = 512
-# The smallest batch of the format before Kafka 0.11.
-_LEAST_BYTES = 26
 _PREFIX = struct.Struct(">qi")
 _MAGIC = 16
 _ATTRIBUTES, _COUNT, _RECORDS = 21, 57, 61
@@ -93,10 +90,9 @@ class _Batch:
         self._batch: Any = None
         self.base_offset, self.next_offset = base_offset, base_offset + 1
         try:
-            self._magic = data[_MAGIC]
-            if len(data) < (_RECORDS if self._magic >= 2 else _LEAST_BYTES):
-                raise ValueError(f"it has {len(data)} bytes")
-            self._batch = DefaultRecordBatch(data) if self._magic >= 2 else LegacyRecordBatch(data, self._magic)
+            if len(data) < _RECORDS or data[_MAGIC] < 2:
+                raise ValueError(f"it has {len(data)} bytes, or the form of Kafka before 0.11")
+            self._batch = DefaultRecordBatch(data)
             self.next_offset = max(self.next_offset, self._batch.next_offset)
             self.is_control_batch, self.is_transactional = self._batch.is_control_batch, self._batch.is_transactional
             self.producer_id = self._batch.producer_id
@@ -131,7 +127,7 @@ class _Batch:
             if self._why:
                 raise ValueError(self._why)
             records = self._unpacked()
-            for record in records if self._magic < 2 else DefaultRecordBatch(records):
+            for record in DefaultRecordBatch(records):
                 if not self.base_offset <= record.offset < self.next_offset:
                     raise ValueError(f"offset {record.offset} is outside its batch")
                 yield record
@@ -143,7 +139,7 @@ class _Batch:
         else:
             return
         # A suspended handler would keep the unpacked bytes alive in its traceback.
-        if records is None or self._magic < 2:
+        if records is None:
             yield self._refused(f"the batch from {self.base_offset} to {self.next_offset - 1}: {why}")
         else:
             yield from self._one_by_one(memoryview(records)[_RECORDS:], given)
@@ -152,11 +148,7 @@ class _Batch:
         time = getattr(self._batch, "max_timestamp", -1)
         return _Record(self.next_offset - 1, time, 0, None, value, checksum=why)
 
-    def _unpacked(self) -> Any:
-        if self._magic < 2:
-            if self._data[_MAGIC + 1] & _CODEC:
-                raise ValueError("compressed records of Kafka before 0.11 are not read")
-            return self._batch
+    def _unpacked(self) -> bytes | memoryview:
         (count,) = struct.unpack_from(">i", self._data, _COUNT)
         room = MOST_BATCH_BYTES - _RECORD_BYTES * max(0, count)
         attributes = self._data[_ATTRIBUTES + 1]

@@ -109,15 +109,11 @@ def test_a_control_batch_that_holds_no_marker_ends_no_transaction() -> None:
         assert shape(read(control, batch([GOOD], base=1))) == [(1, True)]
 
 
-def test_a_wrapped_message_of_the_old_format_is_refused_and_a_plain_one_read() -> None:
-    def message(value: bytes, attributes: int, offset: int) -> bytes:
-        inner = struct.pack(">bbq", 1, attributes, 7) + struct.pack(">ii", -1, len(value)) + value
-        inner = struct.pack(">I", zlib.crc32(inner)) + inner
-        return struct.pack(">qi", offset, len(inner)) + inner
-
-    nested = message(packed(message(packed(message(b"x", 0, 0), "gzip"), 1, 0), "gzip"), 1, 1)
-    found = read(message(b"plain", 0, 0), nested, message(b"plain", 0, 2))
-    assert shape(found) == [(0, True), (1, False), (2, True)]
+def test_messages_of_the_format_before_kafka_011_are_refused() -> None:
+    inner = struct.pack(">bbq", 1, 0, 7) + struct.pack(">ii", -1, 50) + b"x" * 50
+    inner = struct.pack(">I", zlib.crc32(inner)) + inner
+    found = read(struct.pack(">qi", 0, len(inner)) + inner, batch([GOOD], base=1))
+    assert shape(found) == [(0, False), (1, True)] and "before 0.11" in found[0].checksum
 
 
 @pytest.mark.long
