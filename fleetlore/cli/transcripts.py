@@ -8,12 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,7 +57,8 @@ def import_logs(
     started = time.monotonic()
     settings = None if dry_run else asked.settings
     size = sum(file.stat().st_size for file in files)
-    work = partial(_import, form, settings, asked.tenant, agent, task, timeout)
+    named = {name: given for name, given in (("agent", agent), ("task", task)) if given}
+    work = partial(_import, form, settings, asked.tenant, named, timeout)
     found = _import_in_parts(size, files, work)
     if not found.sessions:
         raise ConfigError(
@@ -120,18 +121,12 @@ def _import_in_parts(size: int, files: list[Path], work: Callable[[list[Path]], 
 
 
 def _import(
-    form: Form,
-    settings: Settings | None,
-    tenant: str,
-    agent: str | None,
-    task: str | None,
-    seconds: float,
-    files: list[Path],
+    form: Form, settings: Settings | None, tenant: str, named: dict[str, Any], seconds: float, files: list[Path]
 ) -> _Found:
     from fleetlore.kafka.emitter import Emitter
     from fleetlore.kafka.encode import personal_data_of
 
-    send_to = partial(_send_sessions, read_files(form, files), tenant, agent, task)
+    send_to = partial(_send_sessions, read_files(form, files), tenant, named)
 
     async def send() -> _Found:
         if settings is None:
@@ -154,7 +149,7 @@ def _import(
 
 
 async def _send_sessions(
-    sessions: Iterable[LoggedSession | None], tenant: str, agent: str | None, task: str | None, emitter: Emitter | None
+    sessions: Iterable[LoggedSession | None], tenant: str, named: dict[str, Any], emitter: Emitter | None
 ) -> _Found:
     from fleetlore.kafka.encode import Encoded, encode, mask, masks_of
 
@@ -169,8 +164,7 @@ async def _send_sessions(
             found.unanswered += session.unanswered
             found.unreadable += session.left_out.keys() != {SEEN}
             continue
-        session.agent, session.task = agent or session.agent, task or session.task
-        events = list(timed_events(session, tenant, session.written))
+        events = list(timed_events(replace(session, **named), tenant, session.written))
         found.add(session, events)
         if emitter is None:
             looked_at += map(encode, events)
