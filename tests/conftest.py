@@ -43,7 +43,7 @@ settings.load_profile("patient")
 # Epochs that one test has seen must not refuse the versions of the next.
 os.environ["FLEETLORE_STATE_DIR"] = ""
 # jsonschema would build a grammar of IRIs in each process, for seconds. It does without, and no test asks for IRIs.
-sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+sys.modules["rfc3987_syntax"] = None
 # LiteLLM fetches the prices of models when it is imported, otherwise.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 

@@ -41,7 +41,7 @@ def for_each(names: str, *rows: Any) -> Callable[[Callable[..., Any]], Callable[
         wrapped = run_async if inspect.iscoroutinefunction(test) else run
         signature = inspect.signature(test)
         left = [each for name, each in signature.parameters.items() if name not in arguments]
-        wrapped.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        wrapped.__signature__ = signature.replace(parameters=left)
         return wrapped
 
     return decorate

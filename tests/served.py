@@ -16,7 +16,7 @@ __all__ = ["metric", "serving"]
 
 # uvicorn looks every 0.1 s whether it should end, and gives its connections as long to close.
 _HURRIED = {**vars(asyncio), "sleep": lambda seconds: asyncio.sleep(seconds / 20)}
-uvicorn.server.asyncio = SimpleNamespace(**_HURRIED)  # type: ignore[assignment]
+uvicorn.server.asyncio = SimpleNamespace(**_HURRIED)
 
 
 def metric(port: int, pattern: str) -> list[Any]:

@@ -30,7 +30,7 @@ RATE = Report(
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in command.NAMES:
         module = ModuleType(name)
-        module.run = lambda quick: RATE  # type: ignore[attr-defined]
+        module.run = lambda quick: RATE
         monkeypatch.setitem(sys.modules, f"benchmarks.{name}", module)
     monkeypatch.setattr(command.page, "RESULTS", tmp_path)
     monkeypatch.setattr(command.page, "write", lambda _: None)

@@ -91,7 +91,7 @@ def test_a_key_can_be_made_with_openssl_as_the_guide_says(tmp_path: Path) -> Non
 def test_the_console_asks_every_role_and_is_on_the_port_that_is_published(services: dict[str, Any]) -> None:
     console = services["console"]
     program, name, *options = console["command"]
-    command: Any = typer.main.get_command(build_app()).commands[name]  # type: ignore[attr-defined]
+    command: Any = typer.main.get_command(build_app()).commands[name]
     with command.make_context(name, options) as context:
         given = context.params
     assert (program, given["host"]) == ("fleetlore", "0.0.0.0")
@@ -130,7 +130,7 @@ def test_the_relay_makes_one_token_and_serves_on_the_published_port(services: di
     assert file.stat().st_mode & 0o077 == 0
     [caller] = read_tokens(file).values()
     assert caller.agent == "agent"
-    command: Any = typer.main.get_command(build_app()).commands[name]  # type: ignore[attr-defined]
+    command: Any = typer.main.get_command(build_app()).commands[name]
     with command.make_context(name, [each.replace("=tokens", f"={file}") for each in options]) as context:
         given = context.params
     assert (program, given["plain"]) == ("fleetlore", True)

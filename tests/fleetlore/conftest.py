@@ -21,5 +21,5 @@ def recorder() -> Recorder:
 @pytest.fixture
 def fleet(recorder: Recorder) -> Fleet:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0))
-    fleet.emitter = fleet.reviews = recorder  # type: ignore[assignment]
+    fleet.emitter = fleet.reviews = recorder
     return fleet

@@ -51,7 +51,7 @@ class Served(NamedTuple):
         """The handler of the only connection."""
         (slot,) = self.listener.gate.slots.values()
         assert slot.end is not None
-        return slot.end.__self__  # type: ignore[attr-defined]
+        return slot.end.__self__
 
     @property
     def held(self) -> int:

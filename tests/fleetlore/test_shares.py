@@ -48,16 +48,16 @@ def test_who_holds_an_equal_share_loses_nothing(steps: list[tuple[tuple[str, str
         if is_removed:
             assert shares.pop(key) == model.pop(key, None)
             continue
-        tenants, names = Counter(each[0][0] for each in model), Counter(each[0] for each in model)  # type: ignore[index]
+        tenants, names = Counter(each[0][0] for each in model), Counter(each[0] for each in model)
         value = next(values)
         shares.put(caller, key, value)
         assert len(left) == (key not in model and len(model) == limit)
         if left:
             (owner, number), lost = left.pop()
             assert model.pop((owner, number)) == lost
-            tenant = owner[0]  # type: ignore[index]
+            tenant = owner[0]
             assert tenants[tenant] == max(tenants.values())
-            assert names[owner] == max(size for each, size in names.items() if each[0] == tenant)  # type: ignore[index]
+            assert names[owner] == max(size for each, size in names.items() if each[0] == tenant)
             if tenants[caller[0]] == max(tenants.values()):
                 assert tenant == caller[0]
                 if names[caller] == names[owner]:

@@ -60,7 +60,7 @@ def make(random: Random) -> Exchange:
         name, valid = random.choice(list(_TOOLS.items()))
         return Exchange(name, json_of(random, valid), b"")
     client, server = (
-        any_bytes(random, lambda random, valid=valid: json_of(random, random.choice(valid)))  # type: ignore[misc]
+        any_bytes(random, lambda random, valid=valid: json_of(random, random.choice(valid)))
         for valid in (_CLIENT, _SERVER)
     )
     kind = "http" if chance(random, 6) else "stdio"

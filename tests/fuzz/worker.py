@@ -38,7 +38,7 @@ class Worker(Recorder):
 def fleet_of(worker: Worker) -> Fleet:
     """A fleet without a broker that knows one failure and what helps against it."""
     fleet = Fleet("relay", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(NOW))
-    fleet.emitter = worker  # type: ignore[assignment]
+    fleet.emitter = worker
     arguments, error = {"index": "products"}, "index products does not exist"
     fleet.replica.index.put_pattern(met("search", arguments, "LookupError", error))
     change = {"was": ("index=products",), "now": ("index=products-eu",)}

@@ -29,7 +29,7 @@ def test_a_known_effect_is_found(effect: float, answer: str) -> None:
     found = uplift(world(1, effect, 1_500))
     assert found.answer.startswith(answer)
     assert found.failures.is_found == bool(effect)
-    assert found.failures.low < effect < found.failures.high  # type: ignore[operator]
+    assert found.failures.low < effect < found.failures.high
     assert found.needed == 0
 
 
@@ -53,14 +53,14 @@ def test_intervals_of_few_sessions_cover_the_truth() -> None:
 
 
 def covered(found: list[Uplift], effect: float) -> float:
-    return sum(each.failures.low <= effect <= each.failures.high for each in found) / len(found)  # type: ignore[operator]
+    return sum(each.failures.low <= effect <= each.failures.high for each in found) / len(found)
 
 
 def test_the_number_of_calls_is_compared_with_its_interval() -> None:
     found = uplift(world(1, HELPS, 1_500)).calls
-    assert found.is_found and found.high < 0  # type: ignore[operator]
+    assert found.is_found and found.high < 0
     again = [uplift(world(seed, NOTHING, 150)).calls for seed in range(200)]
-    assert sum(each.low <= 0 <= each.high for each in again) / len(again) >= 0.93  # type: ignore[operator]
+    assert sum(each.low <= 0 <= each.high for each in again) / len(again) >= 0.93
 
 
 def test_one_session_with_many_calls_tells_no_more_than_one() -> None:

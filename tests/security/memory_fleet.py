@@ -114,7 +114,7 @@ class MemoryFleet:
         _ASKED.fleet = session.fleet
         for text in (goal, *(item.title for item in self.pipeline.index.items.values())):
             result = await _mcp_server().call_tool("search", {"text": text, "most": 100})
-            found += result.content[0].text  # type: ignore[union-attr]
+            found += result.content[0].text
         return found
 
 

@@ -24,7 +24,7 @@ FIRST, SECOND = {"authorization": "Bearer first"}, {"authorization": "Bearer sec
 @pytest.fixture
 def fleet() -> Fleet:
     fleet = Fleet("relay", broker="nowhere:1")
-    fleet.emitter = Recorder()  # type: ignore[assignment]
+    fleet.emitter = Recorder()
     return fleet
 
 

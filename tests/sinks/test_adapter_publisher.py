@@ -482,7 +482,7 @@ async def test_what_a_person_decides_reaches_all_agents_soon(
         for name, decide, running in decisions:
             await decide()
             began = time.monotonic()
-            await until(lambda running=running: all(agent.version == running for agent in agents))  # type: ignore[misc]
+            await until(lambda running=running: all(agent.version == running for agent in agents))
             seconds.append(time.monotonic() - began)
             with capsys.disabled():
                 print(f" {name}: {seconds[-1]:.2f} s", end="")

@@ -299,7 +299,7 @@ class LogPipeline:
     work = drain
 
     async def knowledge(self) -> Knowledge:
-        return in_order(await read_knowledge(self.store, self.tenant))  # type: ignore[arg-type]
+        return in_order(await read_knowledge(self.store, self.tenant))
 
     async def bodies(self, collection: str) -> list[dict[str, Any]]:
         return [

@@ -18,10 +18,10 @@ class SwitchedStore(CheckedStore):
         return f"{collection}_{self.version}"
 
     async def get(self, collection: str, *rest: object) -> dict[str, dict[str, object]]:
-        return await MemoryStore.get(self, await self.resolve(collection), *rest)  # type: ignore[arg-type]
+        return await MemoryStore.get(self, await self.resolve(collection), *rest)
 
-    async def rows(self, collection: str, *rest: object, **equal: str):  # type: ignore[no-untyped-def, override]
-        async for row in MemoryStore.rows(self, await self.resolve(collection), *rest, **equal):  # type: ignore[arg-type]
+    async def rows(self, collection: str, *rest: object, **equal: str):
+        async for row in MemoryStore.rows(self, await self.resolve(collection), *rest, **equal):
             yield row
 
 

@@ -6,7 +6,7 @@ from tests.models.backtest.made import call, log
 from tests.streams.offline.test_memory_pipeline import session
 
 
-def about(task: str, database: str, *, tells: bool = True, agent: str = "a", table: str = "") -> list:  # type: ignore[type-arg]
+def about(task: str, database: str, *, tells: bool = True, agent: str = "a", table: str = "") -> list:
     error = f"Table '{database}.nothing' doesn't exist" if tells else "syntax error"
     name = table or f"{database}_things"
     calls = call("select * from nothing", error=error), call(f"SELECT id FROM {name}")

@@ -256,7 +256,7 @@ def test_the_wording_of_a_hint_is_the_same_after_a_judgment(index: LoreIndex) ->
 
 def pattern(template: str, first_seen: float, tool: str = "sql") -> Pattern:
     fields = {"level": "class", "error_class": "OperationalError", "template": template, "failures": 1}
-    return Pattern(id=template + tool, tenant="default", tool=tool, first_seen=first_seen, **fields)  # type: ignore[arg-type]
+    return Pattern(id=template + tool, tenant="default", tool=tool, first_seen=first_seen, **fields)
 
 
 def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_again(index: LoreIndex) -> None:

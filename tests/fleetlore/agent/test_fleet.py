@@ -39,7 +39,7 @@ CALL = ("sql", {"query": "SELECT 1"})
 async def test_a_session_tells_its_whole_story(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("count the cars", task="count", session_id="s1") as session:
         async with session.action(*CALL) as action:
-            fleet.clock.advance(0.5)  # type: ignore[attr-defined]
+            fleet.clock.advance(0.5)
             action.result = {"rows": 3}
         session.message("assistant", "there are three")
         session.succeed(reward=1)
@@ -130,7 +130,7 @@ async def test_a_call_that_the_model_holds_likely_to_fail_is_warned_of_in_one_li
         assert session.advise("sql", "SELECT name FROM car").tips
         async with session.action("sql", "SELECT id FROM car") as action:
             action.fail("OperationalError", "no such table: 'car'")
-        assert session.advise("sql", "SELECT id FROM cars").risk < 0.5  # type: ignore[operator]
+        assert session.advise("sql", "SELECT id FROM cars").risk < 0.5
     [outcome] = [event.data for event in recorder.events if event.kind == "outcome"]
     assert outcome[events.ADVICE] == [tip.id]
 
@@ -217,7 +217,7 @@ async def test_the_fence_of_a_session_is_one_and_so_is_what_a_failing_value_gets
 
 async def test_what_is_withheld_is_named_beside_what_is_shown(recorder: Recorder) -> None:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=1.0, clock=FakeClock(1000.0))
-    fleet.emitter = fleet.reviews = recorder  # type: ignore[assignment]
+    fleet.emitter = fleet.reviews = recorder
     item = teach(fleet)
     async with fleet.session("g") as session:
         assert session.advise(*CALL).ids == ()
@@ -277,7 +277,7 @@ async def test_only_a_failure_that_nobody_has_met_is_sent_at_once(fleet: Fleet, 
 async def test_a_session_s_own_state_is_warned_of_in_its_advice_alone(fleet: Fleet, recorder: Recorder) -> None:
     async with fleet.session("g", budget=Budget(tokens=100)) as session, fleet.session("other") as other:
         session.spend(tokens=90)
-        fleet.clock.advance(200)  # type: ignore[attr-defined]
+        fleet.clock.advance(200)
         async with other.action(*CALL):
             pass
         advice = session.advise(*CALL)
@@ -354,7 +354,7 @@ async def test_a_session_leaves_no_reference_cycle(fleet: Fleet) -> None:
 
 async def test_feedback_comes_later_and_each_is_an_event_of_its_own(fleet: Fleet, recorder: Recorder) -> None:
     for seconds in (0.0, 0.0, 0.001, 0.5, 500_000.5):
-        fleet.clock.advance(seconds)  # type: ignore[attr-defined]
+        fleet.clock.advance(seconds)
         assert fleet.feedback("s1", "failure", reward=0)
     for event in recorder.events:
         assert (event.kind, event.session) == ("feedback", "s1")

@@ -17,7 +17,7 @@ FAILING, WORKING = {"index": "products"}, {"index": "products-eu"}
 
 def a_fleet(**options: Any) -> Fleet:
     fleet = Fleet("agent", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(1000.0), **options)
-    fleet.emitter = fleet.reviews = Recorder()  # type: ignore[assignment]
+    fleet.emitter = fleet.reviews = Recorder()
     failure = failure_of("search", FAILING, "LookupError", "index products does not exist")
     change: dict[str, Any] = {"was": ("index=products",), "now": ("index=products-eu",)}
     item = memory_item("r", tool="search", pattern=failure.class_, support=1, agents=2, **change)

@@ -88,7 +88,7 @@ async def test_it_records_arguments_by_name_result_and_exception(fleet: Fleet, r
         with pytest.raises(PermissionError):
             await read_later("/etc/shadow")
         with pytest.raises(TypeError):
-            read(1, 2, 3)  # type: ignore[call-arg]
+            read(1, 2, 3)
     ended = recorder.outcomes
     assert [each[events.TOOL] for each in ended] == ["read", "read_later", "read", "read_later", "read"]
     assert ended[0][events.ARGUMENTS] == {"path": "x", "limit": 3} and ended[0][events.RESULT] == "x: 3"

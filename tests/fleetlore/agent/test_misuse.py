@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[Callable[[Session], Any], str]] = {
     "an action never entered": (lambda session: session.action("sql", {"q": 1}), "made and never entered"),
     "succeed twice": (lambda session: (session.succeed(), session.succeed()), "a second time"),
     "succeed and fail": (lambda session: (session.succeed(), session.fail()), "a second time"),
-    "no reward": (lambda session: session.succeed("yes"), "'yes' is no reward"),  # type: ignore[arg-type]
+    "no reward": (lambda session: session.succeed("yes"), "'yes' is no reward"),
     "no number": (lambda session: session.succeed(float("nan")), "nan is no reward"),
 }
 
@@ -109,7 +109,7 @@ def test_other_mistakes_are_logged_once_a_session(
 
 def test_the_last_word_counts_and_a_number_in_words_is_one(fleet: Fleet, recorder: Recorder) -> None:
     with fleet.session("g") as session:
-        session.succeed(reward="1")  # type: ignore[arg-type]
+        session.succeed(reward="1")
     assert recorder.events[-1].data == {events.OUTCOME: "success", events.REWARD: 1.0}
     with fleet.session("g") as session:
         session.succeed(1.0)
@@ -142,7 +142,7 @@ def test_a_broker_without_a_port_is_refused(broker: str) -> None:
 
 def test_feedback_takes_a_number(fleet: Fleet) -> None:
     with pytest.raises(ConfigError, match="a finite number, not 'yes'"):
-        fleet.feedback("s1", "failure", "yes")  # type: ignore[arg-type]
+        fleet.feedback("s1", "failure", "yes")
 
 
 def test_what_is_printed_says_what_it_is(fleet: Fleet) -> None:

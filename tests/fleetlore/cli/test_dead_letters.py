@@ -50,7 +50,7 @@ def run(
         made(b"\xff\x1b[2Jbroken", "not_json", offset=6, detail=f"at {SECRET} \x1b[2J"),
         made(b"\xff\x1b[2Jbroken", "not_json", offset=6),  # written twice
         made(b'["' + b"x" * (MAX_VALUE_BYTES + 5), "not_json", offset=7, topic=topic(tenant, "trajectories")),
-        mark(_Place("0:0"), name),  # type: ignore[arg-type]
+        mark(_Place("0:0"), name),
     ]
     asyncio.run(fill(letters))
     options = ["--broker", broker.address, "--tenant", tenant]

@@ -46,7 +46,7 @@ def test_what_surrounds_a_failure_does_not_change_it(
     failure: str, frames: list[str], end: str, form: str, around: str
 ) -> None:
     text = end.join([*frames, around.format(failure)])
-    whole = unicodedata.normalize(form, text)  # type: ignore[arg-type]
+    whole = unicodedata.normalize(form, text)
     plain, framed = (failure_of("sh", {}, None, each) for each in (failure, whole))
     assert framed == plain
 

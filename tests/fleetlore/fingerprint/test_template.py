@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from re import _parser as sre_parse  # type: ignore[attr-defined]
+from re import _parser as sre_parse
 
 from hypothesis import given
 

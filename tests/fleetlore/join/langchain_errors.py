@@ -12,7 +12,7 @@ except ImportError:
     from langchain_core.messages import ToolMessage
     from langgraph.errors import GraphBubbleUp
 
-    class ToolErrorMiddleware(AgentMiddleware):  # type: ignore[no-redef]
+    class ToolErrorMiddleware(AgentMiddleware):
         def __init__(self, explain: Callable[[Exception, Any], str]) -> None:
             self._explain = explain
 

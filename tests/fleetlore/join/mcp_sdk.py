@@ -12,7 +12,7 @@ try:
 except ImportError:  # 1.x
     from mcp.shared.memory import create_connected_server_and_client_session as connected
 
-    class Client:  # type: ignore[no-redef]
+    class Client:
         def __init__(self, server: Any) -> None:
             self._server, self._stack = server, AsyncExitStack()
 

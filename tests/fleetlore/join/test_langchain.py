@@ -30,7 +30,7 @@ class Model(GenericFakeChatModel):
 
 def calls(*paths: str, name: str = "read_file") -> AIMessage:
     made = [{"name": name, "args": {"path": path}, "id": f"call-{number}"} for number, path in enumerate(paths)]
-    return AIMessage("", tool_calls=made)  # type: ignore[arg-type]
+    return AIMessage("", tool_calls=made)
 
 
 def agent(*messages: AIMessage, tools: Any = (read_file,), errors: bool = True, **options: Any) -> Any:

@@ -209,7 +209,7 @@ async def test_a_peer_that_is_silent_is_left_and_one_that_waits_is_not(fleet: Fl
             await http.post(proxy, json=call(id), headers={"Fleetlore-Session": f"of {id}"})
 
         async def later(seconds: float, ended: int) -> None:
-            fleet.clock.advance(seconds)  # type: ignore[attr-defined]
+            fleet.clock.advance(seconds)
             await post("b")
             assert recorder.kinds.count("session.ended") == ended
 
@@ -285,7 +285,7 @@ async def test_a_server_that_dies_in_the_middle_of_its_answer_leaves_no_call_ope
             else:
                 with pytest.raises(httpx2.RemoteProtocolError):
                     await http.post(proxy, json=CALL)
-            fleet.clock.advance(601.0)  # type: ignore[attr-defined]
+            fleet.clock.advance(601.0)
             with suppress(httpx2.HTTPError):
                 await http.post(proxy, json=CALL, headers={"Fleetlore-Session": "other"})
             assert recorder.kinds.count("session.ended") == 1, "its call is taken for one under way"

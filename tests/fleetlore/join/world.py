@@ -86,7 +86,7 @@ class World:
         self.recorder = Recorder()
         clock = FakeClock(self.pipeline.clock.now() + 60.0)
         fleet = Fleet(f"agent-{self._agents}", broker="nowhere:1", holdout_share=0.0, hold=hold, clock=clock)
-        fleet.emitter = self.recorder  # type: ignore[assignment]
+        fleet.emitter = self.recorder
         fleet.settings = replace(fleet.settings, quorum=1)  # all agents have one owner
         fleet.replica.index = self.pipeline.index
         self.made.clear()

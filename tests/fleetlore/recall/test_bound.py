@@ -121,7 +121,7 @@ def taken_and_estimated(kind: str) -> tuple[int, int]:
         entry = cls.from_json(value)
         bound.take(entry.id, head(value))
         put = index.put_pattern if isinstance(entry, Pattern) else index.put_item
-        put(entry)  # type: ignore[arg-type]
+        put(entry)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return taken, sum(head(value).bytes for value in values)

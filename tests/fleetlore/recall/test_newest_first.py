@@ -73,7 +73,7 @@ class SmallReplica(LoreReplica):
 def value_of(name: str, id: str, version: int, agents: int) -> bytes:
     if name == "patterns":
         counts = {"failures": version, "calls": version, "agents": agents, "sessions": 9}
-        return Pattern(id=id, level="exact", tenant=TENANT, tool="sql", call="call", **counts).to_json()  # type: ignore[arg-type]
+        return Pattern(id=id, level="exact", tenant=TENANT, tool="sql", call="call", **counts).to_json()
     if name == "items":
         counts = {"agents": agents, "support": 9, "last_seen": float(version)}
         return memory_item(id, tenant=TENANT, pattern="class", **counts).to_json()

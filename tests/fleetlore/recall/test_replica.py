@@ -240,7 +240,7 @@ async def test_what_is_gathered_is_not_withheld_while_a_partition_cannot_be_read
     replica = LoreReplica("nowhere:1", tenant, clock=clock, most_bytes=1e6)
     part = TopicPartition(topic(tenant, "items"), 0)
     record = SimpleNamespace(key=b"r", value=item("r"))
-    await replica._take({part: [record]})  # type: ignore[list-item]
+    await replica._take({part: [record]})
     assert not replica.index.items
     clock.advance(10.0)
     await replica._take({})
@@ -266,6 +266,6 @@ async def test_the_hints_of_a_fetch_are_sorted_once(tenant: str, monkeypatch: py
     made = [structs.replace(written, id=f"h{number}", time=float(number)) for number in range(500)]
     records = [SimpleNamespace(key=each.key.encode(), value=each.to_json()) for each in made]
     gone = SimpleNamespace(key=made[0].key.encode(), value=None)
-    await replica._take({TopicPartition(topic(tenant, "decisions"), 0): [*records, gone]})  # type: ignore[list-item]
+    await replica._take({TopicPartition(topic(tenant, "decisions"), 0): [*records, gone]})
     assert next(iter(replica.index.hints.standing)) == "h499" and len(replica.index.hints.standing) == 499
     assert len(sorted_) <= 2

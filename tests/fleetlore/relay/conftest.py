@@ -19,7 +19,7 @@ NOW = 1_700_000_000.0
 @pytest.fixture
 def fleet(recorder: Recorder) -> Fleet:
     fleet = Fleet("relay", broker="nowhere:1", holdout_share=0.0, clock=FakeClock(NOW))
-    fleet.emitter = recorder  # type: ignore[assignment]
+    fleet.emitter = recorder
     return fleet
 
 

@@ -157,7 +157,7 @@ async def test_a_brief_speaks_of_the_tools_at_hand(http: httpx2.AsyncClient, fle
 async def test_a_call_may_be_said_to_begin(http: httpx2.AsyncClient, fleet: Fleet, recorder: Recorder) -> None:
     begun = event("action", **{names.TOOL: "search", names.ARGUMENTS: WRONG})
     await http.post("/v1/events", json=[STARTED, begun])
-    fleet.clock.advance(2.0)  # type: ignore[attr-defined]
+    fleet.clock.advance(2.0)
     await http.post("/v1/events", json=FAILED)
     assert recorder.kinds == ["session.started", "action", "outcome"]
     assert recorder.outcomes[0][names.DURATION] == 2.0

@@ -61,10 +61,10 @@ def told(fleet: Fleet) -> Any:
 
     def send(body: dict[str, Any], about: About = NONE, dialect: Dialect = CHAT_COMPLETIONS, agent: str = "a1") -> Any:
         changed = copy.deepcopy(body)
-        send.last = tell(conversations, fleet, agent, dialect, changed, about)  # type: ignore[attr-defined]
+        send.last = tell(conversations, fleet, agent, dialect, changed, about)
         return changed
 
-    send.all = conversations  # type: ignore[attr-defined]
+    send.all = conversations
     return send
 
 
@@ -335,7 +335,7 @@ def test_a_named_conversation_is_ended_by_its_name(told: Any, fleet: Fleet, reco
 def test_a_silent_conversation_is_left(told: Any, fleet: Fleet, recorder: Recorder) -> None:
     told(chat(("c1", ERROR)))
     assert current_session() is None, "a conversation is nobody's"
-    fleet.clock.advance(SILENT_SECONDS + 1.0)  # type: ignore[attr-defined]
+    fleet.clock.advance(SILENT_SECONDS + 1.0)
     told(chat(prompt="another"))
     assert recorder.kinds[:3] == ["session.started", "outcome", "session.ended"]
 
@@ -345,7 +345,7 @@ def test_of_a_stored_response_only_what_is_new_comes(told: Any, fleet: Fleet, re
     told({"input": "find a chair", "tools": tools}, dialect=RESPONSES)
     call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"}
     heard(told, fleet, {"id": "r1", "output": [{"type": "reasoning"}, call]})
-    fleet.clock.advance(3.0)  # type: ignore[attr-defined]
+    fleet.clock.advance(3.0)
     output = {"type": "function_call_output", "call_id": "c1", "output": ERROR}
     told({"previous_response_id": "r1", "input": [output]}, dialect=RESPONSES)
     assert results_of(recorder) == [("s0", True)] and recorder.outcomes[0][names.DURATION] == 3.0
@@ -452,7 +452,7 @@ async def test_all_else_passes_through(fleet: Fleet) -> None:
         named = await http.post("/agents/a9/openai/v1/chat/completions", json=chat(("c1", ERROR)))
         assert named.status_code == 200
         assert (await http.post("/other/v1/x")).status_code == 404
-    events = fleet.emitter.events  # type: ignore[attr-defined]
+    events = fleet.emitter.events
     assert {each.agent for each in events} == {"a9"}
 
 

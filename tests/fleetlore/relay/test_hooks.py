@@ -198,7 +198,7 @@ def test_a_call_that_another_hook_changed_is_recorded_as_it_ran(send: Send, flee
     send("claude-code", session_id="c1", hook_event_name="UserPromptSubmit", prompt="look around")
     for given in ({"tool_input": {"command": "ls -A"}}, {}):
         send("claude-code", **call, hook_event_name="PreToolUse", tool_input={"command": "ls"})
-        fleet.clock.advance(2.0)  # type: ignore[attr-defined]
+        fleet.clock.advance(2.0)
         send("claude-code", **call, hook_event_name="PostToolUse", **given)
     found = [(each[events.ARGUMENTS]["command"], each[events.DURATION]) for each in recorder.outcomes]
     assert found == [("ls -A", 2.0), ("ls", 2.0)]
@@ -226,7 +226,7 @@ def test_codex_is_told_of_a_loop(send: Send) -> None:
 def test_a_silent_session_is_left_and_its_next_call_begins_a_part(send: Send, fleet: Fleet, recorder: Recorder) -> None:
     call = {"session_id": "c1", "tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "1"}
     send("claude-code", **call, hook_event_name="PreToolUse")
-    fleet.clock.advance(700.0)  # type: ignore[attr-defined]
+    fleet.clock.advance(700.0)
     send("claude-code", **{**call, "session_id": "c2"}, hook_event_name="PreToolUse")
     assert recorder.kinds.count("session.ended") == 1
     send("claude-code", **call, hook_event_name="PostToolUse", tool_response={"stdout": "ok"})

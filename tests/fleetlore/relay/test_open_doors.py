@@ -68,7 +68,7 @@ async def gateway(fleet: Fleet) -> list[Callable[[], Awaitable[None]]]:
             tell(conversations, fleet, "first", CHAT_COMPLETIONS, body(), About())
         function = {"name": "search", "arguments": orjson.dumps(arguments).decode()}
         call = {"id": id, "type": "function", "function": function}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})  # type: ignore[dict-item]
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         messages.append({"role": "tool", "tool_call_id": id, "content": said})
         tell(conversations, fleet, "first", CHAT_COMPLETIONS, body(), About())
 

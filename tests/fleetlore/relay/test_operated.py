@@ -81,7 +81,7 @@ def test_without_tokens_spans_name_their_agents(fleet: Fleet, recorder: Recorder
 def test_an_evaluation_after_its_trace_is_the_word_of_the_traced_agent_and_no_review(
     fleet: Fleet, recorder: Recorder, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
-    fleet.reviews = reviews = Recorder()  # type: ignore[assignment]
+    fleet.reviews = reviews = Recorder()
     made: list[Traces] = []
     monkeypatch.setattr(Traces, "refuses", lambda traces: made.append(traces))
     late = _span("ab" * 16, "03", "01" * 8, {"gen_ai.evaluation.score.label": "fail"}, {})

@@ -49,7 +49,7 @@ def fleets() -> dict[str, Fleet]:
     made = {}
     for tenant in ("default", "other"):
         made[tenant] = Fleet("relay", broker="nowhere:1", tenant=tenant, holdout_share=0.0, clock=FakeClock(NOW))
-        made[tenant].emitter = Recorder()  # type: ignore[assignment]
+        made[tenant].emitter = Recorder()
     return made
 
 
@@ -66,7 +66,7 @@ async def relayed(fleets: dict[str, Fleet], *, is_open: bool = False) -> AsyncIt
             headers = {"fleetlore-agent": caller.agent, "fleetlore-tenant": caller.tenant}
             return await http.post(path, json=json, headers=headers | {"fleetlore-token": TOKENS.get(caller, "")})
 
-        send.http = http  # type: ignore[attr-defined]
+        send.http = http
         yield send
 
 
@@ -82,7 +82,7 @@ async def test_session_starts_of_one_caller(fleets: dict[str, Fleet], flooder: C
         assert (await send(ALICE, "/v1/events", [FAILED, ENDED])).json()["accepted"] == 2
         assert (await send(flooder, "/v1/events", [FAILED | {"session": "s0"}])).status_code == 409, "its own oldest"
         headers = {"fleetlore-token": TOKENS[ALICE]}
-        health = (await send.http.get("/v1/health", headers=headers)).json()  # type: ignore[attr-defined]
+        health = (await send.http.get("/v1/health", headers=headers)).json()
         assert health["refused"]["sessions_forgotten"] > 0 and health["sessions"] <= MOST
 
 
@@ -252,7 +252,7 @@ async def test_bytes_of_sessions_of_one_caller(fleets: dict[str, Fleet], api: Ap
 async def test_streams_of_one_caller(fleets: dict[str, Fleet], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_CALLERS", HttpLimits().within_open_files().connections // 3)
     async with relayed(fleets) as send:
-        http: httpx2.AsyncClient = send.http  # type: ignore[attr-defined]
+        http: httpx2.AsyncClient = send.http
 
         async def hold(caller: Caller, open: AsyncExitStack) -> int:
             answer = http.stream("GET", "/v1/stream", headers={"fleetlore-token": TOKENS[caller]})
@@ -271,7 +271,7 @@ async def test_positions_that_claim_more_than_a_body_holds_are_refused(fleets: d
     good = msgspec.msgpack.encode(Following(LORE, {}, 0.0))
     many = msgspec.msgpack.encode(Following(LORE, {LORE[0]: dict.fromkeys(range(100_000), 0)}, 0.0))
     async with relayed(fleets) as send:
-        http: Any = send.http  # type: ignore[attr-defined]
+        http: Any = send.http
         for body in (
             b"\xdd\xff\xff\xff\xff",
             b"\xdf\xff\xff\xff\xff",

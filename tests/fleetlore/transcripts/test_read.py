@@ -413,7 +413,7 @@ def test_a_part_of_more_than_a_million_values_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"{", b"{" + many, 1))
     archive = archived(tmp_path / "log.eval", {"samples/1.json": sample})
     for form, file in (("claude-code", path), ("inspect", archive)):
-        [session] = read_files(form, [file])  # type: ignore[arg-type]
+        [session] = read_files(form, [file])
         assert session is not None and session.goal in ("go", "do 1")
 
 
@@ -566,11 +566,11 @@ def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) ->
 @pytest.mark.parametrize("form", [form for form in WRITERS if form != "inspect"])
 def test_a_byte_order_mark_changes_nothing(form: str, tmp_path: Path) -> None:
     WRITERS[form](tmp_path)
-    path = files_of([tmp_path], FORMS[form][1])[0]  # type: ignore[index]
+    path = files_of([tmp_path], FORMS[form][1])[0]
     found = []
     for mark in (b"", b"\xef\xbb\xbf"):
         path.write_bytes(mark + path.read_bytes())
-        found.append([each and (each.session, each.events) for each in read_files(form, [path])])  # type: ignore[arg-type]
+        found.append([each and (each.session, each.events) for each in read_files(form, [path])])
     assert form == "swe-agent" or found[0] == found[1]  # whose id is made of all its bytes
     assert [each and each[1] for each in found[0]] == [each and each[1] for each in found[1]]
 

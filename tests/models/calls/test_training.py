@@ -277,7 +277,7 @@ def test_warnings_that_others_heard_in_vain_are_not_given() -> None:
     for number, each in enumerate(pairs):
         about = "withheld" if number % 2 else "advice"
         steps = zip(each.steps, states(each), strict=True)
-        heard.append(replace(each, steps=tuple(replace(s, **{about: (warning_id("sql", at),)}) for s, at in steps)))  # type: ignore[arg-type]
+        heard.append(replace(each, steps=tuple(replace(s, **{about: (warning_id("sql", at),)}) for s, at in steps)))
     said = Document.from_bytes(train(pairs).weights).thresholds
     assert {each.state for each in said} >= {"first"}
     assert Document.from_bytes(train(heard).weights).thresholds == ()

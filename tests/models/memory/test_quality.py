@@ -62,7 +62,7 @@ def test_what_names_something(tool: str, error: str) -> None:
     (None, {}),
 )
 def test_junk_has_a_reason(reason: str | None, changes: dict[str, object]) -> None:
-    assert is_junk(replace(ITEM, **changes)) == reason  # type: ignore[arg-type]
+    assert is_junk(replace(ITEM, **changes)) == reason
 
 
 def test_an_open_bracket_costs_no_more_than_its_length() -> None:

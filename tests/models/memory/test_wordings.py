@@ -26,10 +26,10 @@ def made(notes: list[tuple[int, int, tuple[bool, str, str, str]]]) -> Wordings:
 def test_they_follow_from_the_set_of_what_was_noted(notes: list[tuple[int, int, object]], random: Random) -> None:
     shuffled = notes * 2
     random.shuffle(shuffled)
-    once = made(notes)  # type: ignore[arg-type]
-    assert made(shuffled) == once == Wordings.from_rows(once.to_rows())  # type: ignore[arg-type]
+    once = made(notes)
+    assert made(shuffled) == once == Wordings.from_rows(once.to_rows())
     assert len(once) == min(12, len({agent for agent, *_ in notes}))
-    assert not any([once.note(*note) for note in notes])  # type: ignore[arg-type]
+    assert not any([once.note(*note) for note in notes])
 
 
 def test_one_agent_with_any_number_of_sessions_is_outvoted_by_two() -> None:

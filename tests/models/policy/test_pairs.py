@@ -14,7 +14,7 @@ from tests.rows import for_each
 
 
 def query(message: dict[str, object]) -> str:
-    (made,) = message["tool_calls"]  # type: ignore[misc]
+    (made,) = message["tool_calls"]
     found: str = made["function"]["arguments"]["query"]
     return found
 

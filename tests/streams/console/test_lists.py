@@ -104,7 +104,7 @@ def of_tenant(name: str) -> Snapshot:
 def test_a_browser_switches_the_tenant() -> None:
     names = ("acme", "other")
     apps = {
-        name: Console(Still(of_tenant(name)), People(local=Identity("Ann", is_operator=True)), None, names).app  # type: ignore[arg-type]
+        name: Console(Still(of_tenant(name)), People(local=Identity("Ann", is_operator=True)), None, names).app
         for name in names
     }
     pages = TestClient(Tenants(apps), base_url=LOCAL, follow_redirects=False)
@@ -122,7 +122,7 @@ def test_a_form_of_another_tenants_page_decides_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr("streams.console.pages._HEARD_SECONDS", 0.0)
     names, kim = ("acme", "other"), People(local=Identity("Kim", is_operator=True))
     decided = {name: Deciding() for name in names}
-    apps = {name: Console(Still(of_tenant(name)), kim, decided[name], names).app for name in names}  # type: ignore[arg-type]
+    apps = {name: Console(Still(of_tenant(name)), kim, decided[name], names).app for name in names}
     pages = TestClient(Tenants(apps), base_url=LOCAL, follow_redirects=False)
     path = "/decide/revoke?kind=item&id=of-acme"
     tenant = re.findall(r'name="tenant" value="(.*?)"', pages.get(path).text)

@@ -70,7 +70,7 @@ class Deciding:
             raise self.error
         self.done.append((*what, by, why))
         if self.source is not None:
-            made = Decision(kind=what[1], id=what[2], on=True, by=by, why=why, time=NOW)  # type: ignore[arg-type]
+            made = Decision(kind=what[1], id=what[2], on=True, by=by, why=why, time=NOW)
             self.source.now = replace(self.source.now, decisions={made.key: made})
 
 

@@ -22,7 +22,7 @@ from streams.stage.base import Outgoing
 
 
 def decision(kind: str, id: str, on: bool, time: float = 1.0) -> Decision:
-    return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=time)  # type: ignore[arg-type]
+    return Decision(kind=kind, id=id, on=on, by="jo", why="wrong", time=time)
 
 
 @contextlib.asynccontextmanager

@@ -311,7 +311,7 @@ async def test_what_a_person_decided_holds_under_the_ids_that_another_version_gi
     monkeypatch.setattr(backfill, "read_decisions", read)
     monkeypatch.setattr(backfill, "decide", decide)
     filling = backfill.Backfill(Settings(milvus="nowhere"), "v2", ["t"])
-    filling.store = store  # type: ignore[assignment]
+    filling.store = store
     monkeypatch.setattr(MilvusStore, "from_settings", lambda *_: nullcontext(live))
     await filling.keep_decisions()
     columns = [new[f"class sql no such column: '{name}'"] for name in ("nam", "mail")]

@@ -63,7 +63,7 @@ async def imported(pipeline: LogPipeline, path: Path) -> LogPipeline:
 
 
 async def state_hash(pipeline: LogPipeline) -> str:
-    return (await read_knowledge(pipeline.store, pipeline.tenant, LORE)).state_hash  # type: ignore[arg-type]
+    return (await read_knowledge(pipeline.store, pipeline.tenant, LORE)).state_hash
 
 
 async def bodies(pipeline: LogPipeline) -> list[Any]:

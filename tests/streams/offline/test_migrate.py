@@ -162,7 +162,7 @@ async def test_a_collection_that_is_gone_is_made_again_from_the_log(
     events = story()
     await world.fill(events)
     for name in missing:
-        await world.store.on_client(lambda client, name=name: client.drop_collection(f"{name}_old"))  # type: ignore[misc]
+        await world.store.on_client(lambda client, name=name: client.drop_collection(f"{name}_old"))
     assert await world.migrate()
     assert (await world.knowledge()).state_hash == (await reference(TENANT, events)).state_hash
 

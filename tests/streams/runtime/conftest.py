@@ -30,7 +30,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClock]:
         await sleep(0)
 
     monkeypatch.setattr("streams.runtime.delivery.asyncio.sleep", pass_time)
-    fake.pauses = pauses  # type: ignore[attr-defined]
+    fake.pauses = pauses
     yield fake
 
 

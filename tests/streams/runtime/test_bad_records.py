@@ -170,7 +170,7 @@ async def test_the_junk_of_one_sender_becomes_dead_letters_and_the_others_go_on(
 ) -> None:
     """However much it is and however long it lasts; with principals, whatever names it holds and whether it signs."""
     delivery, _, ledger = breaking(20)
-    world.principals = principals = Principals("k" * 32) if signed else None  # type: ignore[assignment]
+    world.principals = principals = Principals("k" * 32) if signed else None
     sign = signer(principals.key_of("eve")) if principals else None
     for start in range(0, 1_000, 100):
         batch = [
@@ -273,7 +273,7 @@ async def test_a_record_that_could_not_be_read_reaches_no_stage_and_is_a_dead_le
         given.extend(each.offset for each in batch)
         return Effects()
 
-    world.process = process  # type: ignore[method-assign]
+    world.process = process
     odd = record(4, value=b"raw")._replace(unreadable="the name of a header is not UTF-8")
     await delivery.run(world, [record(3), odd, record(5)])
     assert given == [3, 5]

@@ -167,7 +167,7 @@ def taken_up(make: Callable[[int], object], count: int) -> float:
 
 
 def pattern(number: int, sessions: int, level: str = "tool") -> PatternState:
-    state = PatternState(Subject(f"{number:032x}", level, f"tool{number}"))  # type: ignore[arg-type]
+    state = PatternState(Subject(f"{number:032x}", level, f"tool{number}"))
     for session in range(sessions):
         seen = SessionCounts(10**15 + session % 40, 300 + session, 300)
         time = 1.7e9 + 977.0 * session

@@ -103,7 +103,7 @@ def test_it_keeps_its_share_in_any_ten_seconds_and_learns_what_is_new(
 
     monkeypatch.setattr("streams.training.trainer.judge_candidate", judge)
     budget, ages = machine.budget(), [0.0]
-    trainer = CallsTrainer(Publication(clock), training=Training, budget=budget, sessions=SESSIONS)  # type: ignore[arg-type]
+    trainer = CallsTrainer(Publication(clock), training=Training, budget=budget, sessions=SESSIONS)
     newest: float | None = None
     arrived = 0
 
