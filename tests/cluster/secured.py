@@ -77,6 +77,9 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: Any, signer: Any, e
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        # Python asks for these since 3.13.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
 
