@@ -5,13 +5,12 @@ replaces its contribution. The state samples sessions for the counts and keeps a
 session may leave a gap among these until the log is replayed.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -80,7 +79,7 @@ class ItemState:
         # Most contributions to a well backed item come too late to be examples.
         return changed if self._outranked(other, distrusted) else self._add_example(other, distrusted) or changed
 
-    def join(self, other: ItemState) -> None:
+    def join(self, other: Self) -> None:
         for each in other.candidates:
             self.merge(each)
         self.contributors.merge(other.contributors)
@@ -88,8 +87,8 @@ class ItemState:
             self.first_seen.note(agent, moment)
         self.last_seen = max(self.last_seen, other.last_seen)
 
-    def of_tenant(self, tenant: str) -> ItemState:
-        moved = ItemState.from_json(self.to_json())
+    def of_tenant(self, tenant: str) -> Self:
+        moved = self.from_json(self.to_json())
         moved.examples = {
             side: tuple([replace(each, tenant=tenant) for each in found]) for side, found in self.examples.items()
         }
@@ -109,8 +108,8 @@ class ItemState:
         known = self.open.get(other.session)
         return known is not None and known.revision <= other.revision and bool(self.open.pop(other.session))
 
-    def _with_open(self) -> ItemState:
-        state = ItemState.from_json(self.to_json())
+    def _with_open(self) -> Self:
+        state = self.from_json(self.to_json())
         state.open = {}
         for each in self.open.values():
             state.merge(replace(each, is_open=False))
@@ -147,11 +146,11 @@ class ItemState:
             *(cached_hash(each.session) for each in self.candidates if cached_hash(each.agent) in agents),
         }
 
-    def without(self, agents: Collection[int]) -> ItemState:
+    def without(self, agents: Collection[int]) -> Self:
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
-        left = ItemState.from_json(self.to_json())
+        left = self.from_json(self.to_json())
         left.discard(gone)
         return left
 
@@ -243,7 +242,7 @@ class ItemState:
         return encode(_Kept(self.contributors.sorted(), examples, self.last_seen, first_seen, still_open))
 
     @classmethod
-    def from_json(cls, value: bytes) -> ItemState:
+    def from_json(cls, value: bytes) -> Self:
         kept = _read_kept(value)
         still_open = {each.session: each for each in kept.open}
         return cls(

@@ -1,10 +1,8 @@
 """Merge observations into the state behind a row of the `patterns` topic: a subject and samples of its sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 import orjson
@@ -170,7 +168,7 @@ class PatternState:
             self.callers = dict(found[:2])
         return self.callers != before
 
-    def join(self, other: PatternState) -> None:
+    def join(self, other: Self) -> None:
         for agent, last in other.callers.items():
             self._note_caller(agent, last)
         if "quarters" in other.timelines:
@@ -237,11 +235,11 @@ class PatternState:
         kept = {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
         return kept | self.wordings.sessions_of(agents)
 
-    def without(self, agents: Collection[int]) -> PatternState:
+    def without(self, agents: Collection[int]) -> Self:
         gone = self.sessions_of(agents) if agents else ()
         if not gone:
             return self
-        left = PatternState.restore("", self.hidden_json())
+        left = self.restore("", self.hidden_json())
         left.discard(gone)
         return left
 
@@ -294,7 +292,7 @@ class PatternState:
         return tuple(sorted(found, reverse=True))
 
     @classmethod
-    def restore(cls, body: str, state: str) -> PatternState:
+    def restore(cls, body: str, state: str) -> Self:
         """Without a `body`, the public form is in `state` (`hidden_json`)."""
         kept = orjson.loads(state)
         pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
