@@ -5,7 +5,7 @@ A version is a linear model over hashed features, a table of kinds of failure, a
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -97,23 +97,12 @@ _TRIANGLES = [np.triu_indices(size, 1) for size in range(_MAX_NAMES + 1)]
 
 
 def _overlap(names: list[str], context: CallContext) -> Ids:
-    found: list[str] = []
-    counts = [0] * 5
-    for name in names:
-        if name in context.failed:
-            where = 0
-        elif name in context.worked:
-            where = 1
-        elif name in context.seen:
-            where = 2
-        elif name in context.goal_words:
-            where = 3
-        else:
-            where = 4
-        counts[where] += 1
-        found.append(f"O{where} {name}")
-    found += [f"C{where} {min(count, 4)}" for where, count in enumerate(counts)]
-    return hashes_of(found)
+    met = dict.fromkeys(names, 4)
+    for where, known in ((3, context.goal_words), (2, context.seen), (1, context.worked), (0, context.failed)):
+        met |= dict.fromkeys(known.intersection(names), where)
+    counts = Counter(met[name] for name in names)
+    found = [f"O{met[name]} {name}" for name in names]
+    return hashes_of(found + [f"C{where} {min(counts[where], 4)}" for where in range(5)])
 
 
 def _ends(call: MadeCall) -> Ids:

@@ -85,19 +85,11 @@ class PlaceNames:
 
     def counts(self, names: Iterable[str]) -> tuple[int, int, int, int]:
         """Count bad, good, mixed and unknown names. One that mostly fails is bad too."""
-        bad = good = both = unknown = 0
-        for name in names:
-            worked, failed = self.ended(name)
-            if worked and failed:
-                both += 1
-                bad += failed > 2 * worked
-            elif failed:
-                bad += 1
-            elif worked:
-                good += 1
-            else:
-                unknown += 1
-        return bad, good, both, unknown
+        ends = [self.ended(name) for name in names]
+        bad = sum(failed > 2 * worked for worked, failed in ends)
+        good = sum(worked > 0 and not failed for worked, failed in ends)
+        both = sum(worked > 0 and failed > 0 for worked, failed in ends)
+        return bad, good, both, ends.count(_NEVER)
 
 
 class Places(dict[str, PlaceNames]):
