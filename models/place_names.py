@@ -80,10 +80,8 @@ class Told(NamedTuple):
 
 
 def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
-    names: dict[str, None] = {}
-    listed: dict[str, None] = {}
+    names, listed, failed = set[str](), set[str](), set[str]()
     members: dict[_Pair, None] = {}
-    failed: set[str] = set()
     for step in calls:
         if step.transient:
             continue
@@ -98,9 +96,9 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_
         says_names = shows_names(step.tool, step.arguments, closed_tools)
         shown = list(_of_result(step, call) if says_names else _of_rows(step, call))
         members.update(dict.fromkeys((*call.members, *(pair for pair in shown if pair[0]))))
-        names.update(dict.fromkeys(chain(call.names, *shown)))
+        names.update(call.names, *shown)
         if says_names:
-            listed.update(dict.fromkeys(filter(None, chain(*_ALONE.findall(step.result[:RESULT_CHARACTERS])))))
+            listed.update(filter(None, chain(*_ALONE.findall(step.result[:RESULT_CHARACTERS]))))
     whose = frozenset(word.lower() for text in identities for word in _WORD.findall(text))
 
     def is_name(word: str) -> bool:
@@ -141,10 +139,6 @@ class _Read(NamedTuple):
             _PLACEHOLDER.sub(" ", each).strip() if isinstance(each, str) else orjson.dumps(each).decode()
             for each in values
         )
-        return cls._of_text(text, keys)
-
-    @classmethod
-    def _of_text(cls, text: str, keys: frozenset[str]) -> Self:
         # In `from x import y`, `x` is a module and no owner.
         imports = _IMPORT.search(text) is not None
         owners, aliases = ({}, {}) if imports else _owners(text)

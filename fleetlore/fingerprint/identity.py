@@ -307,11 +307,9 @@ def _clause(text: str) -> _Clause:
             for start, stop, kind in _phrases(spoken)
             if kind not in _DECIDING or not names.keys() >= set(range(start, stop))
         ]
-    end = len(spoken)
-    if not _PLACES.isdisjoint(spoken):
-        end = next((place for place, word in enumerate(spoken) if word in _PLACES and place not in names), end)
-        if found and found[0][1] > end:
-            end = len(spoken)
+    end = next((place for place, word in enumerate(spoken) if word in _PLACES and place not in names), len(spoken))
+    if found and found[0][1] > end:
+        end = len(spoken)
     long = {place for start, stop, _ in found if stop - start > _MAX_BEHIND for place in range(start, stop)}
     phrased = {place for start, stop, _ in found for place in range(start, stop)}
     thing, chosen, words, behind = "", [], [], []

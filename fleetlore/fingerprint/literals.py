@@ -125,10 +125,8 @@ def masked_value(key: str, value: Any, known: Collection[str] = frozenset()) -> 
             inner = [masked_value(key.removesuffix("s"), each, known) for each in value]
             return [each for place, each in enumerate(inner) if each not in inner[:place]]
         case dict():
-            return {
-                _LITERALS.sub(lambda match: _masked(match, frozenset(known)), name): masked_value(name, each, known)
-                for name, each in value.items()
-            }
+            words = frozenset(known)
+            return {masked_text(name, words): masked_value(name, each, words) for name, each in value.items()}
     return _placeholder(key, "value")
 
 

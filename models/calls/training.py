@@ -356,6 +356,5 @@ class _KindWeights(_HashedWeights):
         self._step(kind_cells(found, len(self.counts)), gradient, _KEEP)
 
     def _has_room(self, met: Evidence) -> bool:
-        if met.alone and not self._fleet.is_one:
-            return sum(each.alone != "" for each in self.met) < MAX_KINDS // 2 and len(self.met) < MAX_KINDS
-        return len(self.met) < MAX_KINDS
+        alone = sum(each.alone != "" for each in self.met) if met.alone and not self._fleet.is_one else 0
+        return len(self.met) < MAX_KINDS and alone < MAX_KINDS // 2
