@@ -45,15 +45,14 @@ def without_pages(app: Application) -> Application:
     """
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
-        headers = scope["headers"] if scope["type"] == "http" else ()
-        named: dict[bytes, list[str]] = {}
-        for name, value in headers:
-            named.setdefault(name, []).append(value.decode("latin-1"))
-        origins = named.get(b"origin", [])
+        def named(wanted: bytes) -> list[str]:
+            return [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == wanted]
+
+        origins = named(b"origin")
         pages = [origin for origin in origins if not is_loopback(hostname(origin.partition("://")[2]))]
-        if not origins and "cross-site" in map(str.lower, named.get(b"sec-fetch-site", ())):
+        if not origins and "cross-site" in map(str.lower, named(b"sec-fetch-site")):
             pages = ["another site"]
-        if pages or not all(is_loopback(hostname(host)) for host in named.get(b"host", ())):
+        if pages or not all(is_loopback(hostname(host)) for host in named(b"host")):
             status, why = (403, f"a page of {pages[0]} may not send here") if pages else (421, "use 127.0.0.1 as host")
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
             await send({"type": "http.response.body", "body": why.encode()})

@@ -78,11 +78,12 @@ class _RelayClient:
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._http: Any = None
+        self._failed: type[Exception]
 
     async def start(self) -> None:
         import httpx2  # 5 MB, which agents of a broker save
 
-        relay = self._relay
+        relay, self._failed = self._relay, httpx2.HTTPError
         headers = {"fleetlore-agent": relay.agent, "fleetlore-tenant": relay.tenant}
         headers |= {"fleetlore-token": relay.token} if relay.token else {}
         secure = ssl.create_default_context() if relay.address.startswith("https:") else False
@@ -96,17 +97,13 @@ class _RelayClient:
             await self._http.aclose()
 
     async def ask(self, path: str, content: bytes, seconds: float = 0.0, **query: str) -> bytes:
-        import httpx2
-
         try:
             answer = await self._http.post(path, content=content, params=query, timeout=seconds + _ANSWER_SECONDS)
-        except httpx2.HTTPError as error:
+        except self._failed as error:
             raise ConnectionError(f"the relay at {self._relay} does not answer: {error!r}") from None
         return self._accepted(answer)
 
     async def stream(self, path: str, content: bytes, seconds: float) -> AsyncIterator[bytes]:
-        import httpx2
-
         try:
             asked = self._http.stream("POST", path, content=content, timeout=seconds + _ANSWER_SECONDS)
             async with asked as answer:
@@ -123,7 +120,7 @@ class _RelayClient:
                     while len(came) >= (end := LENGTH_BYTES + int.from_bytes(came[:LENGTH_BYTES])):
                         yield bytes(came[LENGTH_BYTES:end])
                         del came[:end]
-        except httpx2.HTTPError as error:
+        except self._failed as error:
             raise ConnectionError(f"the relay at {self._relay} does not answer: {error!r}") from None
 
     def _accepted(self, answer: Any) -> bytes:

@@ -97,7 +97,7 @@ class Emitter:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        # Session, event, urgency. Other threads only append.
+        # From other threads, in order: session, event, urgency.
         self._handed_over: deque[tuple[str, Encoded, bool]] = deque()
 
     @property
@@ -130,10 +130,11 @@ class Emitter:
             self.dropped += 1
             log.warning("an event of session %r cannot be encoded; dropped: %r", event.session, failure)
             return False
-        self._handed_over.append((event.session, encoded, at_once))
         if self._loop is None or self._thread == threading.get_ident():
             self._take_over()
+            self._buffer(event.session, encoded, at_once)
             return True
+        self._handed_over.append((event.session, encoded, at_once))
         try:
             self._loop.call_soon_threadsafe(self._take_over)
         except RuntimeError:  # the loop ended just now

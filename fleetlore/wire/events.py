@@ -15,7 +15,6 @@ Kafka binding has no batch mode, so arrays have another content type.
 
 import re
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite
 from typing import Any, Literal, NamedTuple, get_args
@@ -97,14 +96,9 @@ class Event(NamedTuple):
 
 
 def event_id(tenant: str, agent: str, session: str, sequence: int) -> str:
-    """Return 32 hex digits for the session, a hyphen and the sequence."""
-    return f"{_session_id(tenant, agent, session)}-{sequence}"
-
-
-@lru_cache(maxsize=1024)
-def _session_id(tenant: str, agent: str, session: str) -> str:
-    """The separator cannot occur in names."""
-    return blake2b(f"{tenant}\x1f{agent}\x1f{session}".encode(), digest_size=16).hexdigest()
+    """Return 32 hex digits for the session, a hyphen and the sequence. Names have no such separator."""
+    key = blake2b(f"{tenant}\x1f{agent}\x1f{session}".encode(), digest_size=16).hexdigest()
+    return f"{key}-{sequence}"
 
 
 def checked_name(what: str, name: str) -> str:
