@@ -1,10 +1,10 @@
 """Send values and raw records to Kafka in whole batches, and wait for every acknowledgement."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -50,9 +50,10 @@ _LOST_SEQUENCE = (
     InvalidProducerEpoch, InvalidProducerIdMapping, OutOfOrderSequenceNumber, ProducerFenced, UnknownProducerId,
 )  # fmt: skip
 
-# Topic, partition, key, value, headers.
+_T = TypeVar("_T")
 _Place = tuple[str, int]  # tenant, partition
 _Headers = list[tuple[str, bytes | None]]
+# Topic, partition, key, value, headers.
 _Prepared = tuple[str, int, bytes | None, bytes | None, _Headers]
 
 
@@ -236,14 +237,21 @@ class BatchProducer:
         return self._producer
 
 
-def json_arrays(parts: Sequence[bytes]) -> Iterable[bytes]:
-    chunk: list[bytes] = []
-    size = 0
-    for part in parts:
-        if chunk and size + len(part) > MAX_RECORD_BYTES:
-            yield b"[" + b",".join(chunk) + b"]"
-            chunk, size = [], 0
-        chunk.append(part)
-        size += len(part) + 1
-    if chunk:
+def json_arrays(parts: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunked(parts, MAX_RECORD_BYTES + 1, lambda part: len(part) + 1):
         yield b"[" + b",".join(chunk) + b"]"
+
+
+def chunked(values: Iterable[_T], limit: int, size: Callable[[_T], int]) -> Iterator[list[_T]]:
+    """Yield the values in lists of at most `limit` in size, or of one value."""
+    chunk: list[_T] = []
+    total = 0
+    for value in values:
+        added = size(value)
+        if chunk and total + added > limit:
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(value)
+        total += added
+    if chunk:
+        yield chunk

@@ -7,9 +7,10 @@ move keys, and an automatic topic is not compacted. Commits record the partition
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Self
 
 from aiokafka import OffsetAndMetadata, TopicPartition
@@ -31,6 +32,7 @@ from fleetlore.errors import BrokerUnavailable, ConfigError, TopicsChanged
 from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connected, make_admin, make_consumer, no_broker
 from fleetlore.kafka.read import committed_offsets
 from fleetlore.wire.topics import TOPICS, TopicSpec, topic
+from sinks.producer import chunked
 
 __all__ = ["Allowed", "Difference", "TopicAdmin", "ensure_topics", "refuse_grown", "watch_topics"]
 
@@ -213,7 +215,8 @@ class TopicAdmin:
             raise BrokerUnavailable(
                 f"the cluster at {self._settings.broker} has no controller that could create topics"
             )
-        for topics in chunks([new_topic(name, self._stated[name], self._settings) for name in names]):
+        new = (new_topic(name, self._stated[name], self._settings) for name in names)
+        for topics in chunked(new, CHUNK_PARTITIONS, attrgetter("num_partitions")):
             response = await self._client.create_topics(topics)
             for name, code, *_ in response.topic_errors:
                 if code and for_code(code) is not TopicAlreadyExistsError:
@@ -299,19 +302,6 @@ class TopicAdmin:
 async def ensure_topics(settings: Settings) -> list[str]:
     async with TopicAdmin(settings).connected() as admin:
         return await admin.create_missing()
-
-
-def chunks(topics: Iterable[NewTopic]) -> Iterator[list[NewTopic]]:
-    chunk: list[NewTopic] = []
-    partitions = 0
-    for each in topics:
-        if chunk and partitions + each.num_partitions > CHUNK_PARTITIONS:
-            yield chunk
-            chunk, partitions = [], 0
-        chunk.append(each)
-        partitions += each.num_partitions
-    if chunk:
-        yield chunk
 
 
 def new_topic(name: str, spec: TopicSpec, settings: Settings) -> NewTopic:

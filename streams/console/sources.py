@@ -66,10 +66,11 @@ class _Sample(NamedTuple):
         wanted = labels.items()
         return sum(value for found, value in self.values.get(name, {}).items() if wanted <= dict(found).items())
 
-    def by(self, name: str, label: str) -> Counter[str]:
+    def by(self, name: str, label: str, **labels: str) -> Counter[str]:
         counted: Counter[str] = Counter()
         for found, value in self.values.get(name, {}).items():
-            counted[dict(found).get(label, "")] += int(value)
+            if labels.items() <= (given := dict(found)).items():
+                counted[given.get(label, "")] += int(value)
         return counted
 
 
@@ -146,25 +147,12 @@ def _rate(start: _Sample, end: _Sample) -> float:
 
 
 def _latency(start: _Sample, end: _Sample) -> tuple[float, float] | None:
-    after, before = _buckets(end), _buckets(start)
-    lately = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
-    counts = lately if max(lately.values(), default=0.0) > 0 else after
-    if max(counts.values(), default=0.0) <= 0:
-        return None
-    return _quantile(counts, 0.5), _quantile(counts, 0.99)
+    after, before = (each.by("end_to_end_latency_seconds_bucket", "le", stage=LORE_STAGE) for each in (end, start))
+    counts = {float(bound): count for bound, count in ((after - before) or after).items()}
+    return (_quantile(counts, 0.5), _quantile(counts, 0.99)) if any(counts.values()) else None
 
 
-def _buckets(sample: _Sample) -> dict[float, float]:
-    found: dict[float, float] = {}
-    for labels, value in sample.values.get("end_to_end_latency_seconds_bucket", {}).items():
-        said = dict(labels)
-        if said.get("stage") == LORE_STAGE:
-            bound = float(said["le"])
-            found[bound] = found.get(bound, 0.0) + value
-    return found
-
-
-def _quantile(cumulative: Mapping[float, float], share: float) -> float:
+def _quantile(cumulative: Mapping[float, int], share: float) -> float:
     bounds = sorted(cumulative)
     wanted = share * cumulative[bounds[-1]]
     place = next(place for place, bound in enumerate(bounds) if cumulative[bound] >= wanted)

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import wraps
 from threading import Event, RLock, Thread
 from typing import Any
@@ -122,12 +123,9 @@ def keep_searchable(address: str, stopped: Event, every_seconds: float = _FLUSH_
     """
     while not stopped.wait(every_seconds):
         try:
-            client = connect(address, "", _TIMEOUT_SECONDS)
-            try:
+            with closing(connect(address, "", _TIMEOUT_SECONDS)) as client:
                 for collection in (each.name for each in COLLECTIONS if each.by_words):
                     client.flush(collection, _TIMEOUT_SECONDS)
-            finally:
-                client.close()
         except milvus_errors() as error:
             log.warning("the collections were not flushed: %s", message_of(error))
 

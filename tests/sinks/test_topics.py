@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import pairwise
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,13 +17,13 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, partitions_of
 from fleetlore.wire.topics import NAMES, TOPICS, topic
+from sinks.producer import chunked
 from sinks.topics import (
     CHUNK_PARTITIONS,
     SET_ON_TOPIC,
     Allowed,
     Difference,
     TopicAdmin,
-    chunks,
     ensure_topics,
     new_topic,
 )
@@ -241,7 +242,7 @@ async def applied(kafka: Kafka, settings: Settings = SETTINGS, **allowed: bool) 
 @given(st.lists(st.integers(1, CHUNK_PARTITIONS + 5), max_size=40))
 def test_topics_are_created_in_requests_that_a_broker_takes(partitions: list[int]) -> None:
     topics = [NewTopic(f"t{number}", each, 1) for number, each in enumerate(partitions)]
-    requests = list(chunks(topics))
+    requests = list(chunked(topics, CHUNK_PARTITIONS, attrgetter("num_partitions")))
     assert [each for request in requests for each in request] == topics
     for request in requests:
         assert len(request) == 1 or sum(each.num_partitions for each in request) <= CHUNK_PARTITIONS
