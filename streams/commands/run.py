@@ -185,28 +185,24 @@ async def _up(
         data, workers=workers, trainer=trainer, keep_log=True, tenants=tenants, http=http, policy=policy,
         console_port=CONSOLE_PORT if page else None, broker_port=DEFAULT_PORT, progress=show,
     )  # fmt: skip
-    stop = asyncio.Event()
-    at_first_signal(asyncio.get_running_loop(), stop.set, _STOP_SECONDS)
-    with status if console.is_terminal else contextlib.nullcontext():
-        entering = asyncio.create_task(stack.__aenter__())
-        await _first(entering, asyncio.create_task(stop.wait()))
-    if not entering.done():
-        entering.cancel()
-        await asyncio.gather(entering, return_exceptions=True)
-        return
-    await entering
-    try:
-        for line in _greeting(stack, data, tenants, http):
-            console.print(line, markup=False)
-        failing = asyncio.create_task(stack.failed())
-        await _first(failing, asyncio.create_task(stop.wait()))
-        if failing.done():
-            raise failing.result()
-        failing.cancel()
-    finally:
-        await stack.stop()
-        stays = "log and lore stay" if stack.keeps_log else "the event log was in memory and is gone; the lore stays"
-        console.print(f"stopped; {stays} in {data}", markup=False)
+    running, failure = asyncio.current_task(), None
+    assert running is not None
+    at_first_signal(asyncio.get_running_loop(), running.cancel, _STOP_SECONDS)
+    with contextlib.suppress(asyncio.CancelledError):
+        with status if console.is_terminal else contextlib.nullcontext():
+            await stack.__aenter__()
+        try:
+            for line in _greeting(stack, data, tenants, http):
+                console.print(line, markup=False)
+            failure = await stack.failed()
+        finally:
+            await stack.stop()
+            stays = (
+                "log and lore stay" if stack.keeps_log else "the event log was in memory and is gone; the lore stays"
+            )
+            console.print(f"stopped; {stays} in {data}", markup=False)
+    if failure is not None:
+        raise failure
 
 
 def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) -> Iterator[str]:
@@ -226,7 +222,3 @@ def _greeting(stack: Embedded, data: Path, tenants: tuple[str, ...], http: str) 
     if (free := shutil.disk_usage(data).free) < _LITTLE_SPACE_BYTES:
         yield f"only {free // 2**20} MiB are free on the disk of {data}: where none is left, the stack stops"
     yield "Ctrl-C stops it."
-
-
-async def _first(*tasks: asyncio.Task[object]) -> None:
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fleetlore.adapters.listing import Listed
 from fleetlore.advice.changes import change_tip
 from fleetlore.advice.gate import all_of
-from fleetlore.wire.lore import Decision, MemoryItem, Pattern
+from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.stats import Window, is_estimated, tools_of, trend, wilson
 from fleetlore.words import count
 from streams.console.sources import Snapshot
@@ -146,12 +146,12 @@ def changes(snapshot: Snapshot, since: float) -> list[_Changed]:
         for each in index.items.values()
         if each.first_seen >= since
     ]
-    found += [_Changed(each.time, "decision", _decision(each), "/decisions") for each in named if each.time >= since]
-    found += [
-        _Changed(each.created, "version", f"{each.adapter} {each.ordinal}", _path(each.adapter, each.version))
-        for each in versions(snapshot)
-        if each.created >= since
-    ]
+    for each in (each for each in named if each.time >= since):
+        said = f"{each.kind} {each.id} {each.effect} by {each.by}: {each.why}"
+        found.append(_Changed(each.time, "decision", said, "/decisions"))
+    for made in (made for made in versions(snapshot) if made.created >= since):
+        path = f"/versions/{quote(made.adapter)}/{quote(made.version)}"
+        found.append(_Changed(made.created, "version", f"{made.adapter} {made.ordinal}", path))
     letters = [each for each in snapshot.letters if each.time >= since]
     found += [_Changed(each.time, "dead letter", f"{each.reason}: {each.detail}", "") for each in letters]
     return sorted(found, key=lambda each: (-each.time, each.kind, each.path))
@@ -159,14 +159,6 @@ def changes(snapshot: Snapshot, since: float) -> list[_Changed]:
 
 def _failure(pattern: Pattern) -> str:
     return f"{pattern.tool}: {pattern.template or pattern.error_class}"
-
-
-def _decision(decided: Decision) -> str:
-    return f"{decided.kind} {decided.id} {decided.effect} by {decided.by}: {decided.why}"
-
-
-def _path(adapter: str, version: str) -> str:
-    return f"/versions/{quote(adapter)}/{quote(version)}"
 
 
 def _most(counted: Counter[str]) -> tuple[tuple[str, int], ...]:

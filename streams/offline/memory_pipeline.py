@@ -120,7 +120,6 @@ class Chain:
 
 
 def records_of_events(events: Iterable[Event], offset: int = 0) -> list[Record]:
-    """Encode events, with secrets masked, as the records of their topics."""
     values: dict[str, list[bytes]] = {}
     for event in events:
         name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")

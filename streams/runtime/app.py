@@ -273,7 +273,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
             self._ledger.put_back(offsets)
 
     async def on_truncated(self, lost: Mapping[TopicPartition, int]) -> None:
-        """Read partitions from the beginning: the broker lost acknowledged records."""
         for tp, records in lost.items():
             self._metrics.truncated_records.labels(tp.topic).inc(records)
             message = (

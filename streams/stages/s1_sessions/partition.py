@@ -157,7 +157,6 @@ class Partition:
             self.forget_closed()
 
     def restore(self, key: Key, session: OpenSession) -> Waiting:
-        """Return the events that waited for it."""
         self.closed[key] = session
         self.size += session.size
         return self.drop_tail(key)
