@@ -130,12 +130,8 @@ class KafkaMissing(StackError):
     """Apache Kafka cannot run here."""
 
 
-def _quiet(line: str, whole: bool) -> None:
-    pass
-
-
 @cache
-def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[str, ...]:
+def java_command(release: str = RELEASE, progress: Progress = lambda line, whole: None) -> tuple[str, ...]:
     """Return the command that runs a class of Kafka. `progress`: called while jars are fetched. Raises KafkaMissing."""
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
@@ -153,7 +149,9 @@ def java_command(release: str = RELEASE, progress: Progress = _quiet) -> tuple[s
     return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
 
 
-def kafka_command(folder: Path, port: int, controller_port: int, progress: Progress = _quiet) -> list[str]:
+def kafka_command(
+    folder: Path, port: int, controller_port: int, progress: Progress = lambda line, whole: None
+) -> list[str]:
     """The first call creates `folder`, which holds the log."""
     java = java_command(progress=progress)
     file, data = folder / "server.properties", folder / "data"

@@ -74,10 +74,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        return self._running().pid
+        assert self._process is not None
+        return self._process.pid
 
     async def ended(self) -> int:
-        process = self._running()
+        process = self._process
+        assert process is not None
         code = await process.wait()
         with suppress(ProcessLookupError):  # the role may outlive a killed supervisor
             os.killpg(process.pid, signal.SIGKILL)
@@ -129,11 +131,6 @@ class Child:
             f"{self.name} cannot listen, because another process took its port; the data is safe. Run `fleetlore up "
             f"--data {self._log_file.parents[1]}` again, which chooses another port. {evidence}"
         )
-
-    def _running(self) -> asyncio.subprocess.Process:
-        if self._process is None:
-            raise StackError(f"{self.name} has not been started")
-        return self._process
 
 
 def _owners(path: str, flags: int) -> int:

@@ -58,10 +58,8 @@ class Deciding:
         for each in decisions:
             if each.kind == "hint":
                 index.put_hint(each)
-            elif each.on:
-                index.revoke(each.id)
             else:
-                index.undo_revoke(each.id, each.wording)
+                index.revoke(each.id, each.wording, on=each.on)
         made = {each.key: each for each in decisions}
         self.source.now = replace(self.source.now, decisions={**self.source.now.decisions, **made}, history=decisions)
 
