@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -77,34 +77,31 @@ class _Batch:
     acknowledged: Any = None
 
 
+@dataclass(eq=False, repr=False)
 class BatchProducer:
-    def __init__(
-        self,
-        bootstrap: Bootstrap,
-        max_request_bytes: int = _MAX_REQUEST_BYTES,
-        *,
-        delivery_seconds: float = _DELIVERY_SECONDS,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._max_request_bytes = max_request_bytes
-        self._delivery_seconds = min(delivery_seconds, _DELIVERY_SECONDS)
-        self._check = check
+    bootstrap: Bootstrap
+    max_request_bytes: int = _MAX_REQUEST_BYTES
+    _: KW_ONLY
+    delivery_seconds: float = _DELIVERY_SECONDS
+    check: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.delivery_seconds = min(self.delivery_seconds, _DELIVERY_SECONDS)
         self._producer: AIOKafkaProducer | None = None
         self._lost = False  # the broker rejects this producer's sequence
         self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
         producer = make_producer(
-            self._bootstrap,
-            max_request_size=self._max_request_bytes,
+            self.bootstrap,
+            max_request_size=self.max_request_bytes,
             max_batch_size=_MAX_REQUEST_BYTES,
-            request_timeout_ms=int(self._delivery_seconds * 1000),
+            request_timeout_ms=int(self.delivery_seconds * 1000),
         )
         try:
             await connect(producer)
         except KafkaError as error:
-            raise no_broker(self._bootstrap, error) from error
+            raise no_broker(self.bootstrap, error) from error
         self._producer = producer
 
     async def stop(self) -> None:
@@ -165,7 +162,7 @@ class BatchProducer:
             yield
         except (KafkaError, TimeoutError) as error:
             self._lost |= isinstance(error, _LOST_SEQUENCE)
-            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {error!r}") from error
+            raise BrokerUnavailable(f"the broker at {self.bootstrap} did not take a batch: {error!r}") from error
 
     async def _send(self, records: Iterable[_Prepared], compressed: Collection[tuple[str, int]] = ()) -> None:
         """Send whole batches with one future each: aiokafka's `send` makes one a record."""
@@ -175,7 +172,7 @@ class BatchProducer:
 
         async def send(batch: _Batch) -> None:
             batch.builder.close()
-            self._check()
+            self.check()
             name, partition = batch.records[0][:2]
             batch.acknowledged = await producer.send_batch(batch.builder, name, partition=partition)
             sent.append(batch)
@@ -196,7 +193,7 @@ class BatchProducer:
             await send(batch)
         if sent:
             waiting = asyncio.gather(*(each.acknowledged for each in sent), return_exceptions=True)
-            await self._settle(sent, await asyncio.wait_for(waiting, self._delivery_seconds), compressed)
+            await self._settle(sent, await asyncio.wait_for(waiting, self.delivery_seconds), compressed)
 
     async def _settle(
         self, sent: Sequence[_Batch], answers: Sequence[Any], compressed: Collection[tuple[str, int]]
@@ -229,7 +226,7 @@ class BatchProducer:
             return len(known or await producer.partitions_for(name))
         except UnknownTopicOrPartitionError as error:
             why = f"it has no topic {name}; a worker of the tenant creates it"
-            raise BrokerUnavailable(f"the broker at {self._bootstrap} did not take a batch: {why}") from error
+            raise BrokerUnavailable(f"the broker at {self.bootstrap} did not take a batch: {why}") from error
 
     def _started(self) -> AIOKafkaProducer:
         if self._producer is None:

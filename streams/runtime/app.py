@@ -291,8 +291,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         def owned(tp: TopicPartition) -> bool:
             return self._open and tp in self._assigned
 
-        settings, producer = self._settings, self._batch_producer
-        await mend_stale(settings.cluster, settings.tenants, producer, owned, settings.fetch_wait_ms)
+        await mend_stale(self._settings, self._batch_producer, owned)
 
     async def _measure_lag(self) -> None:
         while not self.should_stop:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from aiokafka import TopicPartition as Asked
 
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.cluster import Bootstrap
+from fleetlore.config import Settings
 from fleetlore.errors import RecordsRefused
 from fleetlore.kafka.read import Fetched, Follower, end_offsets, observer
 from fleetlore.wire.topics import tenant_of, topic
@@ -86,13 +86,7 @@ class StaleRecords:
                 del self._found[source]
 
 
-async def mend_stale(
-    bootstrap: Bootstrap,
-    tenants: Iterable[str],
-    producer: BatchProducer,
-    owned: Callable[[TopicPartition], bool],
-    fetch_wait_ms: int,
-) -> None:
+async def mend_stale(settings: Settings, producer: BatchProducer, owned: Callable[[TopicPartition], bool]) -> None:
     stale = StaleRecords(owned)
 
     async def take(fetched: Fetched) -> None:
@@ -100,10 +94,9 @@ async def mend_stale(
             for record in records:
                 stale.see(part.topic, part.partition, record.key, record.headers)
         if stale.found:
-            async with observer(bootstrap) as consumer:
+            async with observer(settings.cluster) as consumer:
                 stale.check(await end_offsets(consumer, [Asked(*each) for each in stale.found]))
             await stale.ask(producer.deliver)
 
-    names = [topic(tenant, name) for tenant in tenants for name in SOURCES]
-    follower = Follower(bootstrap, names, take, what="stale lore", fetch_wait_ms=fetch_wait_ms, newest=_LOOK_BACK)
-    await follower.run()
+    names, wait_ms = [topic(tenant, name) for tenant in settings.tenants for name in SOURCES], settings.fetch_wait_ms
+    await Follower(settings.cluster, names, take, what="stale lore", fetch_wait_ms=wait_ms, newest=_LOOK_BACK).run()
