@@ -252,12 +252,14 @@ class Settings:
 
     @classmethod
     def from_data_dir(
-        cls, data: str | Path, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
+        cls, data: str | Path | None, *, unknown_refused: bool = True, must_run: bool = True, **overrides: Any
     ) -> Self:
-        """Return settings of the stack that runs on a folder, as `from_env` does.
+        """Return settings of the stack that runs on a folder, as `from_env` does without one.
 
         `must_run`: an agent waits for a stack that is down. Raises ConfigError.
         """
+        if data is None:
+            return cls.from_env(unknown_refused=unknown_refused, **overrides)
         stack: dict[str, Any] = {}
         folder = StackFolder(Path(data))
         try:

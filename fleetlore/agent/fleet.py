@@ -17,7 +17,6 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -114,8 +113,9 @@ class Fleet:
             raise ConfigError("give a Fleet one of data=…, broker=… and relay=…: each says where the fleet is")
         if relay is None and (data is not None or broker is not None):
             relay = ""  # the agent's `broker` or `data` counts before the environment's relay
-        read = Settings.from_env if data is None else partial(Settings.from_data_dir, data, must_run=False)
-        self.settings = read(
+        self.settings = Settings.from_data_dir(
+            data,
+            must_run=False,
             unknown_refused=False,  # logged only: the agent's work goes on
             broker=broker,
             relay=relay,

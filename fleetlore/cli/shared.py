@@ -84,8 +84,6 @@ def connection(broker: str | None, data: Path | None, milvus: str | None = None,
     """
     if data is not None and broker is not None:
         raise typer.BadParameter("give --data or --broker, not both: a stack's folder names its own broker")
-    if data is None:
-        return Settings.from_env(broker=broker, milvus=milvus, unknown_refused=not of_agent)
     return Settings.from_data_dir(
         data, broker=broker, milvus=milvus, unknown_refused=not of_agent, must_run=not of_agent
     )

@@ -170,11 +170,7 @@ class PolicyFollower(AdapterSubscriber[LoraSlot]):
         check_tenant(tenant)
         with extra("adapters", "a LoRA is checked with"):
             import safetensors  # noqa: F401 - without it the first version would end the subscription silently
-        settings = (
-            Settings.from_env(broker=broker, unknown_refused=False)
-            if data is None
-            else Settings.from_data_dir(data, unknown_refused=False)
-        )
+        settings = Settings.from_data_dir(data, broker=broker, unknown_refused=False)
         super().__init__(
             settings.cluster if data is None else StackFolder(Path(data)),
             tenant,
