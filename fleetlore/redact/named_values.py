@@ -32,18 +32,28 @@ def mask_of(kind: str) -> str:
     return f"{REDACTED}{kind}]"
 
 
-def masked_group(match: re.Match[str], group: str | int, mask: str, length: int | None = None) -> str:
-    text, start = match[0], match.start(group) - match.start()
-    end = start + (len(match[group]) if length is None else length)
+def _masked_group(match: re.Match[str], group: str | int, mask: str) -> str:
+    text, start, end = match[0], match.start(group) - match.start(), match.end(group) - match.start()
     return text[:start] + mask + text[end:]
 
 
-def form_rule(kind: str, needles: str, pattern: str, named: str = "", *, folded: bool = False) -> Rule:
-    """Make a rule that masks the group `secret`, or the whole match."""
+_Secret = Callable[[re.Match[str]], str]
+
+
+def form_rule(
+    kind: str, needles: str, pattern: str, named: str = "", *, folded: bool = False, secret: _Secret | None = None
+) -> Rule:
+    """Make a rule that masks the group `secret`, or the whole match. `secret`: returns that of a match, or ""."""
     # A key may stand right behind a letter of another script.
-    compiled = re.compile(pattern, re.IGNORECASE if folded else re.ASCII)
+    compiled, mask = re.compile(pattern, re.IGNORECASE if folded else re.ASCII), mask_of(kind)
     group = "secret" if "secret" in compiled.groupindex else 0
-    replace = partial(masked_group, group=group, mask=mask_of(kind))
+
+    def replace(match: re.Match[str]) -> str:
+        if secret is None:
+            return _masked_group(match, group, mask)
+        found = secret(match)
+        return match[0].replace(found, mask) if found else match[0]
+
     return Rule(kind, tuple(needles.split("|")), compiled, replace, re.compile(named) if named else None)
 
 
@@ -130,7 +140,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
             return match[0]
         if not is_secret(value, password=password, bare=bare, prose=prose):
             return match[0]
-        return masked_group(match, form, mask)
+        return _masked_group(match, form, mask)
 
     # `/etc/passwd: Permission denied` is a very common error.
     sign = (
@@ -156,17 +166,12 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
     return (Rule(kind, words, assignment, replace, named), Rule(kind, words, option, replace))
 
 
-def _basic_credentials(rule: Rule) -> Rule:
+def _basic_credentials(match: re.Match[str]) -> str:
     """`Basic dXNlcjpwYXNz`, if it decodes to `user:password`"""
-
-    def replace(match: re.Match[str]) -> str:
-        try:
-            decoded = b64decode(match["secret"], validate=True)
-        except ValueError:  # not base64, or a letter such as a long s
-            return match[0]
-        return rule.replace(match) if b":" in decoded else match[0]
-
-    return rule._replace(replace=replace)
+    try:
+        return match["secret"] if b":" in b64decode(match["secret"], validate=True) else ""
+    except ValueError:  # not base64, or a letter such as a long s
+        return ""
 
 
 # Words between a secret's name and its value.
@@ -186,27 +191,9 @@ def _is_random(value: str, named: bool) -> bool:
     return False
 
 
-def _said() -> Rule:
-    mask = mask_of("secret")
-
-    def replace(match: re.Match[str]) -> str:
-        value = match["secret"].rstrip(".:=-")
-        if not _is_random(value, match["name"].lower() != "key"):
-            return match[0]
-        return masked_group(match, "secret", mask, len(value))
-
-    pattern = (
-        r"(?P<name>secret|token|password|passwd|passphrase|credential|api[_ -]?key|access[_-]key|(?<![a-z])key)s?(?!\])"
-        r"(?:[\s:=>,\"'`(\[{<|*\u2013\u2014\u2192-]|\\[nrt\"']"
-        rf"|(?:{BETWEEN})(?![a-z]))"
-        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15,512}"
-        # Quoted values may have other characters, but not those of code.
-        r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16,512}(?=[\"'`\\]))"
-    )
-    named = re.compile(r"secret|token|pass(?:word|wd|phrase)|credential|api[_ -]?key|access[_-]key|(?<![a-z])key")
-    return Rule(
-        "secret", ("secret", "token", "pass", "cred", "key"), re.compile(pattern, re.IGNORECASE), replace, named
-    )
+def _said(match: re.Match[str]) -> str:
+    value = match["secret"].rstrip(".:=-")
+    return value if _is_random(value, match["name"].lower() != "key") else ""
 
 
 # `my password is …`, `das Passwort lautet …`, `Password — …`, `with password …`
@@ -217,33 +204,26 @@ TOLD = (
     r"|\s{1,8})"
     r"[\"'`*]{0,3}(?=[^\s\"'`]{0,64}\d)"
 )
-
-
 _TO = re.compile(r"\sto\s+\S+\Z", re.I)
 _SETS = re.compile(r"\b(?:re)?(?:set|chang|updat)", re.I)
 
 
-def _told() -> Rule:
+_TOLD = (
+    r"(?:passwords?|passwd|passphrase|passwort|passe|bindpw|kennwort|contrase\u00f1a|senha|wachtwoord"
+    rf"|{'|'.join(FOREIGN)}){TOLD}"
+)
+
+
+def _told(match: re.Match[str]) -> str:
     """Letters with digits among them, because words such as "required" follow a verb as well."""
-    mask = mask_of("password")
-
-    def replace(match: re.Match[str]) -> str:
-        value = match["secret"].rstrip(".:!?*")
-        if _TO.search(match[0]) and not _SETS.search(match.string, max(0, match.start() - 32), match.start()):
-            return match[0]
-        mixed = any(
-            len(part) >= 6 and not part.isalpha() and not part.isdigit() and not _WORD_AND_NUMBER.fullmatch(part)
-            for part in _PARTS.split(value)
-        )
-        return masked_group(match, "secret", mask, len(value)) if mixed and not _PLACEHOLDER.match(value) else match[0]
-
-    names = (
-        r"(?:passwords?|passwd|passphrase|passwort|passe|bindpw|kennwort|contrase\u00f1a|senha|wachtwoord"
-        rf"|{'|'.join(FOREIGN)})"
+    value = match["secret"].rstrip(".:!?*")
+    if _TO.search(match[0]) and not _SETS.search(match.string, max(0, match.start() - 32), match.start()):
+        return ""
+    mixed = any(
+        len(part) >= 6 and not part.isalpha() and not part.isdigit() and not _WORD_AND_NUMBER.fullmatch(part)
+        for part in _PARTS.split(value)
     )
-    pattern = re.compile(rf"{names}{TOLD}(?P<secret>(?!\[redacted:)[^\s\"'`<>()\[\]{{}},;]{{6,128}})", re.I)
-    words = ("pass", "pw", "kennwort", "senha", "contrase", "wachtwoo", *FOREIGN)
-    return Rule("password", words, pattern, replace, re.compile(names + TOLD))
+    return value if mixed and not _PLACEHOLDER.match(value) else ""
 
 
 # `fastlyKey string = "…"`
@@ -260,63 +240,42 @@ _FINDS = re.compile(
 _LONG_KEY = 32
 
 
-def _own_key() -> Rule:
+def _own_key(match: re.Match[str]) -> str:
     """No id: mixed case with digits, or as long as a hash unless the key only identifies."""
-    mask = mask_of("secret")
-
-    def replace(match: re.Match[str]) -> str:
-        value = match["secret"]
-        start = match.start()
-        if _FINDS.search(match.string[max(0, start - 16) : start]):
-            return match[0]
-        mixed = not (value.islower() or value.isupper())
-        long = len(value) >= _LONG_KEY
-        return match[0].replace(value, mask) if (mixed or long) and _is_random(value, long) else match[0]
-
-    pattern = re.compile(rf"(?<=[a-z0-9_-])key{OF_A_KEY}(?P<secret>[\w+.=?-]{{22,512}})", re.IGNORECASE)
-    return Rule("secret", ("key",), pattern, replace)
+    value, start = match["secret"], match.start()
+    mixed, long = not (value.islower() or value.isupper()), len(value) >= _LONG_KEY
+    finds = _FINDS.search(match.string[max(0, start - 16) : start])
+    return value if not finds and (mixed or long) and _is_random(value, long) else ""
 
 
+_ATTRIBUTE = r"\s[\w:-]{1,40}=\\*+[\"'][^<>\"'\n]{0,80}[\"']"
+_OPENING = (
+    rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?P<quote>\\*+[\"'])?(?:{_ATTRIBUTE}){{0,4}}\s{{0,4}}(?:>|&gt;)"
+    r"|(?P<label>:?\s{0,4}</(?:td|th|dt|key|label|name)>)\s{0,40}"
+    rf"<(?:td|dd|string|value)(?:{_ATTRIBUTE}){{0,4}}>)"
+)
 _NAMES_A_VALUE = re.compile(r"<(?!(?:label|a|button)\b)[\w:.-]{1,40}\s(?:key|name)=\\*+[\"'][\w.-]{0,40}\Z", re.I)
 
 
-def _element() -> Rule:
+def _element(match: re.Match[str]) -> str:
     """`<password>…</password>`, also HTML-escaped, `<secret>{AQAA …}</secret>` of credential stores, and a label's
     neighbour, as in `<td>Password</td><td>…</td>`."""
-    mask = mask_of("password")
-
-    def replace(match: re.Match[str]) -> str:
-        value = match["secret"].strip()
-        if value[:1] in tuple("$%<*") or value[:2] == "{{" or not is_secret(value, password=True):
-            return match[0]
-        if match["quote"] and not _NAMES_A_VALUE.search(match.string, max(0, match.start() - 64), match.start()):
-            return match[0]
-        if (match["label"] or match["quote"]) and value.rstrip(".:*?!").isalpha():  # another label
-            return match[0]
-        if (" " in value or value[0] == "{") and not any(_is_random(part, True) for part in value.strip("{}").split()):
-            return match[0]
-        return match[0].replace(value, mask)
-
-    attribute = r"\s[\w:-]{1,40}=\\*+[\"'][^<>\"'\n]{0,80}[\"']"
-    opening = (
-        rf"(?:{_WORDS})(?:[\w-]{{0,20}}(?P<quote>\\*+[\"'])?(?:{attribute}){{0,4}}\s{{0,4}}(?:>|&gt;)"
-        r"|(?P<label>:?\s{0,4}</(?:td|th|dt|key|label|name)>)\s{0,40}"
-        rf"<(?:td|dd|string|value)(?:{attribute}){{0,4}}>)"
-    )
-    pattern = (
-        rf"{opening}\s{{0,8}}(?:<!\[CDATA\[)?(?P<secret>(?!\[redacted:)"
-        r"(?:[^<>\n&]|&(?!lt;)){3,512}?)\s{0,8}(?:\]\]>\s{0,8})?(?:</|&lt;/)"
-    )
-    named = re.compile(opening)
-    needles = ("pass", "pwd", "secret", "token", "key")
-    return Rule("password", needles, re.compile(pattern, re.IGNORECASE), replace, named)
+    value = match["secret"].strip()
+    if value[:1] in tuple("$%<*") or value[:2] == "{{" or not is_secret(value, password=True):
+        return ""
+    if match["quote"] and not _NAMES_A_VALUE.search(match.string, max(0, match.start() - 64), match.start()):
+        return ""
+    if (match["label"] or match["quote"]) and value.rstrip(".:*?!").isalpha():  # another label
+        return ""
+    is_several = " " in value or value[0] == "{"
+    return "" if is_several and not any(_is_random(part, True) for part in value.strip("{}").split()) else value
 
 
 _folded = partial(form_rule, folded=True)
 # Last, so that a vendor's token keeps its vendor's kind.
 NAMED: tuple[Rule, ...] = (
     _folded("bearer_token", "bearer", r"\bbearer\s+(?P<secret>(?=[A-Za-z-]{0,64}+[\d._~+/])[\w.~+/-]{12,}=*)"),
-    _basic_credentials(_folded("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})")),
+    _folded("basic_auth", "basic", r"\bbasic\s+(?P<secret>[a-z0-9+/]{8,}={0,2})", secret=_basic_credentials),
     _folded("cookie", "cookie", r"\bcookie[\"']?: ?[\"']?[\w.-]{1,64}=(?P<secret>(?!\[redacted:)[^\r\n\"']{8,})"),
     _folded(
         "auth_header",
@@ -328,8 +287,15 @@ NAMED: tuple[Rule, ...] = (
     *_named("azure_key", "key", r"account[_-]?key|shared[_-]?access[_-]?key"),
     *_named("password", "|".join(("pass|pwd|pw|kennwort|senha|contrase|wachtwoo", *FOREIGN)), PASSWORDS, password=True),
     *_named("secret", "secret|token|key|signat|cred|auth", KEYS),
-    _element(),
-    _own_key(),
+    _folded(
+        "password",
+        "pass|pwd|secret|token|key",
+        rf"{_OPENING}\s{{0,8}}(?:<!\[CDATA\[)?(?P<secret>(?!\[redacted:)"
+        r"(?:[^<>\n&]|&(?!lt;)){3,512}?)\s{0,8}(?:\]\]>\s{0,8})?(?:</|&lt;/)",
+        named=_OPENING,
+        secret=_element,
+    ),
+    _folded("secret", "key", rf"(?<=[a-z0-9_-])key{OF_A_KEY}(?P<secret>[\w+.=?-]{{22,512}})", secret=_own_key),
     _folded(  # encoded for a URL
         "password",
         "pass|pwd|secret|token|key",
@@ -357,6 +323,22 @@ NAMED: tuple[Rule, ...] = (
         r"\\*+\"(?P<secret>(?!\[redacted:)(?=[^\"\\\d]{0,64}+\d)[^\"\\]{6,512})\\*+\"\s{0,4}\]",
         named=rf"(?:{_WORDS})\\*+\"\s{{0,4}},",
     ),
-    _told(),
-    _said(),
+    _folded(
+        "password",
+        "|".join(("pass|pw|kennwort|senha|contrase|wachtwoo", *FOREIGN)),
+        rf"{_TOLD}(?P<secret>(?!\[redacted:)[^\s\"'`<>()\[\]{{}},;]{{6,128}})",
+        named=_TOLD,
+        secret=_told,
+    ),
+    _folded(
+        "secret",
+        "secret|token|pass|cred|key",
+        r"(?P<name>secret|token|password|passwd|passphrase|credential|api[_ -]?key|access[_-]key|(?<![a-z])key)s?(?!\])"
+        rf"(?:[\s:=>,\"'`(\[{{<|*\u2013\u2014\u2192-]|\\[nrt\"']|(?:{BETWEEN})(?![a-z]))"
+        r"{1,16}+(?P<secret>(?=[\w.+/~-]{0,64}\d)[\w.+/~-][\w.+/=~:-]{15,512}"
+        # Quoted values may have other characters, but not those of code.
+        r"|(?<=[\"'`])(?=[^\s\"'`]{0,64}\d)[^\s\"'`<>()\[\]{},;\\]{16,512}(?=[\"'`\\]))",
+        named=r"secret|token|pass(?:word|wd|phrase)|credential|api[_ -]?key|access[_-]key|(?<![a-z])key",
+        secret=_said,
+    ),
 )
