@@ -257,9 +257,11 @@ class TopicAdmin:
         """Return the broker's state of our topics. Ask for all: the embedded broker creates a named one."""
         there = {each["topic"]: each["partitions"] for each in await self._client.describe_topics()}
         names = [name for name in self._stated if name in there]
+        found = {
+            name: Found(len(there[name]), min(len(each["replicas"]) for each in there[name]), None, {})
+            for name in names
+        }
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        configs: dict[str, dict[str, str]] = {}
-        set_on_topic: dict[str, dict[str, str]] = {}
         try:
             answers = await self._client.describe_configs(resources) if names else []
         except _UNSUPPORTED:
@@ -267,12 +269,8 @@ class TopicAdmin:
         for code, _, _, name, entries in (each for answer in answers for each in answer.resources):
             if code:
                 raise self._refused(f"did not return the settings of {name}", code)
-            configs[name] = {entry[0]: entry[1] for entry in entries}
-            set_on_topic[name] = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
-        found = {}
-        for name in names:
-            replicas = min(len(partition["replicas"]) for partition in there[name])
-            found[name] = Found(len(there[name]), replicas, configs.get(name), set_on_topic.get(name, {}))
+            own = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
+            found[name] = found[name]._replace(configs={entry[0]: entry[1] for entry in entries}, set_on_topic=own)
         return found
 
     async def _grow(self, difference: Difference) -> Difference:

@@ -14,7 +14,6 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.wire.decode import FEEDBACK
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
-from models.judge import JudgeChain
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stage.operators import Operators
@@ -70,14 +69,13 @@ def pipeline(
     settings: Settings,
     model: LanguageModel | None = None,
     operators: Operators | None = None,
-    judge: JudgeChain | None = None,
 ) -> tuple[Stage, ...]:
     operators, principals = operators or Operators(), Principals.of(settings.principal_key)
     return (
         SessionsStage(store, clock, metrics, settings.silent_seconds, operators.erased, principals),
         FeedbackStage(principals),
         PatternsStage(store, clock, metrics, operators),
-        JudgmentsStage(store, judge or JudgeChain(), metrics, model, operators.erased),
+        JudgmentsStage(store, metrics, model, operators.erased),
         ItemsStage(store, clock, metrics, operators, settings.review_of),
     )
 

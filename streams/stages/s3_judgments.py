@@ -61,10 +61,10 @@ class JudgmentsStage(Stage):
     linger_seconds = 0.2
 
     store: Store
-    judge: JudgeChain
     metrics: Metrics
     model: LanguageModel | None = None
     erased: Erased = field(default_factory=Erased)
+    judge: JudgeChain = field(default_factory=JudgeChain)
     _collection: str = ""
 
     async def process(self, batch: Sequence[Record]) -> Effects:

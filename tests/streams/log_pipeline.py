@@ -30,7 +30,7 @@ from streams.runtime.ledger import Lease, Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline as all_stages
-from streams.stages.s3_judgments import OpinionsStage
+from streams.stages.s3_judgments import JudgmentsStage, OpinionsStage
 from tests.doubles.memory_log import InMemoryLog
 
 MAX_SENT_BYTES = 16 * 2**20
@@ -222,9 +222,10 @@ class LogPipeline:
             for record in self.log.read_all(topic(self.tenant, decisions.topic)):
                 decisions.take(self.tenant, record.value)
         settings = Settings(silent_seconds=self._silent_seconds)
-        self.stages = all_stages(
-            self.store, self.metrics, self.clock, settings, self._model, self.operators, self._judge
-        )
+        self.stages = all_stages(self.store, self.metrics, self.clock, settings, self._model, self.operators)
+        for stage in self.stages:
+            if isinstance(stage, JudgmentsStage) and self._judge is not None:
+                stage.judge = self._judge
         if self._model is not None:
             self.stages += (OpinionsStage(self._model, self.operators.erased),)
         self._positions = {
