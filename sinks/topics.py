@@ -74,7 +74,6 @@ class Found(NamedTuple):
 
 
 def _topic_differences(new: NewTopic, spec: TopicSpec, found: Found, allowed: Allowed) -> list[Difference]:
-
     def differs(kind: _Kind, there: object, stated: object, why: str, state: _State, setting: str = "") -> Difference:
         return Difference(
             topic=new.name, kind=kind, found=str(there), stated=str(stated), setting=setting, state=state, why=why

@@ -9,6 +9,7 @@ it again. Such a request lies behind all earlier positions, so requests end.
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from aiokafka import TopicPartition as Asked
 
@@ -90,9 +91,8 @@ async def mend_stale(settings: Settings, producer: BatchProducer, owned: Callabl
     stale = StaleRecords(owned)
 
     async def take(fetched: Fetched) -> None:
-        for part, records in fetched.items():
-            for record in records:
-                stale.see(part.topic, part.partition, record.key, record.headers)
+        for record in chain.from_iterable(fetched.values()):
+            stale.see(record.topic, record.partition, record.key, record.headers)
         if stale.found:
             async with observer(settings.cluster) as consumer:
                 stale.check(await end_offsets(consumer, [Asked(*each) for each in stale.found]))

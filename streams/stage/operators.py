@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -110,15 +111,12 @@ class _OperatorTopic(ABC):
             self.take(tenant_of(record.topic), record.value)
 
     async def follow(self, bootstrap: Bootstrap, tenants: Iterable[str], clock: Clock, fetch_wait_ms: int) -> None:
-
         async def take(fetched: Fetched) -> None:
-            for part, records in fetched.items():
-                for record in records:
-                    self.take(tenant_of(part.topic), record.value)
+            for record in chain.from_iterable(fetched.values()):
+                self.take(tenant_of(record.topic), record.value)
 
-        await Follower(
-            bootstrap, self._topics(tenants), take, what=self.topic, fetch_wait_ms=fetch_wait_ms, clock=clock
-        ).run()
+        names, what = self._topics(tenants), self.topic
+        await Follower(bootstrap, names, take, what=what, fetch_wait_ms=fetch_wait_ms, clock=clock).run()
 
     def _topics(self, tenants: Iterable[str]) -> list[str]:
         return [topic(tenant, self.topic) for tenant in tenants]
