@@ -16,13 +16,6 @@ from tests.rows import for_each
 TEXTS = ["git push --force origin main", "permission denied: /etc/passwd", "ok", "größe 数据"]
 
 
-def test_rows_have_length_one() -> None:
-    vectors = StaticEncoder().encode(TEXTS)
-    assert vectors.shape == (4, shared_encoder().dimensions) and vectors.dtype == np.float32
-    assert StaticEncoder().encode([]).shape == (0, shared_encoder().dimensions)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
-
-
 @for_each("text", "", "   ", "\x00", "\ud800")
 def test_a_text_without_meaning_gives_numbers(text: str) -> None:
     row, _ = found = StaticEncoder().encode([text, "ok"])
@@ -32,6 +25,8 @@ def test_a_text_without_meaning_gives_numbers(text: str) -> None:
 def test_a_text_gives_the_same_bits_in_any_batch_and_from_the_cache() -> None:
     together, apart = StaticEncoder(), StaticEncoder()
     batch = together.encode(TEXTS)
+    assert batch.shape == (4, together.dimensions) and batch.dtype == np.float32
+    assert together.encode([]).shape == (0, together.dimensions)
     for row, text in zip(batch, TEXTS, strict=True):
         assert (apart.encode([text])[0] == row).all()
     assert (together.encode(TEXTS[::-1])[::-1] == batch).all()
