@@ -10,7 +10,7 @@ Requests are read where the SDKs let subclasses change them: streams, parsed and
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fleetlore.join.conversations import Conversation, SessionCalls
 from fleetlore.join.dialects import ANTHROPIC_MESSAGES, CHAT_COMPLETIONS, RESPONSES
@@ -37,7 +37,7 @@ def wrap_anthropic(client: Client) -> Client:
 def _joined(client: Client) -> Client:
     kind: Any = type(client)
     if not hasattr(kind, "_fleetlore"):
-        joined = (_asynchronous if iscoroutinefunction(kind._prepare_options) else _blocking)(kind)
+        joined = _subclass(kind)
         joined._fleetlore = SessionCalls()
         # Some of the SDK's methods tell clients apart by it.
         joined.__name__ = joined.__qualname__ = kind.__name__
@@ -45,28 +45,20 @@ def _joined(client: Client) -> Client:
     return client
 
 
-def _blocking(kind: Any) -> Any:
+def _subclass(kind: Any) -> Any:
+    is_async = iscoroutinefunction(kind._prepare_options)
+    name, heard = "aiter_bytes" if is_async else "iter_bytes", cast(Any, _aheard if is_async else _heard)
+
     class Joined(kind):  # type: ignore[misc]
+        """Of an asynchronous client, these methods return the coroutines of their bases."""
+
         def _prepare_options(self, options: Any) -> Any:
             return super()._prepare_options(_told(self._fleetlore, options))
 
         def _process_response(self, *, options: Any, response: Any, **more: Any) -> Any:
             if (hear := _hearing(self._fleetlore, options, response)) is not None:
-                response.iter_bytes = _heard(response.iter_bytes, hear)
+                setattr(response, name, heard(getattr(response, name), hear))
             return super()._process_response(options=options, response=response, **more)
-
-    return Joined
-
-
-def _asynchronous(kind: Any) -> Any:
-    class Joined(kind):  # type: ignore[misc]
-        async def _prepare_options(self, options: Any) -> Any:
-            return await super()._prepare_options(_told(self._fleetlore, options))
-
-        async def _process_response(self, *, options: Any, response: Any, **more: Any) -> Any:
-            if (hear := _hearing(self._fleetlore, options, response)) is not None:
-                response.aiter_bytes = _aheard(response.aiter_bytes, hear)
-            return await super()._process_response(options=options, response=response, **more)
 
     return Joined
 
