@@ -244,7 +244,7 @@ class SessionCalls:
         session = current_session()
         if session is None:
             return body, None
-        copied = changed_texts(body, str)
+        copied = changed_texts(body, lambda text: text)
         try:
             with self._lock:
                 conversation = self._conversations.tell(

@@ -1,5 +1,6 @@
 """Wrapped clients of the official SDKs: what is recorded, what the model reads, and what stays as it is."""
 
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -14,6 +15,11 @@ from tests.fleetlore.join.sdk_agents import AGENTS, client_of, run
 from tests.fleetlore.join.world import ERROR, GOAL, RIGHT, TASK, WRONG, Scripted, World
 from tests.fleetlore.relay.provider import Provider
 from tests.served import serving
+
+
+class Role(str, Enum):  # noqa: UP042 - the text of a member is its name, and JSON holds its value
+    USER = "user"
+
 
 TOOLS: Any = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}]
 
@@ -95,3 +101,10 @@ def test_sub_agents_in_one_session_are_told_apart_and_calls_side_by_side_too(wor
         ("call_0", False),
         ("call_1", True),
     ] * 2
+
+
+def test_texts_of_a_request_keep_their_own_types(world: World) -> None:
+    with world.fleet().session(GOAL, task=TASK):
+        body = {"messages": [{"role": Role.USER, "content": GOAL}], "tools": TOOLS}
+        told, _ = SessionCalls().told(CHAT_COMPLETIONS, body)
+    assert told is not body and told["messages"][-1]["role"] is Role.USER
