@@ -20,7 +20,7 @@ from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step
 
 __all__ = ["Told", "shows_schema", "told_of_place"]
 
-MAX_NAME, MAX_PARTS = 40, 4
+MAX_NAME, _MAX_PARTS = 40, 4
 _MAX_MEMBERS = 64
 # Words of a model that talks to a tool.
 _SPOKEN = frozenset(
@@ -105,7 +105,7 @@ def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_
         """Whether a word may name a thing: no word of a query, no id, no sentence."""
         if not 1 < len(word) <= MAX_NAME or word.lower() in QUERY_WORDS or word.lower() in whose or _ID.search(word):
             return False
-        return len(word.strip("_").split("_")) <= MAX_PARTS
+        return len(word.strip("_").split("_")) <= _MAX_PARTS
 
     return Told(
         frozenset(filter(is_name, names)),

@@ -27,8 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 _MAX_NAMES = 14
-FIRST_WORDS, LAST_WORDS, LINE = 6, 4, 200
-GOAL_WORDS, GOAL_NAMES = 16, 10
+_FIRST_WORDS, _LAST_WORDS, LINE = 6, 4, 200
+_GOAL_WORDS, _GOAL_NAMES = 16, 10
 
 _ODD = np.uint32(0x9E3779B1)
 _ODD2 = np.uint32(0x85EBCA6B)
@@ -73,7 +73,7 @@ def features(call: MadeCall, context: CallContext, known: PlaceNames | None = No
     groups += [
         (_pairs(names), 1.0),
         (context.goal, 0.7),
-        ((context.goal[:GOAL_WORDS, None] * np.uint32(5) + names[None, :GOAL_NAMES] * _ODD2).ravel(), 1.0),
+        ((context.goal[:_GOAL_WORDS, None] * np.uint32(5) + names[None, :_GOAL_NAMES] * _ODD2).ravel(), 1.0),
         (unique[:80] ^ last, 1.0),
         (_unset(call, context), 1.0),
     ]
@@ -109,8 +109,8 @@ def _ends(call: MadeCall) -> Ids:
     head, tail = call.text[:LINE].partition("\n")[0], call.text[-LINE:].rpartition("\n")[2]
     return hashes_of(
         [
-            *(f"first {token}" for token in call.tokens[:FIRST_WORDS]),
-            *(f"last {token}" for token in call.tokens[-LAST_WORDS:]),
+            *(f"first {token}" for token in call.tokens[:_FIRST_WORDS]),
+            *(f"last {token}" for token in call.tokens[-_LAST_WORDS:]),
             f"line {head.strip()}",
             f"line {tail.strip()}",
         ]

@@ -22,22 +22,22 @@ from fleetlore.words import WORD
 __all__ = ["Loop", "LoopDetector", "LoopPattern"]
 
 # A repeat: calls in a row, or with others between.
-IN_A_ROW = 3
-OFTEN, OF_LAST = 4, 6
+_IN_A_ROW = 3
+_OFTEN, _OF_LAST = 4, 6
 # A cycle: several calls in turn, at least twice.
-MAX_PERIOD = 4
-MIN_CYCLE_CALLS = 6
+_MAX_PERIOD = 4
+_MIN_CYCLE_CALLS = 6
 # A retry: this many such calls in a row.
-RETRIES = 4
+_RETRIES = 4
 ALIKE = 0.5
 
-_KEPT = max(OF_LAST, 2 * MAX_PERIOD, MIN_CYCLE_CALLS)
+_KEPT = max(_OF_LAST, 2 * _MAX_PERIOD, _MIN_CYCLE_CALLS)
 # Characters of a result, and of arguments.
-MAX_KEPT = 8_000
-MAX_COMPARED = 1_000
-MAX_TOOLS = 200
+_MAX_KEPT = 8_000
+_MAX_COMPARED = 1_000
+_MAX_TOOLS = 200
 # Stores keep texts of this length. The call's mark replaces longer ones.
-MAX_WHOLE = 300
+_MAX_WHOLE = 300
 # Characters hashed at each end of a longer text, with its length: hashing 1 MiB takes 20 ms.
 _HASHED_END = 16 * 1024
 # Texts equal after masking have a masked part this near to their first difference.
@@ -133,7 +133,7 @@ class LoopDetector:
         """Add a call that ended and return the session's loop. `pattern`: class of its failure."""
         kept = "" if pattern else result if isinstance(result, str) else arguments_text(result)
         text = arguments_text(arguments)
-        return self.take(text, _Call(tool, text, kept[:MAX_KEPT], pattern))
+        return self.take(text, _Call(tool, text, kept[:_MAX_KEPT], pattern))
 
     def take(self, arguments: str, last: _Called) -> Loop | None:
         """Do `add` for a recognised call. `arguments`: their whole text, or the mark."""
@@ -151,7 +151,7 @@ class LoopDetector:
         keys.append(key)
         if again and (loop := self._repeat() or self._cycle()):
             return loop
-        return self._retry() if self._failing >= RETRIES else None
+        return self._retry() if self._failing >= _RETRIES else None
 
     def compared(self) -> Iterator[tuple[Any, str]]:
         """Yield the calls that the next one is compared with, with arguments or mark."""
@@ -160,18 +160,18 @@ class LoopDetector:
     def _repeat(self) -> Loop | None:
         calls, keys = self._calls, self._keys
         last, key = calls[-1], keys[-1]
-        if keys.count(key) < IN_A_ROW:
+        if keys.count(key) < _IN_A_ROW:
             return None
-        pairs = zip(keys[-OF_LAST:], calls[-OF_LAST:], strict=True)
+        pairs = zip(keys[-_OF_LAST:], calls[-_OF_LAST:], strict=True)
         same = [other == key and _same(each, last) for other, each in pairs]
         times = sum(same)
-        in_a_row = same[-IN_A_ROW:] == [True] * IN_A_ROW
-        return Loop("repeat", times, (last,), (self._arguments[-1],)) if times >= OFTEN or in_a_row else None
+        in_a_row = same[-_IN_A_ROW:] == [True] * _IN_A_ROW
+        return Loop("repeat", times, (last,), (self._arguments[-1],)) if times >= _OFTEN or in_a_row else None
 
     def _cycle(self) -> Loop | None:
         calls, texts, keys = self._calls, self._arguments, self._keys
-        for period in range(2, MAX_PERIOD + 1):
-            rounds = max(2, -(-MIN_CYCLE_CALLS // period))
+        for period in range(2, _MAX_PERIOD + 1):
+            rounds = max(2, -(-_MIN_CYCLE_CALLS // period))
             span = rounds * period
             if len(calls) < span or keys[-span:-period] != keys[period - span :]:
                 continue
@@ -181,14 +181,14 @@ class LoopDetector:
 
     def _retry(self) -> Loop | None:
         # The latest first: most are not alike, and splitting a long call into words is slow.
-        texts = self._arguments[: -RETRIES - 1 : -1]
+        texts = self._arguments[: -_RETRIES - 1 : -1]
         alike = all(_alike(one, other) for one, other in pairwise(texts))
         return Loop("retry", len(texts), (self._calls[-1],), (texts[0],)) if alike else None
 
 
 @lru_cache(maxsize=4096)
 def _pattern(kind: str, tools: tuple[str, ...], calls: tuple[str, ...]) -> LoopPattern:
-    tool = tools[0] if len(set(tools)) == 1 else " → ".join(_turned(tools))[:MAX_TOOLS]
+    tool = tools[0] if len(set(tools)) == 1 else " → ".join(_turned(tools))[:_MAX_TOOLS]
     template = {
         "repeat": "the same call gives the same result",
         "cycle": f"{len(tools)} calls in turn give the same results",
@@ -212,7 +212,7 @@ def key_of(arguments: str, mark: str = "") -> str:
     """Return an equal key for equal arguments: the text, or a hash of a long one."""
     if key := mark.rpartition("|")[0]:
         return key
-    if len(arguments) <= MAX_WHOLE:
+    if len(arguments) <= _MAX_WHOLE:
         return arguments
     if len(arguments) > 2 * _HASHED_END:
         arguments = f"{arguments[:_HASHED_END]}\x1f{len(arguments)}\x1f{arguments[-_HASHED_END:]}"
@@ -221,7 +221,7 @@ def key_of(arguments: str, mark: str = "") -> str:
 
 def mark_of(arguments: str, result: str) -> str:
     """Return hashes of arguments and result that a store may cut, or ""."""
-    short = len(arguments) <= MAX_WHOLE and len(result) <= MAX_WHOLE
+    short = len(arguments) <= _MAX_WHOLE and len(result) <= _MAX_WHOLE
     return "" if short else f"{key_of(arguments)}|{_said_key(result)}"
 
 
@@ -262,7 +262,7 @@ def _plain(said: str) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-    words, others = _words(one[:MAX_COMPARED]), _words(other[:MAX_COMPARED])
+    words, others = _words(one[:_MAX_COMPARED]), _words(other[:_MAX_COMPARED])
     return len(words & others) > ALIKE * len(words | others)
 
 

@@ -39,7 +39,7 @@ _KEPT = "\x1a"
 _CJK, _WORDS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af", "A-Za-z0-9"
 _BESIDE_CJK = re.compile(f"(?<=[{_CJK}])(?=[{_WORDS}])|(?<=[{_WORDS}])(?=[{_CJK}])")
 
-QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 # `QUOTED` between no letters. A set as the first character makes the search fast.
 _ANY_QUOTED = re.compile(
     r"['\"`‘“](?<!\w.)(?:(?<=')[^']*'|(?<=\")[^\"]*\"|(?<=`)[^`']*[`']|(?<=‘)[^’]*’|(?<=“)[^”]*”)(?!\w)"
@@ -161,10 +161,10 @@ _NOISE, _PLACES, _LOOKS = map(_grouped, (NOISE, PLACES, LOOKS))
 
 def template(line: str) -> str:
     """A head line, masked, in lower case, at most `MAX_TEMPLATE` characters."""
-    return masked_line(line).casefold()
+    return _masked_line(line).casefold()
 
 
-def masked_line(line: str) -> str:
+def _masked_line(line: str) -> str:
     if not line.isascii():
         line = _BESIDE_CJK.sub(" ", line)
     return _template(" ".join(line[:_MAX_LINE].split()))
@@ -279,10 +279,10 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
     )
     if (coded := _coded(text)) is not None:
         return _NormalForm(error_class[:MAX_CLASS], text, transient, coded)
-    sentences = map(masked_line, sentences_of(line[codes.end() :] if codes else line))
+    sentences = map(_masked_line, sentences_of(line[codes.end() :] if codes else line))
     identity = identity_of((*([stated] if stated else []), *sentences), _group(status) if status else "")
     if identity is None:
-        words = len(_PLAIN.findall(QUOTED_TEXT.sub(" ", text)))
+        words = len(_PLAIN.findall(_QUOTED_TEXT.sub(" ", text)))
         stated = (
             "" if text == error_class.lower() or words >= (_ENOUGH_WORDS if stated else 1) else error_class[:MAX_CLASS]
         )
@@ -377,7 +377,7 @@ def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: 
             return f"{name}_{_group(match)}"
     if "'" in text or "’" in text:
         text = _CONTRACTED.sub("", text)
-    words = _LETTERS.findall(QUOTED_TEXT.sub(" ", text))
+    words = _LETTERS.findall(_QUOTED_TEXT.sub(" ", text))
     return "_".join(words[:6]) or "error"
 
 

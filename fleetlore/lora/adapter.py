@@ -44,7 +44,7 @@ _METADATA = "__metadata__"
 _CHUNK = 1 << 22
 
 
-class TensorFile(NamedTuple):
+class _TensorFile(NamedTuple):
     """Parts of a safetensors file: tensors by name, other header fields, and data."""
 
     tensors: dict[str, dict[str, Any]]
@@ -56,7 +56,7 @@ class TensorFile(NamedTuple):
         return {name: tuple(tensor["shape"]) for name, tensor in self.tensors.items()}
 
 
-def read_tensors(file: bytes) -> TensorFile:
+def read_tensors(file: bytes) -> _TensorFile:
     """Parse a file whose tensors fill it without gap or overlap and are finite."""
     from safetensors import SafetensorError, deserialize  # extra `[adapters]`
 
@@ -72,10 +72,10 @@ def read_tensors(file: bytes) -> TensorFile:
             raise AdapterRefused("structure", f"{name[:100]!r} is no tensor of {', '.join(_DTYPES)}")
         if not _is_finite(tensor["dtype"], data[slice(*tensor["data_offsets"])]):
             raise AdapterRefused("not_finite", name[:100])
-    return TensorFile(header, metadata, data)
+    return _TensorFile(header, metadata, data)
 
 
-def write_tensors(file: TensorFile) -> bytes:
+def write_tensors(file: _TensorFile) -> bytes:
     """Return the canonical file: equal tensors and metadata in equal order give equal bytes."""
     header: dict[str, Any] = {
         name: {key: tensor[key] for key in ("dtype", "shape", "data_offsets")} for name, tensor in file.tensors.items()
@@ -170,7 +170,7 @@ def read_lora(folder: Path, base: Base) -> Lora:
     shapes = file.shapes
     targets = _check_names(shapes, rank, base)
     scale = orjson.dumps({"alpha": alpha, "base_sha256": base.sha256, "rank": rank, "rank_stabilized": stabilized})
-    weights = write_tensors(TensorFile(file.tensors, {"format": "pt", _SCALE: scale.decode()}, file.data))
+    weights = write_tensors(_TensorFile(file.tensors, {"format": "pt", _SCALE: scale.decode()}, file.data))
     return Lora(weights, base.sha256, rank, alpha, stabilized, targets, dict(sorted(shapes.items())))
 
 

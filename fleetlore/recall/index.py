@@ -90,7 +90,7 @@ _Derived = TypeVar("_Derived")
 KEPT = 8
 MAX_DERIVED = 4096
 # Ended sessions; see `worth_showing`.
-TRIED_SESSIONS = 8
+_TRIED_SESSIONS = 8
 _SURE = 1.28
 
 
@@ -147,16 +147,16 @@ def _place(item: MemoryItem) -> tuple[object, ...]:
 def worth_showing(pattern: Pattern, tool: Pattern | None = None) -> bool:
     """Whether to warn an agent of the pattern before such a call. `tool`: the tool's health row.
 
-    Few sessions prove nothing. From `TRIED_SESSIONS` on its sessions must fail significantly more often than the
+    Few sessions prove nothing. From `_TRIED_SESSIONS` on its sessions must fail significantly more often than the
     tool's others (Newcombe's 80 % interval): a harmless pattern is not shown.
     """
     if pattern.transient:
         return False
     ended, failed = pattern.sessions_ended, pattern.sessions_failed
-    if ended < TRIED_SESSIONS:
+    if ended < _TRIED_SESSIONS:
         return True
     others = tool.sessions_ended - ended if tool is not None else 0
-    if tool is None or others < TRIED_SESSIONS:
+    if tool is None or others < _TRIED_SESSIONS:
         return failed > 0  # there are no others to compare with
     others_failed = min(max(tool.sessions_failed - failed, 0), others)
     return newcombe((ended, failed), (others, others_failed), _SURE)[0] > 0

@@ -37,7 +37,7 @@ _THOUGHT = re.compile(rf"\s*\{{\s*(['\"]){_THOUGHT_KEY}\1\s*:")
 _STRINGS = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _CALLED = re.compile(r"\b([A-Za-z_]\w+)(?=\()")
 _MAX_NAMES = 12
-MAX_TOLD, MAX_BESIDE = 4, 3
+_MAX_TOLD, _MAX_BESIDE = 4, 3
 
 
 def distil(judgment: Judgment) -> list[Candidate]:
@@ -118,7 +118,7 @@ def _looked_up(judgment: Judgment, calls: Sequence[Step], telling: list[int]) ->
             beside = [""]
             if not says_where(said_by(failed)):
                 beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
-            for name, next_to in product(names[:MAX_TOLD], beside[:MAX_BESIDE]):
+            for name, next_to in product(names[:_MAX_TOLD], beside[:_MAX_BESIDE]):
                 found.append(_candidate(judgment, failed, rejected, name, next_to))
     return found
 
@@ -127,7 +127,7 @@ def _called_instead(calls: Sequence[Step], place: int, by: Step) -> list[str]:
     texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
     before = {name for text in texts for name in NAME.findall(text.lower())}
     called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))
-    return [name for name in called if name.lower() not in before and not hasattr(builtins, name)][:MAX_TOLD]
+    return [name for name in called if name.lower() not in before and not hasattr(builtins, name)][:_MAX_TOLD]
 
 
 def _names_after(judgment: Judgment, calls: Sequence[Step], place: int) -> list[str]:

@@ -24,11 +24,11 @@ _CALL_SESSIONS = 512
 
 HOUR_SECONDS = 3_600.0
 DAY_SECONDS = 86_400.0
-HOURS, HOURS_SESSIONS = 24, 384
-DAYS, DAYS_SESSIONS = 14, 448
-LATELY_SECONDS = 120.0
-QUARTER_SECONDS = 15.0  # of a minute
-QUARTERS, QUARTERS_SESSIONS = 120, 240
+HOURS, _HOURS_SESSIONS = 24, 384
+DAYS, _DAYS_SESSIONS = 14, 448
+_LATELY_SECONDS = 120.0
+_QUARTER_SECONDS = 15.0  # of a minute
+_QUARTERS, _QUARTERS_SESSIONS = 120, 240
 # Failures at most this many quarters apart belong to one outage: agents that were told to wait make no calls.
 _OUTAGE_GAP, _MOST_OUTAGES = 16, 8
 _NO_TIMELINE = Timeline(HOUR_SECONDS, 0, 0)
@@ -126,14 +126,16 @@ class PatternState:
         level = self.subject.level
         self.sample = CountSample(_CALL_SESSIONS if level == "call" else PATTERN_SESSIONS)
         if level in ("tool", "family"):
-            self.timelines["hours"] = Timeline(HOUR_SECONDS, HOURS, HOURS_SESSIONS)
-            self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, DAYS_SESSIONS)
+            self.timelines["hours"] = Timeline(HOUR_SECONDS, HOURS, _HOURS_SESSIONS)
+            self.timelines["days"] = Timeline(DAY_SECONDS, DAYS, _DAYS_SESSIONS)
         if self.subject.transient:
             self._time_outages()
 
     def _time_outages(self) -> None:
         if self.subject.level in ("class", "exact"):
-            self.timelines.setdefault("quarters", Timeline(QUARTER_SECONDS, QUARTERS, QUARTERS_SESSIONS, AgentSample))
+            self.timelines.setdefault(
+                "quarters", Timeline(_QUARTER_SECONDS, _QUARTERS, _QUARTERS_SESSIONS, AgentSample)
+            )
 
     def add(
         self,
@@ -153,7 +155,7 @@ class PatternState:
                 changed |= timeline.add(session, seen, first)
         if subject.transient and "quarters" in self.timelines:
             for time in (first, last):
-                if arrived - time <= _OUTAGE_GAP * QUARTER_SECONDS:  # an agent could invent older outages
+                if arrived - time <= _OUTAGE_GAP * _QUARTER_SECONDS:  # an agent could invent older outages
                     changed |= self.timelines["quarters"].add(session, seen, time)
         changed |= self._note_caller(seen.agent, last)
         if last > self.last:
@@ -257,7 +259,7 @@ class PatternState:
             last_but_one=min(self.callers.values()) if len(self.callers) > 1 else 0.0,
             other_words=self.wordings.others(self.subject.words),
             again=tuple(self.sample.resends or ()),
-            agents_lately=len({seen.agent for seen in quarters.seen(self.last - LATELY_SECONDS)}),
+            agents_lately=len({seen.agent for seen in quarters.seen(self.last - _LATELY_SECONDS)}),
             outages=self._outages(),
             hours=hours.periods,
             days=days.periods,
@@ -282,7 +284,7 @@ class PatternState:
                 runs.append((agents | first, last | agents))
             elif agents:
                 runs.append((agents, agents))
-        found, width = [], int(QUARTER_SECONDS)
+        found, width = [], int(_QUARTER_SECONDS)
         # Those of several agents first: one alone could fill all places.
         for first, last in sorted(reversed(runs), key=lambda run: len(run[0]) == 1)[:_MOST_OUTAGES]:
             # No agent alone begins or ends an outage that others met. It can still join two of them.

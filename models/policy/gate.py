@@ -3,7 +3,7 @@
 A candidate learned the older pairs and is asked about the newer ones (prequential evaluation, Dawid 1984). Its margin,
 log p(worked) - log p(failed), must exceed that of the model alone, by a bet that may be read at any time. A task counts
 once, however many sessions try it. The candidate must also be no worse than the version in service. Its perplexity on a
-fixed unrelated text measures forgetting, and may rise by at most `MOST_FORGOTTEN`.
+fixed unrelated text measures forgetting, and may rise by at most `_MOST_FORGOTTEN`.
 
 A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. The
 version is promoted on evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it costs any.
@@ -27,9 +27,9 @@ from models.policy.pairs import Pair
 
 __all__ = ["CanaryTrial", "judge_policy", "split"]
 
-MOST_FORGOTTEN = 0.02
+_MOST_FORGOTTEN = 0.02
 # Nats by which a candidate may be behind the published version.
-TOLERANCE = 0.1
+_TOLERANCE = 0.1
 # Later pairs below which nothing is decided.
 LEAST = 12
 # Share of the pairs held out to ask a candidate about.
@@ -76,11 +76,11 @@ def judge_policy(
     }
     if published is not None:
         figures["margin_published"] = float(np.mean(published))
-    if figures["perplexity_change"] > MOST_FORGOTTEN:
+    if figures["perplexity_change"] > _MOST_FORGOTTEN:
         return GateReport("forgets", figures)
     if figures["log_evidence"] < -math.log(_ALPHA):
         return GateReport("no_gain", figures)
-    if published is not None and figures["margin"] < figures["margin_published"] - TOLERANCE:
+    if published is not None and figures["margin"] < figures["margin_published"] - _TOLERANCE:
         return GateReport("worse_than_published", figures)
     return GateReport("better", figures)
 

@@ -22,7 +22,7 @@ from models.policy.pairs import Messages, Pair
 
 __all__ = ["LanguageModel", "Training", "snapshot"]
 
-UNRELATED = Path(__file__).with_name("unrelated.txt")
+_UNRELATED = Path(__file__).with_name("unrelated.txt")
 # Matrices that llama.cpp and transformers store alike. Some architectures reorder those of queries and keys.
 _TARGETS = ["v_proj", "up_proj", "down_proj"]
 # A template that shows calls, for models whose own does not.
@@ -161,7 +161,7 @@ class LanguageModel:
 
     def perplexity(self) -> float:
         """Perplexity on a fixed unrelated text."""
-        ids = self._ids(UNRELATED.read_text(encoding="utf-8"))[: self.training.most_tokens]
+        ids = self._ids(_UNRELATED.read_text(encoding="utf-8"))[: self.training.most_tokens]
         with torch.no_grad():
             scores = self._model(ids[None]).logits[0, :-1].log_softmax(-1)
         return math.exp(-float(scores.gather(1, ids[1:, None]).mean()))

@@ -81,7 +81,7 @@ def preference_pairs(judgments: Sequence[Judgment], quorum: int) -> list[Pair]:
     ways, users = _ways_out(kept, quorum), defaultdict[str, set[str]](set)
     for judgment in kept:
         for call in judgment.trajectory.calls:
-            if is_usable(call) and is_shown_to_work(judgment, call):
+            if _is_usable(call) and is_shown_to_work(judgment, call):
                 for word in _words(call.arguments):
                     users[word].add(principal_of(judgment.trajectory.agent))
     common = frozenset(word for word, principals in users.items() if len(principals) >= quorum)
@@ -109,7 +109,7 @@ def _ways_out(judgments: Sequence[Judgment], quorum: int) -> _WaysOut:
                 continue
             leaves_out = LESS.search(worked.arguments) and not LESS.search(failed.arguments)
             is_attempt = not leaves_out and bool(distance(failed.arguments, worked.arguments))
-            is_safe = is_usable(worked) and not is_harmful(worked.tool, worked.arguments)
+            is_safe = _is_usable(worked) and not is_harmful(worked.tool, worked.arguments)
             if is_attempt and is_safe and is_shown_to_work(judgment, worked):
                 of_state[worked.arguments] = [*same, _WayOut(session, owner, worked, _words(worked.arguments))]
     return ways
@@ -157,7 +157,7 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
 
 
 def _teaches(call: Step) -> bool:
-    return call.pattern is not None and tells(call) and is_usable(call)
+    return call.pattern is not None and tells(call) and _is_usable(call)
 
 
 def _state(session: Trajectory, failed: Step) -> _State:
@@ -198,7 +198,7 @@ def session_row(judgment: Judgment) -> _Row:
     return {"session": session.session, "agent": session.agent, "task": session.task, **replaced}
 
 
-def is_usable(call: Step) -> bool:
+def _is_usable(call: Step) -> bool:
     """Whether a model may learn a call: it is whole, holds no masked secret, and followed no advice."""
     # The prompt lacks the advice that a call followed.
     return not (call.is_cut or call.transient or call.advice or REDACTED in call.arguments)
