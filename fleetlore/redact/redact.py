@@ -33,6 +33,8 @@ _FORMS: tuple[tuple[str, re.Pattern[str] | None, tuple[Rule, ...]], ...] = (
     ),
     ("", re.compile(prefilter.BASE64_SHAPE), (_ENCODED,)),
 )
+# A lone rule searches for its shape itself.
+_TRIED = tuple((contains, shape if len(rules) > 1 else None, rules) for contains, shape, rules in _FORMS)
 _NAMED = (*COLUMN_RULES, *named_values.NAMED)
 
 # One search for both alternatives.
@@ -252,9 +254,8 @@ def _masked(text: str) -> str:
         needles = found.get(0, set())
         within = {needle.decode() for needle in needles if needle in _LOOKS}
         words = {_WORDS[needle] for needle in needles if needle in _WORDS}
-    for character, shape, rules in _FORMS:
-        # A lone rule searches for its shape itself.
-        if character in text and (shape is None or len(rules) == 1 or shape.search(text)):
+    for character, shape, rules in _TRIED:
+        if character in text and (shape is None or shape.search(text)):
             for rule in rules:
                 for needle in rule.needles:
                     if needle in within:
