@@ -271,7 +271,7 @@ def openapi() -> dict[str, Any]:
     named = {each for each in used if each is not None and _is_struct(each)}
     queries = list(dict.fromkeys(each.query for each in OPERATIONS if each.query is not None))
     kinds = sorted({*named, schemas.Problem}, key=lambda each: each.__name__)
-    (event, *_), parts = msgspec.json.schema_components([schemas.CloudEvent, *kinds, *queries], ref_template=_REF)
+    (event, *_), parts = schemas.components([schemas.CloudEvent, *kinds, *queries], _REF)
     parts["CloudEvent"] = event
     parameters = {each.__name__: parts.pop(each.__name__) for each in queries}
     paths: dict[str, Any] = {}

@@ -1,5 +1,6 @@
 """Define the relay's requests and answers, and describe the topics."""
 
+from inspect import cleandoc
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from fleetlore.wire.events import BATCH_TYPE, EVENT_TYPE, MAX_ID_LENGTH, MAX_SEQ
 from fleetlore.wire.lore import Decision, ItemKind, Level, MemoryItem, Pattern
 from fleetlore.wire.topics import PREFIX, TOPICS
 
-__all__ = ["SCHEMAS", "asyncapi", "json_schema"]
+__all__ = ["SCHEMAS", "asyncapi", "components", "json_schema"]
 
 _ABOUT_TOPICS = (
     "Topics of one tenant that agents write and read. Workers and trainers have others among themselves; "
@@ -289,8 +290,17 @@ def asyncapi() -> dict[str, Any]:
     }
 
 
+def components(types: list[Any], ref: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """Return the schemas of types and of their parts. Before Python 3.13 docstrings keep their indentation."""
+    values, parts = msgspec.json.schema_components(types, ref_template=ref)
+    for part in parts.values():
+        if "description" in part:
+            part["description"] = cleandoc(part["description"])
+    return values, parts
+
+
 def _components(topics: list[str], ref: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    values, parts = msgspec.json.schema_components([_AGENTS[each] for each in topics], ref_template=ref)
+    values, parts = components([_AGENTS[each] for each in topics], ref)
     for part in parts.values():
         if "specversion" in part.get("properties", {}):
             part["required"] += _OF_EVENTS

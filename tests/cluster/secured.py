@@ -62,6 +62,12 @@ def make_certificates(folder: Path) -> Certificates:
     return files
 
 
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    unused = dict.fromkeys((*others, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **unused)
+
+
 def _named(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
@@ -78,6 +84,7 @@ def _certificate(subject: x509.Name, issuer: x509.Name, key: Any, signer: Any, e
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
         # Python asks for these since 3.13.
+        .add_extension(_usage(signs=issuer == subject), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())

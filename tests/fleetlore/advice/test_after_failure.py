@@ -181,7 +181,7 @@ def test_a_renamed_field_overwrites_no_other_argument() -> None:
 
 def test_arguments_that_are_nested_too_deeply_are_not_changed() -> None:
     deep: Any = 1
-    for _ in range(900):
+    for _ in range(3_000):
         deep = {"a": deep}
     assert after_a_rename({"limit": 1, "x": deep}) is None
 

@@ -460,7 +460,7 @@ async def test_a_trace_in_pieces_is_one_session(
 
 
 JSON = {"content-type": "application/json"}
-DEEP = 400
+DEEP = 50_000  # Python 3.14 reads 20,000 levels
 NESTED = (
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"a","spanId":"b","startTimeUnixNano":"$","attributes":'
     b'[{"key":"k","value":' + b'{"arrayValue":{"values":[' * DEEP + b"{}" + b"]}}" * DEEP + b"}]}]}]}]}"
