@@ -59,7 +59,7 @@ INTEGRATIONS = {
     ),
     "otel": _Integration(
         ("join/test_otel.py", "join/test_otel_evaluations.py"),
-        packages=("opentelemetry-sdk", "opentelemetry-proto"),
+        packages=("opentelemetry-sdk",),
         tools=(
             "pydantic-ai-slim", "openinference-instrumentation", "opentelemetry-exporter-otlp-proto-common", "httpx2",
             "zstandard",
