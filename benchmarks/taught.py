@@ -37,8 +37,9 @@ from models.llm.client import Answers
 from models.llm.questions import Teacher
 from models.memory.candidate import Candidate
 from sinks.metrics import Metrics
-from streams.offline.memory_pipeline import Chain, EventClock, MemoryStore, OfflineRun, call_log, hear, run_logs
+from streams.offline.memory_pipeline import EventClock, MemoryStore, OfflineRun, call_log, hear, run_logs
 from streams.stage.base import Outgoing
+from streams.stages.pipeline import Chain
 from streams.stages.s4_items import ItemsStage
 
 CASSETTE = Path(__file__).parent / "data" / "taught.json"

@@ -14,11 +14,11 @@ from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
-from streams.offline.memory_pipeline import SILENT_SECONDS, Chain, EventClock, MemoryPipeline, MemoryStore, events_of
+from streams.offline.memory_pipeline import SILENT_SECONDS, EventClock, MemoryPipeline, MemoryStore, events_of
 from streams.offline.operator_word import States, requests, states_that
 from streams.stage.base import Record
 from streams.stage.operators import Forget, Operators
-from streams.stages.pipeline import pipeline
+from streams.stages.pipeline import Chain, pipeline
 
 SESSIONS = 200
 ERASED = 50

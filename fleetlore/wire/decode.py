@@ -126,7 +126,10 @@ def rewritten(given: bytes, changed: Any) -> bytes:
 
     Members may be added and replaced; elements replaced, and added at one end of a list.
     """
-    before = read_json(given)
+    try:
+        before = read_json(given)
+    except msgspec.DecodeError:  # the caller had more of the stack left
+        return given
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):  # strict readers do not take it
         return msgspec.json.encode(_merged(msgspec.Raw(given), before, changed))
     with suppress(ValueError, RecursionError):

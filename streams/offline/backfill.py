@@ -36,12 +36,11 @@ from sinks.milvus import RESOLVE_SECONDS, MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
 from streams.offline.erase import forget_erased
-from streams.offline.memory_pipeline import Chain, records_of_events
 from streams.offline.operator_word import Owners, decide, read_decisions
 from streams.offline.republish import republish
 from streams.stage.base import Record, Store
 from streams.stage.operators import Operators
-from streams.stages.pipeline import language_model, pipeline
+from streams.stages.pipeline import Chain, language_model, pipeline, records_of_events
 
 __all__ = ["run_backfill", "switch"]
 

@@ -34,11 +34,10 @@ from sinks.collections import list_versions
 from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
-from streams.offline.memory_pipeline import Chain
 from streams.offline.operator_word import Deliver, Owners, States, beside_workers, states_that
 from streams.stage.base import Outgoing, Store, split
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators, put_in_history, without
-from streams.stages.pipeline import pipeline
+from streams.stages.pipeline import Chain, pipeline
 
 __all__ = ["erase"]
 

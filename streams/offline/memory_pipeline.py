@@ -1,10 +1,5 @@
-"""Run the stages in one process without topics, and replay logged sessions through a real agent's session.
+"""Run the pipeline with a store and a clock in memory, and replay logged sessions through a real agent's session."""
 
-A backfill runs a `Chain` over Milvus. A `MemoryPipeline` adds a store and a clock in memory, with real sessions and
-advice.
-"""
-
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,22 +12,18 @@ from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.errors import RowRefused
 from fleetlore.fingerprint.fingerprint import arguments_text, failure_of
 from fleetlore.kafka.emitter import Emitter
-from fleetlore.kafka.encode import encode_event
 from fleetlore.recall.index import LoreIndex
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import MemoryItem, Pattern
-from fleetlore.wire.topics import topic
 from fleetlore.wire.trajectory import Trajectory
 from models.backtest import Call, CallLog, Heard, Told, told
 from models.calls.training import train
 from sinks.collections import can_be_id
 from sinks.metrics import Metrics
-from sinks.producer import json_arrays
-from streams.stage.base import Effects, Outgoing, Record, Stage, Store
-from streams.stages.pipeline import pipeline
+from streams.stages.pipeline import Chain, pipeline, records_of_events
 
 __all__ = ["run_logs"]
 
@@ -43,92 +34,6 @@ _START_SECONDS = 1_700_000_000.0
 _EVENT_SECONDS = 1.0
 SILENT_SECONDS = 3600.0
 BATCH_SESSIONS = 128
-
-
-class Chain:
-    """Values for compacted topics and dead letters are left to live workers."""
-
-    def __init__(self, stages: Sequence[Stage], store: Store) -> None:
-        self._stages = stages
-        self._store = store
-        self._read = {stage.reads for stage in stages}
-        self._writes: list[asyncio.Task[None]] = []
-
-    async def run(self, batch: Sequence[Record]) -> Effects:
-        """Process a batch of events and feedback. Return the first stage's effects, with both counts."""
-        first, *later = self._stages
-        came = dict(self.first_of(batch))
-        waiting = {stage.reads: records for stage, records in came.items() if stage is not first}
-        effects = await first.process(came.get(first, []))
-        await self.settle()  # later stages read these rows
-        self._hand_on(effects.outgoing, waiting)
-        self._write(effects)
-        for stage in later:
-            records = waiting.pop(stage.reads, None)
-            if records:
-                made = await stage.process(records)
-                if stage in came:
-                    effects.processed += made.processed
-                    effects.dead_letters += made.dead_letters
-                self._hand_on(made.outgoing, waiting)
-                self._write(made)
-            if stage.holds:
-                self._write(await stage.process([]))
-        return effects
-
-    async def deliver(self, values: Sequence[Outgoing]) -> None:
-        """Process values as if they came from topics, and wait for their rows."""
-        waiting: dict[str, list[Record]] = {}
-        self._hand_on(values, waiting)
-        await self.run([record for records in waiting.values() for record in records])
-        await self.settle()
-
-    def first_of(self, batch: Sequence[Record]) -> list[tuple[Stage, list[Record]]]:
-        by_topic: dict[str, list[Record]] = {}
-        for record in batch:
-            by_topic.setdefault(record.topic.split(".", 2)[2], []).append(record)
-        return [(stage, by_topic[stage.reads]) for stage in self._stages if stage.reads in by_topic]
-
-    async def settle(self) -> None:
-        writes, self._writes = self._writes, []
-        if writes:
-            await asyncio.wait(writes)
-            for write in writes:
-                write.result()
-
-    def _write(self, effects: Effects) -> None:
-        if effects.rows:
-            self._writes.append(asyncio.create_task(self._upsert(effects)))
-
-    async def _upsert(self, effects: Effects) -> None:
-        for collection, rows in effects.rows.items():
-            try:
-                await self._store.upsert(collection, rows)
-            except RowRefused as error:
-                log.warning("%s", error)  # the live workers make the dead letter
-        if effects.acknowledged is not None:
-            effects.acknowledged()
-
-    def _hand_on(self, values: Sequence[Outgoing], waiting: dict[str, list[Record]]) -> None:
-        packed: dict[tuple[str, str], list[bytes]] = {}
-        for value in values:
-            if value.topic in self._read and value.value is not None:
-                packed.setdefault((value.tenant, value.topic), []).append(value.value)
-        for (tenant, name), parts in packed.items():
-            records = waiting.setdefault(name, [])
-            records.extend(Record(topic(tenant, name), 0, 0, None, array, {}) for array in json_arrays(parts))
-
-
-def records_of_events(events: Iterable[Event], offset: int = 0) -> list[Record]:
-    values: dict[str, list[bytes]] = {}
-    for event in events:
-        name = topic(event.tenant, "feedback" if event.kind == "feedback" else "events")
-        values.setdefault(name, []).append(encode_event(event))
-    return [
-        Record(name, 0, offset + place, None, array, {})
-        for name, encoded in values.items()
-        for place, array in enumerate(json_arrays(encoded))
-    ]
 
 
 class MemoryStore:

@@ -13,9 +13,10 @@ from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import BATCH_HEADERS, Event
 from fleetlore.wire.topics import topic
-from streams.offline.memory_pipeline import Chain, OfflineRun, call_log, hear, run_logs
+from streams.offline.memory_pipeline import OfflineRun, call_log, hear, run_logs
 from streams.stage.base import Record
 from streams.stage.merging_stage import StateCache
+from streams.stages.pipeline import Chain
 from tests.streams.broker_pipeline import Reference
 from tests.streams.log_pipeline import LogPipeline
 
