@@ -28,6 +28,7 @@ __all__ = ["logged_run", "read_codex", "result_of_run"]
 # The tools that ran commands, by version. Its hooks call all of them `Bash`.
 _SHELLS = ("shell", "shell_command", "exec_command", "local_shell_call", "container.exec")
 _RAN = ("CommandExecution", "McpToolCall", "DynamicToolCall", "FileChange")
+_SAID = ("message", "assistant")
 # A script that calls the other tools. Its own result does not say how they ended.
 _SCRIPT = "exec"
 _OF_SCRIPT = re.compile(r"\btools\.(\w+)\s*\(")
@@ -54,7 +55,7 @@ def read_codex(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSe
                 if entries:
                     yield _session_of(entries, seen, thread, str(number), prompt)
                 prompt, number, entries = text_of_content(entry.get("message") or entry["content"]), number + 1, []
-            elif kind in _RAN or kind.endswith(("_call", "_call_output")) or entry.get("role") == "assistant":
+            elif kind in _RAN or kind.endswith(("_call", "_call_output")) or (kind, entry.get("role")) == _SAID:
                 entries.append((entry, seconds_of(logged["timestamp"])))
         except MALFORMED:
             if line.strip():
@@ -66,9 +67,10 @@ def read_codex(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSe
 def _session_of(
     entries: list[tuple[dict[str, Any], float]], seen: set[object], thread: str, number: str, prompt: str
 ) -> LoggedSession:
-    # A copy has other times, and the same first call with its result.
-    first = [msgspec.json.encode(entry) for entry, _ in entries if entry["type"] != "message"][:2]
-    talk = Conversation("codex", *(first or (thread, number)), goal=prompt[:MAX_GOAL], conversation=thread)
+    # A copy has other times, and the same first call with its result. A search of the web has no id of its own.
+    first = [entry for entry, _ in entries if entry.get("call_id") or entry["type"] in _RAN][:2]
+    parts = map(msgspec.json.encode, first) if first else (thread, number)
+    talk = Conversation("codex", *parts, goal=prompt[:MAX_GOAL], conversation=thread)
     talk.say("user", prompt)
     # By call: those without a result so far, and those whose runs are logged.
     calls: dict[str, dict[str, Any]] = {}

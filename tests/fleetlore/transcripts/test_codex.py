@@ -80,6 +80,31 @@ def test_the_copy_in_a_fork_counts_once(tmp_path: Path) -> None:
     assert not both[1].events and both[1].left_out == {SEEN: len(session.events)}
 
 
+def with_payload(payload: dict[str, Any], text: str) -> str:
+    """The rollout with it twice before the first call."""
+    line = json.dumps({"timestamp": "2026-12-01T00:00:00.000Z", "type": "response_item", "payload": payload}) + "\n"
+    at = text.index("\n", text.index('"user_message"')) + 1
+    return text[:at] + 2 * line + text[at:]
+
+
+def test_sessions_that_begin_with_the_same_search_are_two(tmp_path: Path) -> None:
+    """A search has no id."""
+    search = {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
+    one = with_payload(search, sample("0.45.0").read_text())
+    files = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for file, call in zip(files, ("call_1", "call_9"), strict=True):
+        file.write_text(one.replace("call_1", call))
+    first, second = (each for each in read_files("codex", files) if each is not None)
+    assert first.session != second.session and calls_of(first) == calls_of(second) != []
+
+
+def test_a_message_without_a_type_costs_nothing_else(tmp_path: Path) -> None:
+    (file := tmp_path / "rollout.jsonl").write_text(with_payload({"role": "assistant"}, sample("0.45.0").read_text()))
+    assert [each and calls_of(each) for each in read_files("codex", [file])] == [
+        calls_of(read_sessions(sample("0.45.0"))[0])
+    ]
+
+
 @for_each("line", *("{}", "[]", '{"type":"x","payload":null}', '{"type":"response_item","payload":[1]}', "no JSON"))
 def test_an_unreadable_line_is_counted_and_costs_no_other(line: str, tmp_path: Path) -> None:
     lines = sample("0.171.0").read_text().splitlines()
