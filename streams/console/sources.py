@@ -148,7 +148,8 @@ def _rate(start: _Sample, end: _Sample) -> float:
 
 def _latency(start: _Sample, end: _Sample) -> tuple[float, float] | None:
     after, before = (each.by("end_to_end_latency_seconds_bucket", "le", stage=LORE_STAGE) for each in (end, start))
-    counts = {float(bound): count for bound, count in ((after - before) or after).items()}
+    lately = Counter({bound: count - before[bound] for bound, count in after.items()})
+    counts = {float(bound): count for bound, count in (lately if +lately else after).items()}
     return (_quantile(counts, 0.5), _quantile(counts, 0.99)) if any(counts.values()) else None
 
 

@@ -133,6 +133,17 @@ def test_figures_come_from_what_two_processes_count_together() -> None:
     assert figures.latency == (0.025, 5.0)
 
 
+def test_an_event_that_waited_long_is_told_by_the_largest_bound() -> None:
+    clock, metrics = FakeClock(), Metrics("worker")
+    scraper = Scraper(["http://a"], clock)
+    metrics.end_to_end_latency.labels("patterns").observe(0.02)
+    scraper.take([said(metrics)])
+    clock.advance(10)
+    metrics.end_to_end_latency.labels("patterns").observe(100.0)
+    scraper.take([said(metrics)])
+    assert scraper.figures.latency == (30.0, 30.0)
+
+
 def test_lag_that_nothing_works_off_stands_still() -> None:
     clock, metrics = FakeClock(), Metrics("worker")
     scraper = Scraper(["http://a"], clock)
