@@ -187,7 +187,8 @@ async def _up(
     )  # fmt: skip
     running, failure = asyncio.current_task(), None
     assert running is not None
-    at_first_signal(asyncio.get_running_loop(), running.cancel, _STOP_SECONDS)
+    # A stack that failed stops already.
+    at_first_signal(asyncio.get_running_loop(), lambda: failure or running.cancel(), _STOP_SECONDS)
     with contextlib.suppress(asyncio.CancelledError):
         with status if console.is_terminal else contextlib.nullcontext():
             await stack.__aenter__()

@@ -64,7 +64,6 @@ async def test_a_role_that_ends_is_reported_by_its_last_lines(tmp_path: Path, tr
 async def test_a_taken_port_is_reported_at_once_and_not_after_restarts(tmp_path: Path, line: str) -> None:
     (tmp_path / "logs").mkdir()
     stack = Stack(tmp_path, trainer=False)
-    stack._failed = asyncio.get_running_loop().create_future()
     program = f"print({line!r}); print('  at X.java:1\\n' * 99); raise SystemExit(1)"
     broker = Child("broker", (sys.executable, "-c", program), tmp_path / "logs")
     await broker.start()
@@ -117,7 +116,6 @@ async def test_a_role_that_cannot_be_started_again_fails_the_stack(tmp_path: Pat
     logs = tmp_path / "logs"
     logs.mkdir()
     stack = Stack(tmp_path, trainer=False)
-    stack._failed = asyncio.get_running_loop().create_future()
     worker = Child("worker-0", ["true"], logs)
     await worker.start()
     (logs / "worker-0.log").unlink()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
@@ -19,8 +19,10 @@ from benchmarks.rollouts import logged, rollouts
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
 from fleetlore.transcripts.session import LoggedSession
+from streams.commands.run import _up
 from streams.embedded import stack as stack_module
 from streams.embedded.stack import Stack
+from streams.runtime import lifecycle
 from tests.streams.broker_pipeline import Reference
 
 Query = Callable[[str], list[dict[str, Any]]]
@@ -97,6 +99,29 @@ def test_nothing_outlives_the_stack(tmp_path: Path, number: signal.Signals) -> N
     if number == signal.SIGINT:
         with pytest.raises(ConfigError, match="no stack runs"):
             Settings.from_data_dir(data)
+
+
+async def test_a_signal_does_not_cut_the_stop_of_a_stack_that_failed_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals, stopped = list[Callable[[], object]](), list[Stack]()
+
+    class Failing(Stack):
+        async def __aenter__(self) -> Self:
+            self._fail(StackError("the broker is gone"))
+            return self
+
+        async def stop(self) -> None:
+            signals[0]()
+            await asyncio.sleep(0)
+            await super().stop()
+            stopped.append(self)
+
+    monkeypatch.setattr(stack_module, "Stack", Failing)
+    monkeypatch.setattr(lifecycle, "at_first_signal", lambda loop, stop, seconds: signals.append(stop))
+    with pytest.raises(StackError, match="the broker is gone"):
+        await _up(tmp_path, 1, ("default",), False, False, "", "")
+    assert len(stopped) == 1
 
 
 async def test_one_stack_on_a_folder(tmp_path: Path) -> None:
