@@ -38,7 +38,7 @@ class PortTaken(StackError):
     """A process ended because another process uses its port."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Child:
     name: str
     command: Sequence[str]

@@ -73,6 +73,10 @@ async def test_a_taken_port_is_reported_at_once_and_not_after_restarts(tmp_path:
     assert f"`fleetlore up --data {tmp_path}` again" in shown and shown.endswith(f"broker.log says: {line}")
 
 
+def test_what_it_is_started_with_is_in_no_message(tmp_path: Path) -> None:
+    assert "s3cret" not in repr(Child("worker-0", ["true"], tmp_path, {"FLEETLORE_LLM_KEY": "s3cret"}))
+
+
 TALKS = "import itertools, time\nfor line in itertools.count(): print(line, flush=True); time.sleep(0.001)"
 
 
