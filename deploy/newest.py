@@ -121,15 +121,15 @@ def main() -> None:
     pythons = options.python or [sys.executable]
     rows, whole = [], True
     for name in options.names:
+        cells = [name]
         for which in RESOLUTIONS:
-            cells, versions = [], []
-            for python in pythons:
+            for number, python in enumerate(pythons):
                 with tempfile.TemporaryDirectory(prefix="fleetlore-newest-") as folder:
                     versions, cell, passed = _run(Path(folder), name, which, python)
-                cells.append(cell)
+                cells += [cell] if number else [" ".join(versions), cell]
                 whole &= passed
-            rows.append(f"| {name} | {which} | {' '.join(versions)} | {' | '.join(cells)} |")
-            print(rows[-1], flush=True)
+        rows.append(f"| {' | '.join(cells)} |")
+        print(rows[-1], flush=True)
     if options.names == list(INTEGRATIONS):
         PAGE.write_text(_head(pythons) + "\n".join(rows) + "\n")
     sys.exit(not whole)
@@ -138,14 +138,14 @@ def main() -> None:
 def _head(pythons: list[str]) -> str:
     asked = "import sys; print(f'Python {sys.version_info[0]}.{sys.version_info[1]}')"
     names = [subprocess.run([each, "-c", asked], check=True, capture_output=True, text=True) for each in pythons]
-    columns = [each.stdout.strip() for each in names]
+    columns = " | ".join([each.stdout.strip() for each in names])
     return f"""# Integrations on the oldest and newest packages
 
 `make newest` runs the tests of each integration with the oldest and the newest versions that `pyproject.toml` allows,
 and writes this page. The numbers are tests that passed.
 
-| integration | which | versions | {" | ".join(columns)} |
-| --- | --- | --- |{" --- |" * len(columns)}
+| integration | oldest | {columns} | newest | {columns} |
+| --- |{" --- |" * (2 + 2 * len(names))}
 """
 
 
