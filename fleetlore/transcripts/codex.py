@@ -72,20 +72,23 @@ def _session_of(
     parts = map(msgspec.json.encode, first) if first else (thread, number)
     talk = Conversation("codex", *parts, goal=prompt[:MAX_GOAL], conversation=thread)
     talk.say("user", prompt)
-    # By call: those without a result so far, and those whose runs are logged.
+    # By call: those without a result so far, scripts among them, and those whose runs are logged.
     calls: dict[str, dict[str, Any]] = {}
-    ran = set[str]()
+    scripts, ran = set[str](), set[str]()
     for entry, time in entries:
         try:
             id = str(entry.get("call_id", ""))
             if entry["type"] in _RAN:
-                ran |= {entry["id"], *(each for each, call in calls.items() if call.get("name") == _SCRIPT)}
+                ran |= {entry["id"], *scripts}
+                scripts.clear()
                 _take_run(talk, entry, time)
             elif entry["type"].endswith("_call") and id:
                 calls[id] = entry
+                (scripts.add if entry.get("name") == _SCRIPT else scripts.discard)(id)
             elif (call := calls.pop(id, None)) is None:
                 take_message(talk, entry, time)
             elif id not in ran:
+                scripts.discard(id)
                 _take_call(talk, call, entry, time)
         except MALFORMED:
             talk.pass_over("entry that cannot be read")

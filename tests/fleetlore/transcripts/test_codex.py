@@ -7,6 +7,7 @@ from typing import Any
 from fleetlore.transcripts.read import read_files, read_sessions
 from fleetlore.transcripts.session import SEEN, LoggedSession
 from fleetlore.wire import events as ev
+from tests.cpu import costs_less_than
 from tests.fleetlore.transcripts.samples import DATA
 from tests.rows import for_each
 
@@ -57,6 +58,15 @@ def test_how_a_scripts_calls_ended_is_not_guessed() -> None:
     [session] = read_files("codex", [sample("0.147.0")])
     assert session is not None and not calls_of(session)
     assert session.left_out == {"script whose calls are not logged": 2}
+
+
+def test_runs_beside_scripts_without_an_end_are_read_in_linear_time(tmp_path: Path) -> None:
+    script = {"type": "custom_tool_call", "name": "exec", "input": "tools.exec_command()"}
+    run = {"type": "CommandExecution", "command": ["bash", "-lc", "ls"], "aggregated_output": "x"}
+    payloads = [{**each, "id": f"{id}", "call_id": f"{id}"} for each in (script, run) for id in range(4_000)]
+    rows = [{"timestamp": "2026-12-01T00:00:00Z", "type": "response_item", "payload": each} for each in payloads]
+    (file := tmp_path / "rollout.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert costs_less_than(0.5, lambda: list(read_files("codex", [file])))
 
 
 def test_each_prompt_is_a_session(tmp_path: Path) -> None:
