@@ -311,8 +311,9 @@ class LoreReplica:
 
     def obey(self, decided: Decision) -> None:
         """Put a decision that the broker has before it is read from there."""
-        self._put_decision(decided)
-        self._put_hints()
+        with self._lock:
+            self._put_decision(decided)
+            self._put_hints()
 
     def _put_decision(self, decided: Decision) -> None:
         if decided.kind == "hint":

@@ -1,5 +1,7 @@
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -269,3 +271,11 @@ async def test_the_hints_of_a_fetch_are_sorted_once(tenant: str, monkeypatch: py
     await replica._take({TopicPartition(topic(tenant, "decisions"), 0): [*records, gone]})
     assert next(iter(replica.index.hints.standing)) == "h499" and len(replica.index.hints.standing) == 499
     assert len(sorted_) <= 2
+
+
+def test_no_reader_on_another_thread_is_let_in_while_a_decision_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, let_in = threading.RLock(), list[bool]()
+    with ThreadPoolExecutor(1) as reader:
+        monkeypatch.setattr(Hints, "sort", lambda *_: let_in.append(reader.submit(lock.acquire, False).result()))
+        LoreReplica("nowhere:1", "x", lock=lock).obey(hint_instead_of("r"))
+    assert let_in == [False]
