@@ -15,7 +15,6 @@ from fleetlore.wire.decode import OUTCOME
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import SIGNED_BY, Principals
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
-from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
 from streams.stage import base
 from streams.stage.base import Effects, Record, Values
@@ -171,4 +170,3 @@ def test_a_defect_of_a_decoder_costs_one_value_of_a_later_topic(monkeypatch: pyt
     [bad] = effects.dead_letters
     assert (bad.value, bad.reason) == (b"2", "unreadable") and "too far" in bad.detail
     assert effects.processed == 2
-    assert Metrics("worker").dead_letters.labels("unreadable")

@@ -21,12 +21,29 @@ from models.memory.pattern_state import Observation, PatternState, Subject
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import YIELD_EVERY, Effects, Record, TopicPartition, yielding
-from streams.stage.merging_stage import Key, StateCache
+from streams.stage.merging_stage import Key, StateCache, WriteBuffer
 from streams.stage.operators import Forget
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import ItemsStage, _Item
 from tests.candidates import candidate
 from tests.rows import for_each
+
+
+def test_nothing_counts_as_newer_than_another_store() -> None:
+    here, changes = TopicPartition("t", 0), WriteBuffer[int](FakeClock(), seconds=5.0, most=10)
+    keys = ("t", "written"), ("t", "begun"), ("t", "waiting")
+    for offset, key in enumerate(keys):
+        changes.waiting[key] = 1
+        changes.due([Record(*here, offset, None, b"", {})])
+        if offset < 2:
+            changes.begin()
+        if offset < 1:
+            acknowledged = changes.write()
+    changes.drop()
+    assert not any(map(changes.newest, keys))
+    assert changes.committable(here, 7) == 0
+    acknowledged()
+    assert changes.committable(here, 7) == 1, "what was begun is read again"
 
 
 class SlowClock(FakeClock):
