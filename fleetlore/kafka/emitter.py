@@ -226,6 +226,8 @@ class Emitter:
             try:
                 await self._deliver()
             except Exception as error:
+                if self._closed:  # at the same moment: a task group raises the failure instead
+                    return
                 failure = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
                 if self.sent > before:
                     delays, reported = backoff(), False

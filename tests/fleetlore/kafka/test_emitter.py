@@ -2,8 +2,10 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import orjson
 import pytest
@@ -308,3 +310,20 @@ async def test_news_waits_for_no_company_and_goes_after_what_came_before_it(
         assert await emitter.flush(120)
     records = await read_topic(address, topic(tenant, "events"), 3)
     assert [event["sequence"] for _, decoded in records for event in decoded] == [0, 1, 2]
+
+
+async def test_it_ends_though_the_broker_fails_as_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitter, closing = Emitter("nowhere:1", "default"), list[asyncio.Task[None]]()
+
+    async def fail(*_: Any) -> None:
+        closing.append(asyncio.create_task(emitter.close()))
+        raise ConnectionError("the broker is away")
+
+    producer = SimpleNamespace(partitions_for=AsyncMock(return_value={0}))
+    monkeypatch.setattr("fleetlore.kafka.emitter.make_producer", lambda *_, **__: producer)
+    monkeypatch.setattr("fleetlore.kafka.emitter.connected", nullcontext)
+    monkeypatch.setattr(emitter, "_send_queue", fail)
+    await emitter.start()
+    await until(lambda: bool(closing))
+    await closing[0]
+    assert emitter._task.done()
