@@ -29,13 +29,25 @@ from tests.candidates import candidate
 from tests.rows import for_each
 
 
+def test_changes_are_due_after_a_while_or_where_nothing_comes_or_too_much_waits() -> None:
+    clock, came = FakeClock(), [Record("t", 0, 3, None, b"", {})]
+    changes: WriteBuffer[str] = WriteBuffer(clock, seconds=5.0, most=1)
+    changes.waiting["t", "a"] = "changed"
+    assert not changes.due(came) and changes.due([])
+    changes.waiting["t", "b"] = "changed"
+    assert changes.due(came)
+    del changes.waiting["t", "b"]
+    clock.advance(5.0)
+    assert changes.due(came)
+
+
 def test_nothing_counts_as_newer_than_another_store() -> None:
     here, changes = TopicPartition("t", 0), WriteBuffer[int](FakeClock(), seconds=5.0, most=10)
-    keys = ("t", "written"), ("t", "begun"), ("t", "waiting")
+    keys = ("t", "written"), ("t", "begun"), ("t", "begun later"), ("t", "waiting")
     for offset, key in enumerate(keys):
         changes.waiting[key] = 1
         changes.due([Record(*here, offset, None, b"", {})])
-        if offset < 2:
+        if offset < 3:
             changes.begin()
         if offset < 1:
             acknowledged = changes.write()
