@@ -141,8 +141,8 @@ def _head(pythons: list[str]) -> str:
     columns = " | ".join([each.stdout.strip() for each in names])
     return f"""# Integrations on the oldest and newest packages
 
-`make newest` runs the tests of each integration with the oldest and the newest versions that `pyproject.toml` allows,
-and writes this page. The numbers are tests that passed.
+`make newest` tests each integration with the oldest and the newest versions that `pyproject.toml` allows. The numbers
+are tests that passed.
 
 | integration | oldest | {columns} | newest | {columns} |
 | --- |{" --- |" * (2 + 2 * len(names))}
