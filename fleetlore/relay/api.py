@@ -120,8 +120,9 @@ class Api:
             return await _decided(fleet, write(index, body, by=caller.agent, now=fleet.clock.now()))
 
     async def judge_hint(self, fleet: Fleet, caller: Caller, request: Request, body: schemas.JudgeRequest) -> Decision:
-        index, id, now = _operated(fleet, caller), request.path_params["id"], fleet.clock.now()
+        index, id = _operated(fleet, caller), request.path_params["id"]
         async with self._deciding[caller.tenant]:
+            now = fleet.clock.now()
             made = judged(index, body.judgment, id, by=caller.agent, why=body.why, now=now, wording=body.wording)
             return await _decided(fleet, made)
 
