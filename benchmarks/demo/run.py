@@ -29,8 +29,8 @@ from streams.embedded.stack import Stack
 from streams.offline.operator_word import wait_drained
 
 WORK_SECONDS = 240.0
-DRAIN_SECONDS = 30.0
-ADAPTER_SECONDS = 30.0
+DRAIN_SECONDS = 120.0
+ADAPTER_SECONDS = 120.0
 # Importing PyTorch and learning a version with its gate take some 15 s of CPU, which a busy machine gives late.
 POLICY_SECONDS = 600.0
 POLL_SECONDS = 0.25
