@@ -25,8 +25,8 @@ from sinks.milvus import MAX_ROWS_PER_CALL, REFRESH_SECONDS, RESOLVE_SECONDS, Mi
 from streams.embedded.broker import free_port
 
 
-def store_of(address: str, version: str | None = None, clock: FakeClock | None = None) -> MilvusStore:
-    return MilvusStore(address, "", shared_encoder(), Metrics("test"), version, clock=clock)
+def store_of(address: str, version: str | None = None, **options: Any) -> MilvusStore:
+    return MilvusStore(address, "", shared_encoder(), Metrics("test"), version, **options)
 
 
 def row(id: str) -> dict[str, Any]:
