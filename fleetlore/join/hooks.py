@@ -51,7 +51,6 @@ class _Hook(TypedDict, total=False):
     duration_ms: Any
     is_interrupt: Any
     last_assistant_message: Any
-    runs: list[dict[str, Any]]
 
 
 class HookCalls:

@@ -1,4 +1,4 @@
-"""Read the rollouts of Codex: a model's calls and, since version 0.149, what Codex ran for them."""
+"""Read the rollouts of Codex: a model's calls and, since version 0.148, what Codex ran for them."""
 
 import re
 import shlex
@@ -38,10 +38,10 @@ _SCRIPT_FAILED, _SCRIPT_ERROR = "Script failed", "Script error:\n"
 def read_codex(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSession | None]:
     """Read each prompt as a session.
 
-    `seen`: sessions of earlier files, which are not read again: before version 0.150 a fork begins with a copy.
+    `seen`: sessions of earlier files, which are not read again: a fork of an older version begins with a copy.
     """
     seen = set() if seen is None else seen
-    thread, prompt, number = path.stem, "", 0
+    thread, prompt, number = "", "", 0
     entries: list[tuple[dict[str, Any], float]] = []
     for line in lines_of(path):
         try:
@@ -50,10 +50,11 @@ def read_codex(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSe
             entry = entry["item"] if entry.get("type") == "item_completed" else entry
             kind = str(entry.get("type"))
             if logged["type"] == "session_meta":
-                thread = str(entry["id"])
+                # A copy of another conversation follows with its own head.
+                thread = thread or str(entry["id"])
             elif kind in ("user_message", "UserMessage"):
                 if entries:
-                    yield _session_of(entries, seen, thread, str(number), prompt)
+                    yield _session_of(entries, seen, thread or path.stem, str(number), prompt)
                 prompt, number, entries = text_of_content(entry.get("message") or entry["content"]), number + 1, []
             elif kind in _RAN or kind.endswith(("_call", "_call_output")) or (kind, entry.get("role")) == _SAID:
                 entries.append((entry, seconds_of(logged["timestamp"])))
@@ -61,7 +62,7 @@ def read_codex(path: Path, seen: set[object] | None = None) -> Iterator[LoggedSe
             if line.strip():
                 yield None
     if entries:
-        yield _session_of(entries, seen, thread, str(number), prompt)
+        yield _session_of(entries, seen, thread or path.stem, str(number), prompt)
 
 
 def _session_of(

@@ -79,14 +79,15 @@ def test_each_prompt_is_a_session(tmp_path: Path) -> None:
 
 
 def test_the_copy_in_a_fork_counts_once(tmp_path: Path) -> None:
-    """It has the fork's id, and the times of the copy."""
+    """Its file begins with its own head, then the source's; the copied lines have the time of the copy."""
     rows = [json.loads(line) for line in sample("0.144.6").read_text().splitlines()]
-    rows[0]["payload"]["id"] = "the-fork"
+    rows.insert(0, {**rows[0], "payload": {**rows[0]["payload"], "id": "the-fork"}})
     copy = tmp_path / "copy.jsonl"
     copy.write_text("".join(json.dumps({**row, "timestamp": "2026-12-01T00:00:00.000Z"}) + "\n" for row in rows))
     [session] = read_sessions(sample("0.144.6"))
     both = [each for each in read_files("codex", [sample("0.144.6"), copy]) if each is not None]
     assert [each.session for each in both] == [session.session] * 2
+    assert both[1].conversation != both[0].conversation == session.conversation
     assert not both[1].events and both[1].left_out == {SEEN: len(session.events)}
 
 
