@@ -97,7 +97,7 @@ format: $(STAMP)  ## ruff: mend what can be mended
 	$(BIN)/ruff format .
 
 types: $(STAMP)  ## mypy --strict on the four packages and the benchmarks
-	$(BIN)/mypy --strict $(PACKAGES:%=-p %) -p benchmarks
+	$(BIN)/mypy
 
 check: lint types test  ## lint, types and test
 
