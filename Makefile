@@ -10,7 +10,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # `make demo WITH=torch` has a stamp of its own: it installs more.
 DEMO_STAMP := $(VENV)/.installed-demo$(WITH:%=-%)
-PACKAGES := fleetlore models sinks streams
 # Test processes: more than cores, because most of the time goes into waiting for brokers and workers.
 WORKERS ?= 3
 # One thread a process: those of PyTorch would spin against those of the other processes.

@@ -72,6 +72,8 @@ Adapter = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most rows to show.")]
 Version = Annotated[str, typer.Argument(help="Version, or its first characters.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Workers = Annotated[float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")]
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Seconds to wait for the broker.")
 ]
@@ -289,6 +291,11 @@ def say_rest(total: int, limit: int) -> None:
 
 def print_json(document: Any) -> None:
     typer.echo(json.dumps(document))
+
+
+def print_result(as_json: bool, document: Any, text: str) -> None:
+    """Print the document with --json, and the text without."""
+    typer.echo(json.dumps(document) if as_json else text)
 
 
 def confirm(question: str, instead: str = "say --yes") -> None:

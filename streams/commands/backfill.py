@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fleetlore.cli.shared import (
-    Data,
-    Json,
-    Milvus,
-    Stack,
-    ask,
-    command,
-    confirm,
-    connection,
-    group,
-    print_json,
-    print_table,
-)
+from fleetlore.cli import shared
 from fleetlore.config import Settings
 
 if TYPE_CHECKING:
@@ -33,32 +21,30 @@ Name = Annotated[str, typer.Argument(help="Name of the collection version: up to
 
 
 def register(app: typer.Typer) -> None:
-    commands = group(app, "backfill")
+    commands = shared.group(app, "backfill")
     commands.info.help = "Process the events again into new collections."
     for each in (run, switch, drop):
         commands.command()(each)
     commands.command("list")(list_all)
 
 
-@command
-def run(stack: Stack, name: Name, as_json: Json = False) -> None:
+@shared.command
+def run(stack: shared.Stack, name: Name, as_json: shared.Json = False) -> None:
     """Fill a collection version up to the end of the log. Run it again to continue."""
     settings = stack.settings
     from streams.offline.backfill import run_backfill
 
-    report = ask(run_backfill(settings, name)).to_dict()
-    if as_json:
-        print_json(report)
-    else:
-        typer.echo(
-            f"{report['events']:,} events in {report['seconds']:,.1f} s: {report['events_per_second']:,.0f} events/s, "
-            f"{report['times_real_time']:,.1f} × real time"
-        )
+    report = shared.ask(run_backfill(settings, name)).to_dict()
+    text = (
+        f"{report['events']:,} events in {report['seconds']:,.1f} s: {report['events_per_second']:,.0f} events/s, "
+        f"{report['times_real_time']:,.1f} × real time"
+    )
+    shared.print_result(as_json, report, text)
 
 
-@command
+@shared.command
 def switch(
-    stack: Stack,
+    stack: shared.Stack,
     name: Name,
     allow_loss: Annotated[bool, typer.Option("--allow-loss", help="Switch even if lore is lost.")] = False,
 ) -> None:
@@ -70,46 +56,46 @@ def switch(
     settings = stack.settings
     from streams.offline.backfill import switch as make_the_switch
 
-    ask(make_the_switch(settings, name, allow_loss=allow_loss))
+    shared.ask(make_the_switch(settings, name, allow_loss=allow_loss))
     typer.echo(f"{name} is live.")
 
 
-@command
-def list_all(milvus: Milvus = None, data: Data = None, as_json: Json = False) -> None:
+@shared.command
+def list_all(milvus: shared.Milvus = None, data: shared.Data = None, as_json: shared.Json = False) -> None:
     """List the collection versions: their rows, and which is live."""
-    settings = connection(None, data, milvus)
+    settings = shared.connection(None, data, milvus)
     from sinks.collections import COLLECTIONS, list_versions, row_counts
 
     def read(client: MilvusClient) -> list[tuple[str, bool, dict[str, int]]]:
         return [(name, live, row_counts(client, name)) for name, live in list_versions(client).items()]
 
-    found = ask(_on_milvus(settings, read))
+    found = shared.ask(_on_milvus(settings, read))
     if as_json:
-        print_json([{"name": name, "live": live, "rows": rows} for name, live, rows in found])
+        shared.print_json([{"name": name, "live": live, "rows": rows} for name, live, rows in found])
         return
     columns = ["NAME", "LIVE", *(f">{each.name.upper()}" for each in COLLECTIONS)]
     rows = [(name, "yes" if live else "", *(f"{each:,}" for each in rows.values())) for name, live, rows in found]
-    print_table(columns, rows)
+    shared.print_table(columns, rows)
 
 
-@command
+@shared.command
 def drop(
     name: Name,
-    milvus: Milvus = None,
-    data: Data = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    milvus: shared.Milvus = None,
+    data: shared.Data = None,
+    yes: shared.Yes = False,
 ) -> None:
     """Drop a collection version that is not live.
 
     This deletes its rows. The command asks first.
     """
-    settings = connection(None, data, milvus)
+    settings = shared.connection(None, data, milvus)
     from sinks.collections import check_droppable, drop_version
 
     if not yes:
-        ask(_on_milvus(settings, lambda client: check_droppable(client, name)))
-        confirm(f"Drop {name} with all its rows?")
-    ask(_on_milvus(settings, lambda client: drop_version(client, name)))
+        shared.ask(_on_milvus(settings, lambda client: check_droppable(client, name)))
+        shared.confirm(f"Drop {name} with all its rows?")
+    shared.ask(_on_milvus(settings, lambda client: drop_version(client, name)))
     typer.echo(f"{name} is dropped.")
 
 

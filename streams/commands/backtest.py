@@ -12,23 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fleetlore.cli import shared
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.shared import (
-    Columns,
-    Json,
-    Limit,
-    Reader,
-    Stack,
-    Tenant,
-    Timeout,
-    ask,
-    command,
-    moment,
-    print_json,
-    print_list,
-    print_table,
-    safe,
-)
 from fleetlore.errors import ConfigError
 from fleetlore.words import count
 
@@ -48,7 +33,7 @@ Share = Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of agents a
 Seed = Annotated[int, typer.Option(help="Seed of session order and hold-out.")]
 
 
-@command
+@shared.command
 def backtest(
     data: Annotated[
         Path,
@@ -56,7 +41,7 @@ def backtest(
     ],
     share: Share = 0.2,
     seed: Seed = 0,
-    as_json: Json = False,
+    as_json: shared.Json = False,
 ) -> None:
     """Learn from logs and list the advice for other agents.
 
@@ -69,7 +54,7 @@ def backtest(
     say("reading the logs")
     report = asyncio.run(_report(*split(read_sessions(data), seed, share), seed))
     if as_json:
-        print_json(report)
+        shared.print_json(report)
     else:
         _show(report)
 
@@ -103,13 +88,13 @@ def _show(report: dict[str, Any]) -> None:
         f"{sessions['test']:,} others asked for advice"
     )
     typer.echo("\nFailed calls whose error another agent had met, by level of the pattern")
-    print_table(
+    shared.print_table(
         ["source", ">family", ">class", ">exact"],
         [(source, *map(cell, row.values())) for source, row in report["known_errors"].items()],
     )
     typer.echo("\nAdvice before a call, after a failure, and its length")
     rows = [(source, slice_, row) for source, slices in report["advice"].items() for slice_, row in slices.items()]
-    print_table(
+    shared.print_table(
         ["source", "slice", *(f">{name}" for name in rows[0][2])],
         [(source, slice_, *map(cell, row.values())) for source, slice_, row in rows],
     )
@@ -130,14 +115,14 @@ def _since(text: str) -> str:
     return text
 
 
-@command
+@shared.command
 def uplift(
-    reader: Reader,
+    reader: shared.Reader,
     by: Annotated[
         Literal["hint", "source", "tool", "task"] | None, typer.Option("--by", help="Show a row for each of these.")
     ] = None,
     since: Annotated[str, typer.Option("--since", help="Sessions that ended in this time.", callback=_since)] = "7d",
-    limit: Limit = 20,
+    limit: shared.Limit = 20,
 ) -> None:
     """Show whether hints help.
 
@@ -149,7 +134,7 @@ def uplift(
     from streams.console.sessions import HintNames, seen_sessions, trials_of
 
     begin = time.time() - int(since[:-1]) * _SECONDS[since[-1]]
-    sessions = [each for each in ask(seen_sessions(reader.settings, reader.tenant)) if each.ended >= begin]
+    sessions = [each for each in shared.ask(seen_sessions(reader.settings, reader.tenant)) if each.ended >= begin]
     names = HintNames(read_lore(reader)) if by in ("source", "hint") else None
 
     def source(trial: Trial) -> str:
@@ -173,7 +158,7 @@ def uplift(
     rows.sort(key=lambda row: (-(row[1].shown + row[1].withheld), row[0]))
     if by is None and not reader.json:
         typer.echo(f"{rows[0][1].answer}\n")
-    columns: Columns = {
+    columns: shared.Columns = {
         f"~{(by or 'hints').upper()}": lambda row: row[0] or "-",
         ">SHOWN": lambda row: f"{row[1].shown:,}",
         ">WITHHELD": lambda row: f"{row[1].withheld:,}",
@@ -187,7 +172,7 @@ def uplift(
         **({"~WORDS": words} if by == "hint" else {}),
     }
     nothing = f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}."
-    print_list(reader, "effects", rows, columns, nothing=nothing, limit=limit,
+    shared.print_list(reader, "effects", rows, columns, nothing=nothing, limit=limit,
                as_json=lambda row: _document(*row), since=since, sessions=len(sessions))  # fmt: skip
 
 
@@ -207,15 +192,15 @@ def _document(group: str, of: Uplift) -> dict[str, object]:
     return {"group": group, **of._asdict(), **measures}
 
 
-@command
+@shared.command
 def why(
-    stack: Stack,
+    stack: shared.Stack,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id or key; if resumed, its newest part.")],
     call: Annotated[
         int | None, typer.Argument(metavar="[CALL]", help="Only this call, by the number of its event.")
     ] = None,
-    tenant: Tenant = "default",
-    timeout: Timeout = 10.0,
+    tenant: shared.Tenant = "default",
+    timeout: shared.Timeout = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Show why a session was shown its hints.
@@ -228,33 +213,32 @@ def why(
     from streams.console.sessions import HintNames, explained
     from streams.console.sources import Sources
 
-    if not (named := [each for each, _ in ask(Sources(settings, tenant, ()).sessions_named(session))]):
+    if not (named := [each for each, _ in shared.ask(Sources(settings, tenant, ()).sessions_named(session))]):
         raise ConfigError(f"no judged session {session!r} of tenant {tenant} is in the store")
     of, *others = named
     if call is not None and call not in [step.sequence for step in of.calls]:
         raise ConfigError(f"the session has no call {call}: its calls are {_numbers([s.sequence for s in of.calls])}")
-    index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant, timeout=timeout))
+    index = read_lore(shared.Reader(broker=stack.broker, data=stack.data, tenant=tenant, timeout=timeout))
     found = [each for each in explained(of, HintNames(index)) if call in (None, each.call)]
     if json:
         about = {name: getattr(of, name) for name in ("session", "agent", "task", "started", "ended", "ending")}
-        print_json({"tenant": tenant, **about, "hints": [each._asdict() for each in found]})
+        shared.print_json({"tenant": tenant, **about, "hints": [each._asdict() for each in found]})
         return
-    typer.echo(
-        f"session {safe(of.session)} of {safe(of.agent)}, {moment(of.started)} to {moment(of.ended)} (UTC), {of.ending}"
-    )
+    when = f"{shared.moment(of.started)} to {shared.moment(of.ended)} (UTC)"
+    typer.echo(f"session {shared.safe(of.session)} of {shared.safe(of.agent)}, {when}, {of.ending}")
     if others:
-        typer.echo(f"{count(len(others), 'more part')}: {', '.join(safe(each.session) for each in others)}")
+        typer.echo(f"{count(len(others), 'more part')}: {', '.join(shared.safe(each.session) for each in others)}")
     if not found:
         typer.echo("It was shown no hint, and none was withheld.")
     for each in found:
         drawn = "withheld at random" if each.withheld else "shown"
-        typer.echo(f"\n{each.call}  {safe(each.tool)}: {drawn}: {safe(each.text)}")
+        typer.echo(f"\n{each.call}  {shared.safe(each.tool)}: {drawn}: {shared.safe(each.text)}")
         typer.echo(
-            f"   {each.source or 'unknown source'}, id {safe(each.id)}; {each.evidence or 'no evidence is kept'}"
+            f"   {each.source or 'unknown source'}, id {shared.safe(each.id)}; {each.evidence or 'no evidence is kept'}"
         )
         if each.sessions:
-            typer.echo(f"   learned in {', '.join(map(safe, each.sessions))}")
-        typer.echo(f"   next: {safe(each.then)}")
+            typer.echo(f"   learned in {', '.join(map(shared.safe, each.sessions))}")
+        typer.echo(f"   next: {shared.safe(each.then)}")
 
 
 def _numbers(calls: list[int]) -> str:

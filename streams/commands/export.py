@@ -8,8 +8,8 @@ from typing import Annotated
 import orjson
 import typer
 
+from fleetlore.cli import shared
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.shared import Asked, Json, Reader, Stack, Tenant, ask, command, confirm, moment, print_json, safe
 from fleetlore.errors import ConfigError
 
 __all__ = ["register"]
@@ -22,9 +22,9 @@ def register(app: typer.Typer) -> None:
     app.command("import lore")(import_lore)
 
 
-@command
+@shared.command
 def export(
-    asked: Asked, out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the two files.")]
+    asked: shared.Asked, out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the two files.")]
 ) -> None:
     """Write judged sessions and preference pairs as JSONL for TRL.
 
@@ -35,7 +35,7 @@ def export(
     from models.policy.pairs import preference_pairs, session_row, usable
     from streams.training.window import judged_sessions
 
-    kept = [each for each in ask(judged_sessions(settings, asked.tenant)) if usable(each)]
+    kept = [each for each in shared.ask(judged_sessions(settings, asked.tenant)) if usable(each)]
     pairs = preference_pairs(kept, settings.quorum)
     files = {"sessions": [session_row(each) for each in kept], "pairs": [pair.row() for pair in pairs]}
     try:
@@ -44,12 +44,12 @@ def export(
             (out / f"{name}.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     except OSError as error:
         raise ConfigError(f"{out} cannot be written: {error.strerror}") from None
-    print_json({name: len(rows) for name, rows in files.items()})
+    shared.print_json({name: len(rows) for name, rows in files.items()})
 
 
-@command
+@shared.command
 def export_sessions(
-    asked: Asked,
+    asked: shared.Asked,
     session: Annotated[str, typer.Option("--session", help="Id of a session; of every agent without --agent.")] = "",
     agent: Annotated[str, typer.Option("--agent", help="Name of the agent.")] = "",
     user: Annotated[str, typer.Option("--user", help="User of the sessions, as `user=` named them.")] = "",
@@ -63,16 +63,16 @@ def export_sessions(
     from streams.training.window import judged_sessions
 
     wanted = Wanted(tenant=asked.tenant, session=session, agent=agent, user=user)
-    for judgment in ask(judged_sessions(asked.settings, asked.tenant)):
+    for judgment in shared.ask(judged_sessions(asked.settings, asked.tenant)):
         of = judgment.trajectory
         if wanted.means(of.session, of.agent, of.user):
             sys.stdout.buffer.write(judgment.to_json() + b"\n")
 
 
-@command
+@shared.command
 def export_lore(
-    stack: Stack,
-    tenant: Tenant = "default",
+    stack: shared.Stack,
+    tenant: shared.Tenant = "default",
     form: Annotated[
         tuple[str, Path] | None,
         typer.Option("--as", metavar="skills DIR", help="Write hints as SKILL.md folders in DIR instead."),
@@ -89,7 +89,7 @@ def export_lore(
             raise typer.BadParameter(f"{form[0]!r} is no form; the form is skills", param_hint="--as")
         from streams.offline.lore_file import skills_of, write_skills
 
-        index = read_lore(Reader(broker=stack.broker, data=stack.data, tenant=tenant))
+        index = read_lore(shared.Reader(broker=stack.broker, data=stack.data, tenant=tenant))
         names = write_skills(form[1], tenant, skills_of(index, settings, time.time()))
         typer.echo(f"{len(names)} skills in {form[1]}: {', '.join(names) or 'no hint passes the gate yet'}")
         return
@@ -104,22 +104,20 @@ def export_lore(
         return lines
 
     key = load_signing_key(settings.signing_key) if settings.signing_key else None
-    if ask(write()) == 2:  # its first and its last line
+    if shared.ask(write()) == 2:  # its first and its last line
         typer.echo(f"Nothing is known of tenant {tenant}: the file holds no lore.", err=True)
 
 
-@command
+@shared.command
 def import_lore(
-    stack: Stack,
+    stack: shared.Stack,
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="File of `export lore`.")],
-    tenant: Tenant = "default",
+    tenant: shared.Tenant = "default",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file; change nothing.")] = False,
     unsigned: Annotated[bool, typer.Option("--unsigned", help="Believe the file without a trusted signature.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
-    ] = 300.0,
-    json: Json = False,
+    yes: shared.Yes = False,
+    timeout: shared.Workers = 300.0,
+    json: shared.Json = False,
 ) -> None:
     """Merge a file of `export lore` into a tenant's lore.
 
@@ -131,18 +129,19 @@ def import_lore(
     from streams.offline.lore_file import LoreFile
 
     read = LoreFile(file, tenant, None if unsigned else settings.public_key)
-    known = ask(lore_file.known_of(settings, tenant, read))
+    known = shared.ask(lore_file.known_of(settings, tenant, read))
     report = {name: {"in_file": count, "known": known[name]} for name, count in read.counts.items()}
     signed = f"signed by {read.signer}" if read.signer else "not signed"
     if not json:
-        typer.echo(f"{file}: lore of tenant {safe(read.header.tenant)}, {moment(read.header.time)} (UTC), {signed}")
+        made = f"tenant {shared.safe(read.header.tenant)}, {shared.moment(read.header.time)} (UTC)"
+        typer.echo(f"{file}: lore of {made}, {signed}")
         for name, row in report.items():
             typer.echo(f"{row['in_file']:,} {name}, {row['known']:,} of them known here")
     if not dry_run:
         if not yes:
-            confirm(f"Merge this into the lore of tenant {tenant}?")
-        ask(lore_file.import_lore(settings, tenant, read, timeout))
+            shared.confirm(f"Merge this into the lore of tenant {tenant}?")
+        shared.ask(lore_file.import_lore(settings, tenant, read, timeout))
     if json:
-        print_json({"tenant": tenant, "signer": read.signer, "imported": not dry_run, **report})
+        shared.print_json({"tenant": tenant, "signer": read.signer, "imported": not dry_run, **report})
     elif not dry_run:
         typer.echo(f"Merged into the lore of tenant {tenant}.")

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import msgspec
 import typer
 
-from fleetlore.cli.shared import Asked, ask, command, group, print_json
+from fleetlore.cli.shared import Asked, ask, command, group, print_result
 from fleetlore.errors import ConfigError
 
 __all__ = ["register"]
@@ -94,10 +94,9 @@ def publish_llm(
             return stated
 
     published = ask(publish())
-    if asked.json:
-        print_json({"tenant": asked.tenant, "version": published.version, "ordinal": published.ordinal})
-    else:
-        typer.echo(f"Version {published.ordinal} is published; its servers answer for the model {published.version}.")
+    document = {"tenant": asked.tenant, "version": published.version, "ordinal": published.ordinal}
+    text = f"Version {published.ordinal} is published; its servers answer for the model {published.version}."
+    print_result(asked.json, document, text)
 
 
 def read_gate(file: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
-from fleetlore.cli.shared import Adapter, AdapterName, Asked, Version, ask, command, group, print_json
+from fleetlore.cli.shared import Adapter, AdapterName, Asked, Version, ask, command, group, print_result
 from fleetlore.errors import ConfigError
 from fleetlore.wire.adapter_manifest import ADAPTERS
 from streams.commands.lore.hints import checked_reason
@@ -99,10 +99,8 @@ def revoke_key(
         await publishers[0].revoke_key(asked.tenant, key_id, reason)
 
     ask(_with(asked, None, act))
-    if asked.json:
-        print_json({"tenant": asked.tenant, "key": key_id, "reason": reason})
-    else:
-        typer.echo(f"The key {key_id} of tenant {asked.tenant} is revoked.")
+    document = {"tenant": asked.tenant, "key": key_id, "reason": reason}
+    print_result(asked.json, document, f"The key {key_id} of tenant {asked.tenant} is revoked.")
 
 
 def _tell(adapter: str, record: Record | None, asked: Asked) -> None:
@@ -117,10 +115,7 @@ def _tell(adapter: str, record: Record | None, asked: Asked) -> None:
             f"The adapter {adapter} of tenant {tenant}: its channel {record.channel} runs {record.version[:12]} "
             f"(epoch {record.epoch})."
         )
-    if asked.json:
-        print_json(document)
-    else:
-        typer.echo(text)
+    print_result(asked.json, document, text)
 
 
 async def _with(asked: Asked, adapter: str | None, act: Callable[[list[Publisher]], Awaitable[T]]) -> T:

@@ -7,20 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from fleetlore.cli import shared
 from fleetlore.cli.lore import read_lore
-from fleetlore.cli.shared import (
-    Columns,
-    Json,
-    Reader,
-    Stack,
-    Tenant,
-    ask,
-    command,
-    moment,
-    print_json,
-    print_list,
-    safe,
-)
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision, DecisionKind
@@ -40,9 +28,9 @@ def register(app: typer.Typer) -> None:
 Undo = Annotated[bool, typer.Option("--undo", help="Undo the decision.")]
 
 
-@command
+@shared.command
 def revoke(
-    reader: Reader,
+    reader: shared.Reader,
     kind: Annotated[Literal["item", "pattern", "hint"], typer.Argument(help="What it is.")],
     id: Annotated[str, typer.Argument(metavar="ID", help="Its id; the first characters are enough.")],
     why: Why,
@@ -66,25 +54,21 @@ def revoke(
         id = whole(id, index.known_items if kind == "item" else index.patterns, kind)
     known = newest.get(id, decided)
     decided = msgspec.structs.replace(decided, id=id, hint=known.hint, wording=known.wording)
-    ask(decide(settings, tenant, decided))
-    if reader.json:
-        print_json(msgspec.to_builtins(decided))
-        return
-    typer.echo(f"The {kind} {safe(id)} of tenant {tenant} is {'no longer revoked' if undo else 'revoked'}.")
+    shared.ask(decide(settings, tenant, decided))
+    text = f"The {kind} {shared.safe(id)} of tenant {tenant} is {'no longer revoked' if undo else 'revoked'}."
+    shared.print_result(reader.json, msgspec.to_builtins(decided), text)
 
 
-@command
+@shared.command
 def distrust(
-    stack: Stack,
+    stack: shared.Stack,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name in its events.")],
     why: Why,
     undo: Undo = False,
     by: By = "",
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
-    ] = 300.0,
-    tenant: Tenant = "default",
-    json: Json = False,
+    timeout: shared.Workers = 300.0,
+    tenant: shared.Tenant = "default",
+    json: shared.Json = False,
 ) -> None:
     """Remove an agent's contributions from patterns and items.
 
@@ -99,25 +83,21 @@ def distrust(
     decided = _decision(settings, "agent", agent, undo, by, why)
     wrote = any(
         each.hint is not None and principal_of(each.hint.author) == principal_of(agent)
-        for each in ask(read_decisions(settings, tenant, timeout))
+        for each in shared.ask(read_decisions(settings, tenant, timeout))
     )
-    if not undo and not wrote and not ask(is_known(settings, tenant, agent)):
+    if not undo and not wrote and not shared.ask(is_known(settings, tenant, agent)):
         raise ConfigError(f"no agent {agent} of tenant {tenant} is known: give its name in its events")
-    known = ask(reconsider(settings, tenant, decided, timeout))
-    if json:
-        found = {"patterns": len(known.patterns), "items": len(known.items)}
-        print_json(msgspec.to_builtins(decided) | found)
-        return
+    known = shared.ask(reconsider(settings, tenant, decided, timeout))
+    found = {"patterns": len(known.patterns), "items": len(known.items)}
     done = "is trusted again" if undo else "is distrusted"
-    typer.echo(
-        f"The agent {safe(agent)} of tenant {tenant} {done}: "
-        f"{len(known.patterns)} patterns and {len(known.items)} items considered again."
-    )
+    text = f"{found['patterns']} patterns and {found['items']} items considered again."
+    text = f"The agent {shared.safe(agent)} of tenant {tenant} {done}: {text}"
+    shared.print_result(json, msgspec.to_builtins(decided) | found, text)
 
 
-@command
+@shared.command
 def decisions(
-    reader: Reader,
+    reader: shared.Reader,
     history: Annotated[
         bool, typer.Option("--history", help="Every decision, oldest first; with --json one JSON object a line.")
     ] = False,
@@ -129,25 +109,25 @@ def decisions(
     found = read(reader, HISTORY) if history else sorted(read(reader), key=lambda each: (-each.time, each.key))
     if not reader.json:
         nothing = f"There are no decisions for tenant {reader.tenant}."
-        print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
+        shared.print_list(reader, "decisions", found, _COLUMNS, nothing=nothing)
         return
     made = msgspec.to_builtins(found)
     for each in made if history else [made]:
-        print_json(each)
+        shared.print_json(each)
 
 
-def read(reader: Reader, name: str = DECISIONS) -> list[Decision]:
+def read(reader: shared.Reader, name: str = DECISIONS) -> list[Decision]:
     from streams.offline.operator_word import read_decisions
 
-    return ask(read_decisions(reader.settings, reader.tenant, reader.timeout, name))
+    return shared.ask(read_decisions(reader.settings, reader.tenant, reader.timeout, name))
 
 
-_COLUMNS: Columns = {
+_COLUMNS: shared.Columns = {
     "WHAT": attrgetter("kind"),
     "ID": attrgetter("id"),
     "IS": attrgetter("effect"),
     "BY": attrgetter("by"),
-    "AT (UTC)": lambda each: moment(each.time),
+    "AT (UTC)": lambda each: shared.moment(each.time),
     "~WHY": attrgetter("why"),
 }
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fleetlore.cli.shared import Json, Stack, ask, command, confirm, moment, print_json, print_table, safe
+from fleetlore.cli.shared import Json, Stack, Workers, Yes, ask, command, confirm, moment, print_json, print_table, safe
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 from fleetlore.words import count
 
@@ -27,10 +27,8 @@ def erase(
         str | None, typer.Option("--tenant", help="Tenant; alone, everything that it has. Default: default.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be erased and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, metavar="SECONDS", help="Seconds to wait for the workers.")
-    ] = 300.0,
+    yes: Yes = False,
+    timeout: Workers = 300.0,
     certificate: Annotated[
         Path | None,
         typer.Option("--certificate", metavar="FILE", help="Write the report here, signed by FLEETLORE_SIGNING_KEY."),
