@@ -1,7 +1,7 @@
 """Merge a pattern's sessions by period of event time, and the words in which agents met a failure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -147,7 +147,7 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
         return [[*words, pairs] for words, pairs in sorted(agents.items())]
 
     @classmethod
-    def from_rows(cls, rows: Iterable[list[Any]]) -> Self:
+    def from_rows(cls, rows: Iterable[Sequence[Any]]) -> Self:
         return cls(
             (agent, ((lasting, *rest), tuple(sessions))) for lasting, *rest, pairs in rows for agent, sessions in pairs
         )

@@ -11,8 +11,9 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
 from fleetlore.wire.lore import NAMED_BACKERS, PATTERN_LEVELS, Figures, Level, Pattern
+from fleetlore.wire.stats import HASHES
 from fleetlore.wire.trajectory import Count, Hash, Moment
-from models.memory.bottom_k import AgentSample, CountSample, FirstSeen, SessionCounts
+from models.memory.bottom_k import AgentHash, AgentSample, CountSample, FirstSeen, SessionCounts
 from models.memory.pattern_parts import Timeline, Wordings, Words
 
 __all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
@@ -207,16 +208,16 @@ class PatternState:
         )
 
     @property
-    def _samples(self) -> list[CountSample]:
+    def samples(self) -> list[CountSample]:
         return [self.sample, *(sample for each in self.timelines.values() for sample in each.samples.values())]
 
     @property
     def size(self) -> int:
-        return len(self.wordings) + sum(len(sample) for sample in self._samples)
+        return len(self.wordings) + sum(len(sample) for sample in self.samples)
 
     @property
     def sessions(self) -> set[int]:
-        return self.wordings.sessions.union(*(sample.kept for sample in self._samples))
+        return self.wordings.sessions.union(*(sample.kept for sample in self.samples))
 
     def discard(self, sessions: Collection[int]) -> bool:
         """Remove sessions and what only they said. Return whether any was there."""
@@ -226,7 +227,7 @@ class PatternState:
         samples = [self.sample.discard(sessions), *(each.discard(sessions) for each in self.timelines.values())]
         if not is_worded and not any(samples):
             return False
-        agents = {seen.agent for sample in self._samples for seen in sample.kept.values()}
+        agents = {seen.agent for sample in self.samples for seen in sample.kept.values()}
         self.first_seen = FirstSeen(each for each in self.first_seen.items() if each[0] in agents)
         self.callers = {agent: last for agent, last in self.callers.items() if agent in agents}
         if not self.sample.kept:
@@ -234,7 +235,7 @@ class PatternState:
         return True
 
     def sessions_of(self, agents: Collection[int]) -> set[int]:
-        kept = {session for sample in self._samples for session, seen in sample.kept.items() if seen.agent in agents}
+        kept = {session for sample in self.samples for session, seen in sample.kept.items() if seen.agent in agents}
         return kept | self.wordings.sessions_of(agents)
 
     def without(self, agents: Collection[int]) -> Self:
@@ -296,17 +297,16 @@ class PatternState:
     @classmethod
     def restore(cls, body: str, state: str) -> Self:
         """Without a `body`, the public form is in `state` (`hidden_json`)."""
-        kept = orjson.loads(state)
-        pattern = Pattern.from_json(body.encode() or kept["hidden"].encode())
+        kept = _read_kept(state)
+        pattern = Pattern.from_json(body.encode() or kept.hidden.encode())
         restored = cls(Subject(*(getattr(pattern, name) for name in Subject.__struct_fields__)))
-        restored.sample = CountSample.from_rows(kept["sessions"], restored.sample.k)
-        restored.first_seen, restored.last = FirstSeen(kept["first"]), pattern.last_seen
-        restored.wordings = Wordings.from_rows(kept.get("words", ()))
-        restored.callers = dict(kept.get("callers", ()))
-        if "quarters" in kept:
+        restored.sample = CountSample.from_rows(kept.sessions, restored.sample.k)
+        restored.first_seen, restored.last = FirstSeen(kept.first), pattern.last_seen
+        restored.wordings, restored.callers = Wordings.from_rows(kept.words), dict(kept.callers)
+        if kept.quarters is not None:
             restored._time_outages()
         for name, timeline in restored.timelines.items():
-            timeline.restore(kept.get(name, ()), kept.get("k", {}).get(name, timeline.room // timeline.kept))
+            timeline.restore(getattr(kept, name) or (), kept.k.get(name, timeline.room // timeline.kept))
         return restored
 
     def hidden_json(self) -> str:
@@ -324,3 +324,24 @@ class PatternState:
         if self.callers:
             kept["callers"] = sorted(self.callers.items())
         return orjson.dumps(kept).decode()
+
+
+# Numbers of a row: a period, hashes of a session and its agent, and counts.
+_Number = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
+
+
+class _Kept(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The form of `state_json`."""
+
+    sessions: list[list[_Number]]
+    first: list[tuple[AgentHash, Moment]]
+    hours: list[list[_Number]] = []
+    days: list[list[_Number]] = []
+    quarters: list[list[_Number]] | None = None
+    k: dict[str, Annotated[int, Meta(ge=1, le=512)]] = {}
+    words: list[tuple[bool, str, str, str, list[tuple[AgentHash, list[Hash]]]]] = []
+    callers: Annotated[list[tuple[AgentHash, Moment]], Meta(max_length=2)] = []
+    hidden: str = ""
+
+
+_read_kept = msgspec.json.Decoder(_Kept).decode

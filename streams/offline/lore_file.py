@@ -14,11 +14,10 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import orjson
-from msgspec import Meta
 from msgspec.structs import replace
 
 from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
@@ -34,11 +33,11 @@ from fleetlore.recall.index import LoreIndex, is_recalled, when_of
 from fleetlore.recall.search import row_id
 from fleetlore.wire.adapter_manifest import SCHEMA
 from fleetlore.wire.decode import json_reader, latest_from
-from fleetlore.wire.lore import DECISIONS, Decision, Pattern
+from fleetlore.wire.lore import DECISIONS, Decision
 from fleetlore.wire.stats import stable_hash
-from fleetlore.wire.trajectory import Count, Hash, Moment
+from fleetlore.wire.trajectory import Count, Moment
 from models.distil.cases import VERSION as ITEMS
-from models.memory.bottom_k import AgentHash
+from models.memory.bottom_k import BADLY
 from models.memory.item_state import ItemState
 from models.memory.pattern_state import PatternState
 from sinks.collections import MAX_FIELD_BYTES
@@ -82,41 +81,6 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     body: msgspec.Raw
     state: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Counts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    session: Hash
-    agent: AgentHash
-    calls: Count
-    failures: Count
-    ended: Annotated[int, Meta(ge=0, le=2)]
-    again: Count = 0
-
-
-class _Period(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    number: Annotated[int, Meta(ge=0, lt=2**31)]
-    session: Hash
-    agent: AgentHash
-    calls: Count
-    failures: Count
-    ended: Annotated[int, Meta(ge=0, le=2)]
-    again: Count = 0
-
-
-class _PatternState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The types of `PatternState.state_json`, whose reader trusts its own store."""
-
-    sessions: list[_Counts]
-    first: list[tuple[AgentHash, Moment]]
-    hours: list[_Period] = []
-    days: list[_Period] = []
-    quarters: list[_Period] = []
-    minutes: list[_Period] = []  # of earlier releases
-    k: dict[str, Annotated[int, Meta(ge=1, le=512)]] = {}
-    words: list[tuple[bool, str, str, str, list[tuple[AgentHash, list[Hash]]]]] = []
-    names: list[tuple[AgentHash, str]] = []
-    hidden: str = ""
-    callers: Annotated[list[tuple[AgentHash, Moment]], Meta(max_length=2)] = []
 
 
 async def written(
@@ -202,7 +166,7 @@ class LoreFile:
                 sent = Outgoing(self._tenant, line.kind, record.key, record.to_json())
                 newest = max(record.time, record.before) if isinstance(record, Erasure) else record.time
             else:
-                adopt, newest = _pattern(line) if line.kind == "patterns" else _item(line, self._tenant)
+                adopt, newest = (_pattern if line.kind == "patterns" else _item)(line, self._tenant)
                 sent = Outgoing(self._tenant, _OWNERS[line.kind], adopt.id, adopt.to_json())
             if newest > latest_from(time.time()).timestamp():  # no later decision could undo it
                 raise ValueError("it has a time in the future; check the clock of the machine that wrote it")
@@ -224,17 +188,15 @@ class LoreFile:
         return ConfigError(f"{self._path}: {why}. Nothing was imported")
 
 
-def _pattern(line: _Line) -> tuple[Adopt, float]:
-    kept = json_reader(_PatternState)(bytes(line.state))
+def _pattern(line: _Line, tenant: str) -> tuple[Adopt, float]:
     body = "" if bytes(line.body) == b"null" else bytes(line.body).decode()
-    pattern = Pattern.from_json(body or kept.hidden)
     state = PatternState.restore(body, bytes(line.state).decode())
-    made = state.to_pattern(pattern.tenant)
-    if pattern.id != line.id or not line.id.isalnum():
-        raise ValueError(f"the id is not that of the pattern {pattern.id[:40]!r}")
-    counts: list[_Counts | _Period] = [*kept.sessions, *kept.hours, *kept.days, *kept.quarters]
-    if any(each.failures > each.calls for each in counts):
-        raise ValueError("more failures than calls")
+    made = state.to_pattern(tenant)
+    if made.id != line.id or not line.id.isalnum():
+        raise ValueError(f"the id is not that of the pattern {made.id[:40]!r}")
+    for each in (each for sample in state.samples for each in sample.kept.values()):
+        if not 0 <= each.failures <= each.calls or not 0 <= each.ended <= BADLY or each.again < 0:
+            raise ValueError(f"no session has these counts: {each}")
     times = [each.width_seconds * number for each in state.timelines.values() for number in each.samples]
     adopt = _adopt(line.id, made.to_json() if body else b"", state.state_json() if body else state.hidden_json())
     return adopt, max([made.last_seen, *times, *state.callers.values()])
