@@ -31,8 +31,7 @@ from sinks import milvus
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Ledger
+from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stages.pipeline import pipeline
 

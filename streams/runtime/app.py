@@ -24,8 +24,7 @@ from sinks.milvus import MilvusStore
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics, refuse_grown, watch_topics
 from streams.runtime.bad_records import Breaker
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import SHARE, Lease, Ledger
+from streams.runtime.delivery import SHARE, Delivery, Lease, Ledger
 from streams.runtime.pump import Pump
 from streams.runtime.stale_records import mend_stale
 from streams.stage.base import Stage, TopicPartition

@@ -19,7 +19,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.client import ANSWER_SECONDS, backoff, connect, connected, disconnect, make_admin, make_consumer
 from fleetlore.kafka.read import committed_offsets, end_offsets, observer
-from streams.runtime.ledger import Lease
+from streams.runtime.delivery import Lease
 from streams.stage.base import Record, TopicPartition
 
 __all__ = ["Pump"]

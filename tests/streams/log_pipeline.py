@@ -25,8 +25,7 @@ from models.llm.questions import LanguageModel
 from sinks.metrics import Metrics
 from sinks.producer import COMPACTED, POSITION, json_arrays
 from streams.offline.memory_pipeline import MemoryStore
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Lease, Ledger
+from streams.runtime.delivery import Delivery, Lease, Ledger
 from streams.stage.base import Outgoing, Record, Stage
 from streams.stage.operators import Operators
 from streams.stages.pipeline import pipeline as all_stages

@@ -19,8 +19,7 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import BatchProducer
 from streams.offline.memory_pipeline import MemoryStore
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Ledger
+from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import Record
 from streams.stages.s1_sessions.stage import SessionsStage
 from tests.command import run_beside

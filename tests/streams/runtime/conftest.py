@@ -7,8 +7,7 @@ import pytest
 
 from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Ledger
+from streams.runtime.delivery import Delivery, Ledger
 from tests.streams.runtime.world import World
 
 

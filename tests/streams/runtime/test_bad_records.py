@@ -13,8 +13,7 @@ from fleetlore.testing import FakeClock
 from fleetlore.wire.principals import Principals, signer
 from sinks.metrics import Metrics
 from streams.runtime.bad_records import RUN_SECONDS, Breaker, sender_of
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Ledger
+from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import DeadLetter, Effects, Record, TopicPartition
 from tests.streams.runtime.world import EVENTS, PARTITION, World, record
 

@@ -11,8 +11,7 @@ from fleetlore.errors import BrokerUnavailable, ConfigError, RecordsRefused, Sto
 from fleetlore.kafka.client import backoff
 from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Ledger
+from streams.runtime.delivery import Delivery, Ledger
 from streams.stage.base import DeadLetter, Effects, Outgoing, TopicPartition
 from tests.streams.runtime.world import EVENTS, PARTITION, World, record
 

@@ -7,8 +7,7 @@ import pytest
 from fleetlore.errors import LeaseLapsed
 from fleetlore.testing import FakeClock
 from sinks.metrics import Metrics
-from streams.runtime.delivery import Delivery
-from streams.runtime.ledger import Lease, Ledger
+from streams.runtime.delivery import Delivery, Lease, Ledger
 from tests.streams.runtime.world import World, record
 
 

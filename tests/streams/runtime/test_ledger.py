@@ -1,8 +1,7 @@
 """Offsets to commit are given once and nothing of an old assignment; a new owner repeats its first writes."""
 
 from fleetlore.testing import FakeClock
-from streams.runtime.delivery import SecondWrites
-from streams.runtime.ledger import Ledger
+from streams.runtime.delivery import Ledger, SecondWrites
 from streams.stage.base import Effects, Outgoing, TopicPartition
 
 PARTITION = TopicPartition("fleetlore.acme.events", 0)

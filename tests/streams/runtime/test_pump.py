@@ -23,7 +23,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer
 from streams.runtime import pump
-from streams.runtime.ledger import Lease
+from streams.runtime.delivery import Lease
 from streams.runtime.pump import Batch, Pump
 from streams.stage.base import TopicPartition
 from tests.doubles.mock_cluster import Failure, MockCluster, Request
