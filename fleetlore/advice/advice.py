@@ -89,7 +89,6 @@ def advise(
     moment: Situation,
     cautions: Iterable[Tip] = (),
     *,
-    holdout_share: float = 0.0,
     most: int = MAX_TIPS,
     max_chars: int = MAX_CHARS,
 ) -> Advice:
@@ -114,27 +113,22 @@ def advise(
     risk = None if outlook is None else outlook.fails
     if call is not None and outlook is None:
         risk = index.derived(_risk, call.tool, call.id)
-    return _of(found, moment, holdout_share, most, max_chars, risk)
+    return _of(found, moment, most, max_chars, risk)
 
 
-def warn(index: LoreIndex, moment: Situation, *, holdout_share: float) -> Advice:
+def warn(index: LoreIndex, moment: Situation) -> Advice:
     """Return only the warnings of the call that is asked about."""
     written = [tip for tip in _told(persons(index, moment), index, moment) if tip.sure]
-    return _of([*written, *_first(BEFORE_CALL, index, moment)], moment, holdout_share, 1)
+    return _of([*written, *_first(BEFORE_CALL, index, moment)], moment, 1)
 
 
-def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, *, holdout_share: float, most: int) -> Advice:
+def chosen(index: LoreIndex, found: Iterable[Tip], moment: Situation, most: int) -> Advice:
     """Return the first unseen tips that pass the gate, without withheld ones."""
-    return _of(_told(found, index, moment), moment, holdout_share, most)
+    return _of(_told(found, index, moment), moment, most)
 
 
 def _of(
-    found: Iterable[Tip],
-    moment: Situation,
-    holdout_share: float,
-    most: int,
-    max_chars: float = inf,
-    risk: float | None = None,
+    found: Iterable[Tip], moment: Situation, most: int, max_chars: float = inf, risk: float | None = None
 ) -> Advice:
     tips: dict[str, Tip] = {}
     learned = length = 0
@@ -146,7 +140,8 @@ def _of(
             if learned > most or (length > max_chars and learned > 1):
                 continue
         tips[tip.id] = tip
-    kept_back = {id for id, tip in tips.items() if tip.tried and withheld(moment.met.session, id, holdout_share)}
+    session, share = moment.met.session, moment.known.holdout_share
+    kept_back = {id for id, tip in tips.items() if tip.tried and withheld(session, id, share)}
     return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), risk, tuple(sorted(kept_back)))
 
 

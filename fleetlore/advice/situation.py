@@ -82,6 +82,7 @@ class Known(NamedTuple):
     place: str | None = None
     quorum: int = 2
     closed_tools: tuple[str, ...] = ()
+    holdout_share: float = 0.0
 
 
 @dataclass(frozen=True)

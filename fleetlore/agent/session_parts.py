@@ -136,7 +136,8 @@ class SessionAdvice:
     ) -> None:
         self._fleet, self._options, self._session = fleet, options, session
         self._history, self._ledger = history, ledger
-        self.nonce = self._fleet.new_nonce()
+        self._key = session_key(fleet.agent, session)
+        self.nonce = fleet.new_nonce()
         # Held calls, names in shown tips, and the failure whose way out was shown.
         self._held: set[tuple[str, int]] = set()
         self._brought: set[str] = set()
@@ -173,7 +174,7 @@ class SessionAdvice:
             led_out=unseen and history.failed is self._led_out,
             shown=self._ledger.shown if unseen else {key for key in self._ledger.shown if key.startswith(PERSON)},
             context=history.context,
-            key=session_key(fleet.agent, self._session),
+            key=self._key,
             unchanged=history.unchanged.get((call.tool, call.json)) if call is not None else None,
         )
         return Situation(asked, met, self._known())
@@ -182,16 +183,15 @@ class SessionAdvice:
         fleet = self._fleet
         settings, now = fleet.settings, fleet.clock.now()
         fleet.replica.index.end_corrections(now)
-        return Known(now, fleet.call_model, self._place(), settings.quorum, settings.closed_tools)
+        rules = settings.quorum, settings.closed_tools, settings.holdout_share
+        return Known(now, fleet.call_model, self._place(), *rules)
 
     def advise(
         self, moment: Situation, cautions: Sequence[Tip], most: int, max_chars: int, *, about: str = ""
     ) -> Advice:
         """`about`: `MadeCall.key`."""
         began = perf_counter()
-        found = advise(
-            self._fleet.replica.index, moment, cautions, holdout_share=self._share, most=most, max_chars=max_chars
-        )
+        found = advise(self._fleet.replica.index, moment, cautions, most=most, max_chars=max_chars)
         shown = self._show(found, about)
         self._fleet.count_advice(shown, perf_counter() - began)
         return shown
@@ -201,7 +201,7 @@ class SessionAdvice:
         if call in self._held or any(holds(arguments, (part,)) for part in self._brought):
             return None
         moment = self.moment(tool, arguments, unseen=False)
-        advice = warn(self._fleet.replica.index, moment, holdout_share=self._share)
+        advice = warn(self._fleet.replica.index, moment)
         if not advice or not (advice.sure or self._fleet.settings.hold == "always"):
             return None
         self._held.add(call)
@@ -211,10 +211,9 @@ class SessionAdvice:
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
         """Return advice from items of a search, best match first."""
         replica = self._fleet.replica
-        key = session_key(self._fleet.agent, self._session)
-        moment = Situation(Asked(), Met(self._session, key=key), self._known())
+        moment = Situation(Asked(), Met(self._session, key=self._key), self._known())
         tips = [item_tip(item, "searched") for item in items if is_recalled(item) and not replica.index.hides(item)]
-        return self._show(chosen(replica.index, tips, moment, holdout_share=self._share, most=most), "")
+        return self._show(chosen(replica.index, tips, moment, most), "")
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         return [self._outlook(MadeCall(tool, arguments)) for tool, arguments in calls]
@@ -230,10 +229,6 @@ class SessionAdvice:
     def _outlook(self, call: MadeCall) -> Outlook | None:
         model = self._fleet.call_model
         return None if model is None else model.outlook(call, self._history.context, self._place())
-
-    @property
-    def _share(self) -> float:
-        return self._fleet.settings.holdout_share
 
     def _show(self, advice: Advice, about: str) -> Advice:
         tips = advice.tips

@@ -327,7 +327,7 @@ def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, lis
             if beside := item.names_beside:  # without them a word of one program is told to all
                 names = Quote(", ".join(f"`{each}`" for each in beside), item.agents, "call", item.danger)
                 tip = tip._replace(parts=("In a call with ", names, ": ", *tip.parts))
-            tips = chosen(index, [tip], moment, holdout_share=0.0, most=1).tips
+            tips = chosen(index, [tip], moment, 1).tips
             found[about] += [tip.text for tip in tips if tip.text not in found[about]]
     for hint, _ in index.hints.standing.values():
         if not 0 < hint.until <= now:

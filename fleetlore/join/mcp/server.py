@@ -75,7 +75,7 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
             tips = [item_tip(index.items[id], "searched") for _, id in found]
         known = Known(fleet.clock.now(), fleet.call_model, quorum=fleet.settings.quorum)
         moment = Situation(Asked(tools=(text,)), Met(), known)
-        told = chosen(index, tips, moment, holdout_share=0.0, most=most).text
+        told = chosen(index, tips, moment, most).text
         if not told and found:
             return (
                 f"{count(len(found), 'item')} of that, and too few agents found it out for others to be shown it, or "

@@ -56,7 +56,7 @@ def put(index: LoreIndex, id: str, kind: Any = "recovery", **fields: Any) -> Non
 
 
 def ask(index: LoreIndex, *call: Any, **given: Any) -> Advice:
-    shares = {name: given.pop(name) for name in ("holdout_share", "most", "max_chars") if name in given}
+    shares = {name: given.pop(name) for name in ("most", "max_chars") if name in given}
     return advise(index, situation(*(call or (TOOL, ARGUMENTS)), now=NOW, **given), **shares)
 
 

@@ -52,7 +52,7 @@ def test_it_is_shown_before_a_call_that_holds_its_words_and_before_no_other(inde
     assert not before(index, "sql", {"query": "SELECT id FROM preorders"})
     assert not before(index, "bash", SQL) and not advise(index, situation(tools=("sql",), now=NOW))
     assert not before(index, shown={f"person/{made.id}"}), "a session is shown it once"
-    assert warn(index, situation("sql", SQL, now=NOW), holdout_share=0.0).ids == (made.id,)
+    assert warn(index, situation("sql", SQL, now=NOW)).ids == (made.id,)
 
 
 @for_each("text",
@@ -109,7 +109,7 @@ def test_scope_and_end_bound_it(index: LoreIndex) -> None:
 def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     for session in map(str, range(40)):
-        advice = advise(index, situation("sql", SQL, session=session, now=NOW), holdout_share=0.5)
+        advice = advise(index, situation("sql", SQL, session=session, now=NOW, holdout_share=0.5))
         kept_back = withheld(session, made.id, 0.5)
         assert (advice.ids, advice.withheld) == (((), (made.id,)) if kept_back else ((made.id,), ()))
 
