@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Coroutine, Mapping
 from functools import lru_cache, partial
+from math import inf
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -50,7 +51,7 @@ class LoreReplica:
     """Follows from `start()` to `close()`, and survives broker outages.
 
     Args:
-        most_bytes: estimated memory of the index, or None for all lore.
+        most_bytes: estimated memory of the index; default: all lore.
         lock: held while the index changes, for readers on other threads.
 
     Attributes:
@@ -70,7 +71,7 @@ class LoreReplica:
         *,
         fetch_wait_ms: int = 50,
         clock: Clock | None = None,
-        most_bytes: float | None = None,
+        most_bytes: float = inf,
         lock: threading.RLock | None = None,
     ) -> None:
         self.index = LoreIndex()
@@ -92,7 +93,7 @@ class LoreReplica:
         # Hashes of the keys with a newer record, while older ones are read.
         self._seen: set[int] = set()
         self._reader: asyncio.Task[None] | None = None
-        self._bound = None if most_bytes is None else Bound(most_bytes)
+        self._bound = Bound(most_bytes)
         self._gathered: dict[str, tuple[str, bytes]] = {}
         self._gathers_since = 0.0
         self._wants_more = False
@@ -112,10 +113,10 @@ class LoreReplica:
 
     @property
     def left_out(self) -> int:
-        return self._bound.left_out if self._bound is not None else 0
+        return self._bound.left_out
 
     def uses(self, tool: str) -> None:
-        if self._bound is not None and self._bound.prefer(tool):
+        if self._bound.prefer(tool):
             self._wants_more = True
 
     async def start(self) -> None:
@@ -175,8 +176,7 @@ class LoreReplica:
             self._reader = self._spawn(self._make_reader().run(), "fleetlore-replica-older")
 
     async def _take(self, fetched: Fetched) -> None:
-        if self._bound is not None:
-            self._mind_bound(self._bound)
+        self._mind_bound()
         for part, records in fetched.items():
             newest = {record.key: record.value for record in records}
             if self._older and part.topic in self.topics[:2]:
@@ -213,7 +213,7 @@ class LoreReplica:
 
     def _receive_one(self, topic_name: str, key: bytes | None, value: bytes | None, gathers: bool) -> None:
         bound, id = self._bound, (key or b"").decode(errors="replace")
-        if bound is None or topic_name == self.topics[2]:
+        if topic_name == self.topics[2]:
             self._apply(topic_name, key, value)
             return
         self._gathered.pop(id, None)
@@ -238,9 +238,8 @@ class LoreReplica:
             self._gathered[id] = topic_name, value
 
     async def _put_gathered(self) -> None:
-        if self._bound is not None:
-            with self._lock:
-                self.index.retain(self._bound)
+        with self._lock:
+            self.index.retain(self._bound)
         while self._gathered:
             with self._lock:
                 for _ in range(min(_BATCH, len(self._gathered))):
@@ -251,7 +250,8 @@ class LoreReplica:
         with contextlib.suppress(OSError, AttributeError):  # only glibc has it
             await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
 
-    def _mind_bound(self, bound: Bound) -> None:
+    def _mind_bound(self) -> None:
+        bound = self._bound
         if self._older or not self.loaded:
             return
         if bound.left_out and not self._warned:
@@ -274,8 +274,7 @@ class LoreReplica:
             self.index.retain()
             self.index.forget_hints()
             self._gathered.clear()
-            if self._bound is not None:
-                self._bound.forget_all()
+            self._bound.forget_all()
 
     def _apply(self, topic_name: str, key: bytes | None, value: bytes | None) -> None:
         index = self.index

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -117,7 +118,8 @@ async def check(records: Sequence[Read]) -> Counter[str]:
     """Give every record to all readers of its topic. A reader takes it, or refuses it with a reason or a count."""
     found: Counter[str] = Counter()
     with patch("fleetlore.recall.replica.Follower", _Follower):
-        replicas = [LoreReplica("nowhere:1", _TENANT, clock=FakeClock(), most_bytes=most) for most in (None, 20_000.0)]
+        replicas = [LoreReplica("nowhere:1", _TENANT, clock=FakeClock(), most_bytes=most) for most in (inf, 20_000.0)]
+    await replicas[0]._complete()  # from now on it shows each record at once
     operators = {each.topic: each for each in (Erased(), Distrusted())}
     views = [AdapterView(kind, _TENANT, TRUSTED) for kind in ADAPTERS]
     for each in records:
