@@ -1,13 +1,11 @@
 """Hold the running version of an adapter, and check the next one."""
 
-import threading
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
-from weakref import WeakValueDictionary
 
 from fleetlore.wire.adapter_manifest import AdapterManifest
 
-__all__ = ["AdapterSlot", "SharedSlot"]
+__all__ = ["AdapterSlot"]
 
 Value = TypeVar("Value")
 
@@ -41,27 +39,3 @@ class AdapterSlot(ABC, Generic[Value]):
 
     def is_loaded(self, manifest: Any) -> bool:
         return False
-
-
-# By adapter and version.
-_loaded: WeakValueDictionary[tuple[str, str], Any] = WeakValueDictionary()
-_LOADING = threading.Lock()
-
-
-class SharedSlot(AdapterSlot[Value]):
-    """Shares an immutable loaded value among all agents of the process."""
-
-    @abstractmethod
-    def read(self, weights: bytes) -> Value:
-        """Load the weights for this process, as `load` does."""
-
-    def load(self, weights: bytes, manifest: Any) -> Value:
-        key = self.kind.name, manifest.version
-        with _LOADING:
-            value: Value | None = _loaded.get(key)
-            if value is None:
-                value = _loaded[key] = self.read(weights)
-            return value
-
-    def is_loaded(self, manifest: Any) -> bool:
-        return (self.kind.name, manifest.version) in _loaded

@@ -7,8 +7,9 @@ import logging
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
-from fleetlore.adapters.slot import SharedSlot
+from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.calls.model import CallModel
 from fleetlore.cluster import StackFolder
 from fleetlore.config import join_keys
@@ -24,15 +25,26 @@ __all__ = ["AgentAdapters"]
 
 log = logging.getLogger(__name__)
 
+# By version. All agents of the process share a model, which is immutable.
+_loaded: WeakValueDictionary[str, CallModel] = WeakValueDictionary()
+_loading = threading.Lock()
 
-class CallModelSlot(SharedSlot[CallModel]):
+
+class CallModelSlot(AdapterSlot[CallModel]):
     kind = CallsManifest
 
-    def read(self, weights: bytes) -> CallModel:
-        try:
-            return CallModel.from_bytes(weights)
-        except ValueError as error:
-            raise AdapterRefused("structure", str(error)) from error
+    def load(self, weights: bytes, manifest: CallsManifest) -> CallModel:
+        with _loading:
+            model = _loaded.get(manifest.version)
+            if model is None:
+                try:
+                    model = _loaded[manifest.version] = CallModel.from_bytes(weights)
+                except ValueError as error:
+                    raise AdapterRefused("structure", str(error)) from error
+            return model
+
+    def is_loaded(self, manifest: CallsManifest) -> bool:
+        return manifest.version in _loaded
 
 
 class AgentAdapters:

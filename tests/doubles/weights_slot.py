@@ -1,28 +1,18 @@
 """A slot that keeps the bytes of a LoRA and looks at none of them."""
 
-from fleetlore.adapters.slot import SharedSlot
+from fleetlore.adapters.slot import AdapterSlot
 from fleetlore.errors import AdapterRefused
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
 
 FOREIGN = "0" * 64
 
 
-class Kept:
-    """The weights of a version."""
-
-    def __init__(self, weights: bytes) -> None:
-        self.weights = weights
-
-
-class WeightsSlot(SharedSlot[Kept]):
+class WeightsSlot(AdapterSlot[bytes]):
     """Runs one version at a time. It refuses a version over the base `FOREIGN`."""
 
     kind = LanguageModelManifest
 
-    def load(self, weights: bytes, manifest: LanguageModelManifest) -> Kept:
+    def load(self, weights: bytes, manifest: LanguageModelManifest) -> bytes:
         if manifest.base_sha256 == FOREIGN:
             raise AdapterRefused("foreign", "made for another base")
-        return super().load(weights, manifest)
-
-    def read(self, weights: bytes) -> Kept:
-        return Kept(weights)
+        return weights

@@ -102,6 +102,7 @@ def subscriber(kind: str, busy: list[bool], feed: Feed) -> Subscriber:
     )
 
 
+@pytest.mark.parametrize("kind", ["calls"])  # no two agents share the folder of a LoRA
 async def test_what_one_agent_of_the_process_has_folded_others_take_without_a_thread(
     subscriber: Subscriber, feed: Feed, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
