@@ -11,7 +11,6 @@ from fleetlore.advice.before_call import error_parts
 from fleetlore.advice.changes import SURE_ONCE, change_tip, is_of_place, is_of_tool, is_unmended
 from fleetlore.advice.gate import Part, Tip
 from fleetlore.advice.situation import Situation
-from fleetlore.calls.context import normal
 from fleetlore.fingerprint.fingerprint import is_free_text, tool_id
 from fleetlore.fingerprint.literals import FILE
 from fleetlore.fingerprint.names import folded, kind_with, mentioned_names, names_in, occurrences, spelled
@@ -33,7 +32,7 @@ _BEFORE, _BEHIND = re.compile(r"\w-?\Z"), re.compile(rf"(?:\.{FILE})?(?!\w|-\w|\
 def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the most frequent failure of this kind of call that the model cannot know yet."""
     call, model, met = moment.asked.call, moment.known.model, moment.met
-    if call is None or (met.context is not None and met.context.tried.get(normal(call.tool, call.json)) == 0):
+    if call is None or (met.context is not None and met.context.tried.get(call.trajectory_key) == 0):
         return  # it has worked since
     since = model.until if moment.asked.outlook is not None and model is not None else None
     mentioned_in_any, known = index.derived(_counted, call.tool, call.id)

@@ -14,6 +14,7 @@ import orjson
 
 from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, object_of, shaped_call_id
 from fleetlore.fingerprint.literals import is_code
+from fleetlore.wire.trajectory import MAX_TEXT, clip
 from fleetlore.words import TOKEN, names_of
 
 __all__ = [
@@ -84,6 +85,11 @@ class MadeCall:
         return f"id\x1f{call_id}" if call_id else f"{self.tool}\x1f{self.json}"
 
     @cached_property
+    def trajectory_key(self) -> tuple[str, str]:
+        """An equal key for calls that a trajectory keeps as equal."""
+        return self.tool, clip(self.json, MAX_TEXT)
+
+    @cached_property
     def tokens(self) -> list[str]:
         tokens = TOKEN.findall(self.text[:CALL_CHARACTERS])
         return tokens if len(tokens) <= MAX_TOKENS else tokens[: MAX_TOKENS - _LAST_TOKENS] + tokens[-_LAST_TOKENS:]
@@ -139,7 +145,7 @@ _WRAPPED = re.compile(r"\A\s*[a-z_]{1,20}[\[(](.*)[\])]\s*\Z", re.DOTALL)
 _MCP = "mcp__"
 _NO_NAME = re.compile(r"[^\w.-]+")
 _ADDRESS = re.compile(r"://|\bhttps?\b", re.IGNORECASE)
-_MAX_TEXT = 8_192
+_MAX_STATEMENT = 8_192
 
 
 def mcp_name(server: str, tool: str) -> str:
@@ -151,7 +157,7 @@ def mcp_name(server: str, tool: str) -> str:
 def _statement(tool: str, arguments: str) -> str:
     values = object_of(arguments)
     named = [("", arguments)] if values is None else [(key, each) for key, each in values.items() if each is not None]
-    texts = [(key, each[:_MAX_TEXT]) for key, each in named if isinstance(each, str) and " " in each.strip()]
+    texts = [(key, each[:_MAX_STATEMENT]) for key, each in named if isinstance(each, str) and " " in each.strip()]
     if len(texts) != 1:
         return ""
     key, text = texts[0]

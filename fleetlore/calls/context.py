@@ -17,7 +17,6 @@ from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, MadeCall, values_of
 from fleetlore.fingerprint.fingerprint import pattern_id
 from fleetlore.fingerprint.literals import is_identity
 from fleetlore.wire.adapter_manifest import State
-from fleetlore.wire.trajectory import MAX_TEXT, clip
 from fleetlore.words import NAME, TOKEN, names_of
 
 __all__ = ["ERROR_CHARACTERS", "RESULT_CHARACTERS", "CallContext", "keep_newest", "warning_id"]
@@ -150,7 +149,7 @@ class CallContext:
         goal: hashes of its first words.
         seen, worked, failed: names in results, in calls that worked, and in an error and its call.
         last: class of the last error after `E`, `ok`, `empty`, or `first`.
-        tried: failures since the last success, by call.
+        tried: failures since the last success, by `MadeCall.trajectory_key`.
         run: failures in a row.
         place: that the newest error named.
     """
@@ -205,20 +204,14 @@ class CallContext:
             self.last = "ok" if result.strip() else "empty"
             self.run = 0
         self._last_text, self._last_words = result[:_LAST_CHARACTERS], None
-        key = normal(tool, call.json)
-        failed = self.tried.get(key, 0) + 1 if error_class is not None else 0
-        keep_newest(self.tried, key, failed, KEPT_CALLS)
+        failed = self.tried.get(call.trajectory_key, 0) + 1 if error_class is not None else 0
+        keep_newest(self.tried, call.trajectory_key, failed, KEPT_CALLS)
         self.calls += 1
 
 
 def warning_id(tool: str, state: State) -> str:
     """Return the id by which warnings of a tool are withheld and measured."""
     return pattern_id("warning", tool, state)
-
-
-def normal(tool: str, arguments: str) -> tuple[str, str]:
-    """Return an equal key for calls that a trajectory keeps as equal."""
-    return tool, clip(arguments, MAX_TEXT)
 
 
 def place_in(error: str, text: str) -> str | None:

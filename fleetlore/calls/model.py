@@ -17,7 +17,7 @@ import numpy.typing as npt
 from msgspec.structs import astuple
 
 from fleetlore.calls.call import MadeCall
-from fleetlore.calls.context import CallContext, Ids, hash_of, hashes_of, normal
+from fleetlore.calls.context import CallContext, Ids, hash_of, hashes_of
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, Document, Named, OldValue, Threshold, Weights, old_value_key
 from fleetlore.calls.places import PlaceNames, Places
 
@@ -129,7 +129,7 @@ _SETS = frozenset(["import", "as", "for", "def", "class", "function", "let", "co
 
 
 def _course(call: MadeCall, context: CallContext) -> Ids:
-    tried = context.tried.get(normal(call.tool, call.json))
+    tried = context.tried.get(call.trajectory_key)
     again = "n" if tried is None else "f" if tried else "w"
     failed = sum(name in context.failed for name in call.names)
     met = context.goal_words, context.worked, context.seen, context.failed

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.calls.call import MAX_TOKENS, MadeCall
-from fleetlore.calls.context import CallContext, normal
+from fleetlore.calls.context import CallContext
 from fleetlore.calls.model import features
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.wire.trajectory import MAX_TEXT, clip
@@ -61,7 +61,9 @@ def test_agent_and_learner_agree_on_which_call_was_made_before() -> None:
     agent.record(MadeCall("sh", sent), "exit 1", "E")
     learner.record(MadeCall("sh", kept), "exit 1", "E")
     assert agent.tried == learner.tried
-    assert [context.tried.get(normal("sh", each)) for context, each in ((agent, sent), (learner, kept))] == [1, 1]
+    assert [
+        context.tried.get(MadeCall("sh", each).trajectory_key) for context, each in ((agent, sent), (learner, kept))
+    ] == [1, 1]
 
 
 def test_only_the_very_same_call_counts_as_made_again() -> None:
