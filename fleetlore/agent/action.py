@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, cast, overload
 from uuid import UUID
 
-from fleetlore.agent.lifetime import passes_over
+from fleetlore.agent.session_parts import passes_over
 from fleetlore.calls.call import MadeCall
 from fleetlore.errors import CallHeld, ConfigError
 from fleetlore.fingerprint.fingerprint import arguments_text

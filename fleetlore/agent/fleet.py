@@ -28,9 +28,8 @@ from fleetlore.advice.advice import Advice
 from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
-from fleetlore.agent.lifetime import Lifetime
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_parts import SessionOptions, arguments_of
+from fleetlore.agent.session_parts import Lifetime, SessionOptions, arguments_of
 from fleetlore.calls.context import keep_newest
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
