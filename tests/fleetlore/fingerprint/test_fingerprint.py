@@ -1,7 +1,5 @@
 """Failure patterns: what is masked, what is kept, and that any text at all gives one."""
 
-from __future__ import annotations
-
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st

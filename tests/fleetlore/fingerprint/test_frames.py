@@ -1,7 +1,5 @@
 """Frames around the line of an error text that names the failure."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 import warnings

@@ -1,7 +1,5 @@
 """The kind of a failure and the names that it is about."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

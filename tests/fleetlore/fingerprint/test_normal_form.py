@@ -1,7 +1,5 @@
 """One failure has one form, whatever framework handed it over; and different codes and names have different ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Templates of error texts: what is masked, and what is kept."""
 
-from __future__ import annotations
-
 import re
 from re import _parser as sre_parse
 

@@ -651,10 +651,6 @@ async def test_nothing_is_as_good_as_a_field_that_is_left_out(fleet: Fleet, reco
 @pytest.mark.parametrize(
     ("result", "status", "failed"),
     [
-        ('{"isError": true, "content": [{"type": "text", "text": "no rule"}]}', 0, True),
-        ('{"result": {"isError": true, "content": []}}', 0, True),
-        ('{"content": "no rule", "tool_call_id": "c", "status": "error"}', 0, True),
-        ("content='no rule' name='f' tool_call_id='c' status='error'", 0, True),
         ('{"error": "no rule"}', 0, True),
         ('{"error": "no rule"}', 1, False),  # its emitter says that the call worked
         ('{"isError": true, "content": "no rule"}', 1, True),

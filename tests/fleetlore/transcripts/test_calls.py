@@ -195,6 +195,7 @@ FAILED = [
     "result, marked, verdict",
     ("aborted", None, Verdict(made=False)),
     ('{"status": "denied", "message": "The user denied this operation."}', None, Verdict(made=False)),
+    ([{"type": "input_text", "text": "Exit code: 1\nOutput:\nno"}], None, Verdict("Exit code: 1\nOutput:\nno")),
     ([{"json": {"error": "no rule"}}], None, Verdict('{"error":"no rule"}')),
     ([{"stdout": "", "stderr": "no rule", "outcome": {"exit_code": 2}}], None, Verdict("no rule")),
     ({"exit_code": 2, "output": "x"}, False, Verdict("x")),
@@ -263,11 +264,18 @@ ERRORS = (
     "fatal: not a git repository (or any of the parent directories): .git",
     "Tool execution failed: no rule",
     "Command failed with exit code 1: git push",
+    "bash: /etc/shadow: Permission denied\ncat: /etc/shadow: Permission denied",
+    "apply_patch verification failed: Failed to find expected lines in /srv/a",
+    "unsupported call: shel",
+    "failed to parse function arguments: missing field `command`",
+    "command timed out after 1000 milliseconds\nx",
 )
 
 
 FRAMES = (
     "Exit code: 2\nOutput:\nno rule",
+    "Exit code: -1\nWall time: 3 seconds\nOutput:\n",
+    "Chunk ID: 3f9c\nWall time: 0.1 seconds\nProcess exited with code -1\nOutput:\nkilled",
     "Chunk ID: 3f9c\r\nWall time: 0.1 seconds\r\nProcess exited with code 2\r\nOutput:\r\nno rule",
     "<returncode>2</returncode>\n<output>\nno rule\n</output>",
     "Command executed in terminal  within working directory '/srv'. Exit code: 2\nOutput:\nno rule",
@@ -311,6 +319,7 @@ WORKED += [
     '{"data": {"rows": 3}, "errors": [{"message": "x"}]}',
     '{"errors": [{"message": "line 3"}], "warnings": []}',
     "Exit code: 1 means that no line was found",
+    "from ci.log:\nstep 3: Process exited with code 1\nretried, all green",
     "Chunk ID: 3f9c\nProcess exited with code 0\nOutput:\nci.log: Process exited with code 1",
     '{"output": "Error: x", "metadata": {"exit_code": 0}}',
     {"exit_code": 0, "stdout": "x"},
