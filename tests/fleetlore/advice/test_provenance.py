@@ -35,40 +35,31 @@ def test_a_quotation_of_advice_is_marked_wherever_it_stands(value: Any, marked: 
 def test_lines_that_were_shown_are_marked_and_a_call_that_follows_them_is_not(told: AdviceLedger) -> None:
     assert told.redact_shown(f"The memory says: {LINE}. So I do.") == f"The memory says: {MARK}. So I do."
     assert told.redact_shown({"note": [LINE, LINE]}) == {"note": [MARK, MARK]}
+    assert told.redact_shown(f"I note: {LINE[:20]}\u200b{LINE[20:]}") == f"I note: {MARK}"
+    assert told.redact_shown(hidden := "a sentence\u200b of no advice at all") is hidden
     for harmless in ("SELECT 2", {"query": "SELECT 2"}, {"query": "SELECT * FROM cars_data WHERE id = 4"}, 7, None):
         assert told.redact_shown(harmless) is harmless
     assert AdviceLedger().redact_shown(LINE) == LINE  # to a session that was never told it, it is news
 
 
-@pytest.mark.parametrize(
+@for_each(
     "quoted",
-    [
-        LINE.upper(),
-        LINE.replace(" ", "\u00a0"),
-        LINE.replace(": ", ":\n    > "),
-        LINE.replace(" ", "  "),
-        orjson.dumps({"note": LINE.replace(" where ", "\nwhere ")}).decode(),
-        LINE.replace(" was", " \\u2014 was"),
-        f"**{LINE.replace('cars_data', '`cars_data`')}**",
-    ],
+    LINE.upper(),
+    LINE.replace(" ", "\u00a0"),
+    LINE.replace(": ", ":\n    > "),
+    LINE.replace(" ", "  "),
+    orjson.dumps({"note": LINE.replace(" where ", "\nwhere ")}).decode(),
+    LINE.replace(" was", " \\u2014 was"),
+    f"**{LINE.replace('cars_data', '`cars_data`')}**",
+    *(f"{LINE[:20]}{hidden}{LINE[20:]}" for hidden in "\u200b\u00ad\ufe0f\u2066\U000e0041"),
+    f"`{LINE.removeprefix('Change: ')}`",
+    f"```\n{LINE}\n```",
+    f"{'x' * 9000} {LINE}",
 )
 def test_a_line_is_recognised_in_other_case_wrapped_and_escaped(told: AdviceLedger, quoted: str) -> None:
     marked = told.redact_shown(f"as told, {quoted}; so I do")
     assert MARK in marked and "cars" not in marked.lower()
     assert marked.startswith("as told, ") and marked.endswith("; so I do")
-
-
-@pytest.mark.parametrize("hidden", ["\u200b", "\u00ad", "\ufe0f", "\u2066", "\U000e0041"])
-def test_a_line_is_recognised_with_invisible_characters_in_it(told: AdviceLedger, hidden: str) -> None:
-    assert told.redact_shown(f"I note: {LINE[:20]}{hidden}{LINE[20:]}") == f"I note: {MARK}"
-    harmless = f"a sentence{hidden} of no advice at all"
-    assert told.redact_shown(harmless) is harmless
-
-
-@pytest.mark.parametrize("quoted", [f"`{LINE.removeprefix('Change: ')}`", f"```\n{LINE}\n```", f"{'x' * 9000} {LINE}"])
-def test_a_line_is_recognised_without_its_label_in_a_code_block_and_far_behind(told: AdviceLedger, quoted: str) -> None:
-    marked = told.redact_shown(quoted)
-    assert MARK in marked and "cars_data" not in marked
 
 
 def test_a_line_is_recognised_as_the_key_of_an_object(told: AdviceLedger) -> None:

@@ -102,24 +102,13 @@ async def test_a_batch_is_taken_apart(calls: McpCalls, recorder: Recorder) -> No
     assert [each[events.RESULT] for each in recorder.outcomes] == ["b", "a"]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        *(
-            b"",
-            b"\n",
-            b"not json",
-            b"[1, 2]",
-            b'{"id": [1], "method": "tools/call", "params": {}}',
-            b'{"id": 1}',
-            b"null",
-        ),
-        *(
-            b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}' % id
-            for id in (b"[]", b"{}", b"[9]", b"null", b"9.5")
-        ),
-    ],
-)
+ODD_CALL = b'{"id": [1], "method": "tools/call", "params": {}}'
+CANCELLED = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%b}}'
+NO_MESSAGES = [b"", b"\n", b"not json", b"[1, 2]", b"null", b'{"id": 1}', ODD_CALL]
+NO_MESSAGES += [CANCELLED % id for id in (b"[]", b"{}", b"[9]", b"null", b"9.5")]
+
+
+@pytest.mark.parametrize("message", NO_MESSAGES)
 async def test_what_is_no_message_passes_unchanged(calls: McpCalls, recorder: Recorder, message: bytes) -> None:
     calls.from_client(call(9))
     assert calls.from_client(message) == (message, b"")
