@@ -22,7 +22,7 @@ from benchmarks.cpu import forget_answers
 from benchmarks.report import Report, Row
 from benchmarks.traffic import events_of, sessions
 from fleetlore.advice.advice import Advice, advise
-from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
+from fleetlore.advice.situation import Asked, Asker, CallHistory, FailedCall, Known, Situation
 from fleetlore.calls.call import MadeCall
 from fleetlore.fingerprint.fingerprint import Failure, call_id, failure_of
 from fleetlore.fingerprint.names import failure_kind
@@ -41,7 +41,9 @@ Call = tuple[str, Any]
 
 
 def asked_about(tool: str, arguments: object, failed: FailedCall | None = None) -> Situation:
-    return Situation(Asked(MadeCall(tool, arguments)), Met(failed=failed), Known(NOW))
+    history = CallHistory("")
+    history.failed = failed
+    return Situation(Asked(MadeCall(tool, arguments)), Asker(), Known(NOW), history)
 
 
 def failed_call(failure: Failure) -> FailedCall:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
+from fleetlore.advice.situation import Asked, Asker, CallHistory, FailedCall, Known, Situation
 from fleetlore.calls.call import MadeCall, text_of
 from fleetlore.fingerprint.fingerprint import call_id, failure_of
 from fleetlore.fingerprint.names import failure_kind
@@ -62,14 +62,21 @@ def failed_call(tool: str, arguments: object, error_type: str, error: str) -> Fa
 
 
 def situation(tool: str | None = None, arguments: object = None, **fields: Any) -> Situation:
-    """The moment before this call. `fields` are those of `Asked`, `Met` and `Known`."""
-    call = None if tool is None else MadeCall(tool, arguments)
+    """The moment before this call. `fields` are those of `Asked`, `Asker`, `Known` and `CallHistory`.
+
+    unchanged: this very call, which failed before.
+    """
+    call, history = None if tool is None else MadeCall(tool, arguments), CallHistory("")
+    if call is not None and "unchanged" in fields:
+        history.unchanged[call.tool, call.json] = fields.pop("unchanged")
+    for each in vars(history).keys() & fields.keys():
+        setattr(history, each, fields.pop(each))
     parts = []
-    for part in (Asked, Met, Known):
+    for part in (Asked, Asker, Known):
         parts.append({each: fields.pop(each) for each in part._fields if each in fields})
     assert not fields, fields
-    asked, met, known = parts
-    return Situation(Asked(call, **asked), Met(**met), Known(**{"now": 0.0} | known))
+    asked, asker, known = parts
+    return Situation(Asked(call, **asked), Asker(**asker), Known(**{"now": 0.0} | known), history)
 
 
 def incoming(kind: Any, sequence: int = 0, time: float = 0.0, **data: Any) -> Incoming:

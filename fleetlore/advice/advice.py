@@ -96,12 +96,12 @@ def advise(
     of the tips, except for the first one's length and persons' hints. Withheld ones count.
     """
     found = [*_told(cautions, index, moment), *_told(persons(index, moment), index, moment)]
-    if moment.met.failed is not None and not moment.met.led_out:
+    if moment.history.failed is not None and not moment.asker.led_out:
         # The agent saw every tip and failed again.
         repeated = [each for each in AFTER_FAILURE if each.repeats]
-        unshown = replace(moment, met=moment.met._replace(shown=frozenset()))
+        unshown = replace(moment, asker=moment.asker._replace(shown=frozenset()))
         ways = _first(AFTER_FAILURE, index, moment) or _first(repeated, index, unshown)
-        found += [tip for tip in ways if not _is_heeded(tip, moment, moment.met.failed)]
+        found += [tip for tip in ways if not _is_heeded(tip, moment, moment.history.failed)]
     if moment.asked.call is not None:
         found += _first(BEFORE_CALL, index, moment)
     for source in AT_START if moment.asked.call is None else PASSING:
@@ -140,7 +140,7 @@ def _of(
             if learned > most or (length > max_chars and learned > 1):
                 continue
         tips[tip.id] = tip
-    session, share = moment.met.session, moment.known.holdout_share
+    session, share = moment.asker.session, moment.known.holdout_share
     kept_back = {id for id, tip in tips.items() if tip.tried and withheld(session, id, share)}
     return Advice(tuple([tip for id, tip in tips.items() if id not in kept_back]), risk, tuple(sorted(kept_back)))
 
@@ -162,9 +162,9 @@ def _is_heeded(tip: Tip, moment: Situation, failed: FailedCall) -> bool:
 def _told(found: Iterable[Tip], index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for each in found:
         item = each.item
-        if each.key and each.key in moment.met.shown:
+        if each.key and each.key in moment.asker.shown:
             continue
-        if item is not None and (item.is_own(moment.met.key) or moment.still_works(item)):
+        if item is not None and (item.is_own(moment.asker.key) or moment.still_works(item)):
             continue
         if tip := tell(each, moment.reader, None if item is None else index.vouched(item)):
             yield tip

@@ -71,7 +71,7 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Say whether such a failed call ever works unchanged, if that is sure."""
-    failed = moment.met.unchanged
+    failed = moment.unchanged
     if failed is None:
         return
     known = (index.patterns.get(id) for id in (failed.failure.class_, failed.failure.family))
@@ -108,13 +108,13 @@ def _change_it(id: str, lead: str, key: str, moment: Situation, failed: FailedCa
 
 def foreseen(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     outlook, model, call = moment.asked.outlook, moment.known.model, moment.asked.call
-    if outlook is None or not outlook.warned or model is None or call is None or moment.met.context is None:
+    if outlook is None or not outlook.warned or model is None or call is None:
         return
-    expected = model.expected(call, moment.met.context, moment.known.place, moment.met.own)
+    expected = model.expected(call, moment.history.context, moment.known.place, moment.history.expected)
     kinds = [each for each in (expected, expected.other) if each is not None and each.kind]
     if any(_is_own_check(call, each.kind) for each in kinds):
         return
-    id = warning_id(call.tool, moment.met.context.state)
+    id = warning_id(call.tool, moment.history.context.state)
     of_names = _names_tip(id, moment, call, expected, outlook.fails) if expected.names else None
     if of_names is None or not of_names.brings:
         yield from _ways(index, moment, call, expected, outlook.fails)
@@ -157,7 +157,7 @@ def _fails_so(index: LoreIndex, call: MadeCall, expected: Expected, item: Memory
 
 def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield transient faults: of this kind of call or of its host, or at the start of a whole tool."""
-    call, time, own = moment.asked.call, moment.known.now, moment.met.failed
+    call, time, own = moment.asked.call, moment.known.now, moment.history.failed
     if own is not None and not (own.failure.transient and (call is None or call.id == own.call.id)):
         own = None
     if call is None and own is not None:
@@ -183,9 +183,9 @@ def passing(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         about, error = f"{id}\x1f{host[1]}" if host else id, error_parts(now[0])
         last = max(each.last_seen for each in (*now, *(index.failures_of_call(call.id) if call is not None else ())))
         passed, has_passed = _passed(health, last, own, moment), f"{about}\x1fpassed"
-        met_here = any(each.id in moment.met.own_failures for each in now)
+        met_here = any(each.id in moment.history.failures for each in now)
         parts: tuple[Part, ...]
-        if passed and has_passed not in moment.met.shown:
+        if passed and has_passed not in moment.asker.shown:
             ago = f"{max(time - passed, 1):.0f} s ago"
             parts = (f"{what[0].upper()}{what[1:]}: {ago} a later call got past ", *error, ".")
             yield Tip(id, "passing", parts, key=has_passed, pattern=id, tried=False)

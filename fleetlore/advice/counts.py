@@ -31,8 +31,8 @@ _BEFORE, _BEHIND = re.compile(r"\w-?\Z"), re.compile(rf"(?:\.{FILE})?(?!\w|-\w|\
 
 def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the most frequent failure of this kind of call that the model cannot know yet."""
-    call, model, met = moment.asked.call, moment.known.model, moment.met
-    if call is None or (met.context is not None and met.context.tried.get(call.trajectory_key) == 0):
+    call, model, history = moment.asked.call, moment.known.model, moment.history
+    if call is None or history.context.tried.get(call.trajectory_key) == 0:
         return  # it has worked since
     since = model.until if moment.asked.outlook is not None and model is not None else None
     mentioned_in_any, known = index.derived(_counted, call.tool, call.id)
@@ -45,9 +45,9 @@ def counted(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
         named = held & mentioned
         parts_of_names = () if blames_none else named
         names = [name for name in parts_of_names if _is_whole(name, text)]
-        is_own_failure = pattern.id in met.own_failures
+        is_own_failure = pattern.id in history.failures
         # Counts do not tell the value that failed from the one that the session sends now, or from a longer one.
-        if not names and (parts_of_names or not of_any_call or (is_own_failure and met.unchanged is None)):
+        if not names and (parts_of_names or not of_any_call or (is_own_failure and moment.unchanged is None)):
             continue
         if pattern.sessions <= 1 and is_own_failure:
             continue

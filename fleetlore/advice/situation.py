@@ -1,25 +1,26 @@
 """Hold the inputs of advice besides the lore."""
 
+from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from fleetlore.advice.changes import holds
-from fleetlore.advice.gate import Reader
+from fleetlore.advice.gate import PROVEN, Reader
 from fleetlore.advice.provenance import redact_fenced
 from fleetlore.calls.call import CALL_CHARACTERS, MadeCall, is_closed
-from fleetlore.calls.context import ERROR_CHARACTERS, CallContext
+from fleetlore.calls.context import ERROR_CHARACTERS, CallContext, keep_newest
 from fleetlore.calls.document import LookUp
 from fleetlore.calls.model import CallModel, Expected, Outlook
 from fleetlore.calls.places import PlaceNames
 from fleetlore.fingerprint.fingerprint import Failure, object_of, strategy_id
-from fleetlore.fingerprint.names import FailureKind
+from fleetlore.fingerprint.names import FailureKind, failure_kind
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import MAX_TEXT
 from fleetlore.words import WORD
 
-__all__ = ["Asked", "FailedCall", "Known", "Met", "Situation"]
+__all__ = ["Asked", "Asker", "CallHistory", "FailedCall", "Known", "Situation"]
 
 _NOWHERE = PlaceNames(0, {})
 # Replaces what ends a word of an ASCII text.
@@ -40,6 +41,54 @@ class FailedCall:
     moment: float = 0.0
 
 
+_KEPT_CALLS = 32
+_ENTRY_BYTES = 2048
+
+
+class CallHistory:
+    """The calls of one session that ended.
+
+    Attributes:
+        failures: ids of the exact patterns that were met.
+        expected: the same failures with their names.
+        failed: the last failed call, until its tool works.
+        unchanged: the newest failed calls since the last success, by tool and arguments.
+    """
+
+    def __init__(self, goal: str) -> None:
+        self.calls = self.errors = 0
+        self.failures: set[str] = set()
+        self.failed: FailedCall | None = None
+        self.unchanged: dict[tuple[str, str], FailedCall] = {}
+        self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
+        self.context = CallContext(goal)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the failed calls, from above: arguments as values, text and tokens."""
+        failed = {id(each): each for each in (self.failed, *self.unchanged.values()) if each is not None}
+        return sum(_ENTRY_BYTES + 8 * len(each.call.json) + len(each.error) for each in failed.values())
+
+    def record(
+        self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None, now: float = 0.0
+    ) -> None:
+        """`said`: the result or error as text. `error`: its type and message. `now`: Unix seconds."""
+        self.calls += 1
+        self.context.record(call, said, failure and failure.family)
+        if failure is not None and error is not None:
+            self.errors += 1
+            self.failures.add(failure.exact)
+            kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
+            program = next(iter(call.programs(kind.names)), "")
+            self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN, tool=call.tool, program=program))
+            self.failed = FailedCall(call, said, failure, kind, self.context.seen | self.context.worked, now)
+            keep_newest(self.unchanged, (call.tool, call.json), self.failed, _KEPT_CALLS)
+            return
+        self.unchanged.clear()
+        if self.failed is not None and self.failed.call.tool == call.tool:
+            self.failed = None
+
+
 class Asked(NamedTuple):
     """The question of the session: a call, or None for the whole session and the tools that it may call next."""
 
@@ -48,30 +97,21 @@ class Asked(NamedTuple):
     outlook: Outlook | None = None
 
 
-class Met(NamedTuple):
-    """The history of the session.
+class Asker(NamedTuple):
+    """The session that asks.
 
     Attributes:
-        own_failures: ids of the exact patterns that it met.
-        own: the same failures with their names.
-        failed: the last, until its tool works.
-        led_out: a way out of that failure was shown.
-        shown: keys of tips not shown again.
-        unchanged: the call in question, if it failed before and none has worked since.
         key: `session_key`. Lore that only this session contributed is left out.
+        led_out: a way out of its last failure was shown.
+        shown: keys of tips not shown again.
     """
 
     session: str = ""
     task: str = ""
     goal: str = ""
-    own_failures: Collection[str] = ()
-    own: Collection[Expected] = ()
-    failed: FailedCall | None = None
+    key: str = ""
     led_out: bool = False
     shown: Collection[str] = ()
-    context: CallContext | None = None
-    key: str = ""
-    unchanged: FailedCall | None = None
 
 
 class Known(NamedTuple):
@@ -88,14 +128,21 @@ class Known(NamedTuple):
 @dataclass(frozen=True)
 class Situation:
     asked: Asked
-    met: Met
+    asker: Asker
     known: Known
+    history: CallHistory = field(default_factory=lambda: CallHistory(""))
 
     @property
     def failed(self) -> FailedCall:
         """The call that the sources after a failure are asked about."""
-        assert self.met.failed is not None
-        return self.met.failed
+        assert self.history.failed is not None
+        return self.history.failed
+
+    @property
+    def unchanged(self) -> FailedCall | None:
+        """The call in question, if it failed before and none has worked since."""
+        call = self.asked.call
+        return None if call is None else self.history.unchanged.get((call.tool, call.json))
 
     @cached_property
     def known_place(self) -> PlaceNames:
@@ -105,7 +152,7 @@ class Situation:
     @cached_property
     def strategy(self) -> str:
         """Return the id of what solved this goal, as an event names it."""
-        return strategy_id(self.met.task, redact_fenced(self.met.goal)[:MAX_TEXT])
+        return strategy_id(self.asker.task, redact_fenced(self.asker.goal)[:MAX_TEXT])
 
     def look_up(self, kind: str) -> LookUp | None:
         calls, model = self._calls, self.known.model
@@ -115,24 +162,24 @@ class Situation:
         """Whether calls with the replaced arguments work: in this session, or for more agents than replaced them. This
         session's own failure of such a call is nearer evidence.
         """
-        failed, model, context = self.met.failed, self.known.model, self.met.context
+        failed, model = self.history.failed, self.known.model
         if not item.was or (failed is not None and failed.call.tool == item.tool):
             return False
         known = model.old_value(item.tool, item.was) if model is not None else None
         if known is not None and known.works >= self.known.quorum and known.works > known.replaced:
             return True
-        made = context.tried.items() if context is not None and item.is_of_argument else ()
+        made = self.history.context.tried.items() if item.is_of_argument else ()
         worked = [text for (tool, text), failures in made if tool == item.tool and not failures]
         return any(holds(object_of(text) or text, item.was) for text in worked)
 
     @property
     def _calls(self) -> list[MadeCall]:
-        asked, failed = self.asked.call, self.met.failed
+        asked, failed = self.asked.call, self.history.failed
         return [*([asked] if asked is not None else []), *([failed.call] if failed is not None else [])]
 
     @cached_property
     def reader(self) -> Reader:
-        failed = self.met.failed
+        failed = self.history.failed
         error, seen = ("", ()) if failed is None else (failed.error, failed.seen)
         made = self._calls
         texts = [text for call in made for text in (call.tool, call.text[:CALL_CHARACTERS])]

@@ -63,7 +63,7 @@ def persons(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the hints that fit the moment, the newest first."""
     if not index.hints.standing:
         return
-    call, failed = moment.asked.call, moment.met.failed
+    call, failed = moment.asked.call, moment.history.failed
     tools = [each.tool for each in (call, None if failed is None else failed.call) if each is not None]
     held = "" if call is None else "\n".join((call.tool, call.json, call.text))
     error = "" if failed is None else failed.error.casefold()
@@ -71,7 +71,7 @@ def persons(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     for hint, decided in index.hints.of_tools(tools or moment.asked.tools):
         key = f"{PERSON}/{decided.id}"
         is_before = call is not None and _fits(hint, moment, call.tool) and _is_named(hint.before, call, held)
-        if key in moment.met.shown or not (is_before or _fits_session(hint, moment, error)):
+        if key in moment.asker.shown or not (is_before or _fits_session(hint, moment, error)):
             continue
         parts = (Quote(hint.text, 1, "person"), f" (written by {hint.author})")
         # A person wants it to be read before that call is made.
@@ -82,9 +82,9 @@ def persons(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def _fits_session(hint: Hint, moment: Situation, error: str) -> bool:
-    failed = moment.met.failed
+    failed = moment.history.failed
     if failed is not None:
-        return not moment.met.led_out and _fits(hint, moment, failed.call.tool) and _is_met(hint.after, failed, error)
+        return not moment.asker.led_out and _fits(hint, moment, failed.call.tool) and _is_met(hint.after, failed, error)
     if moment.asked.call is not None or not hint.start or not _fits(hint, moment, *moment.asked.tools):
         return False
     return hint.replaces in ("", moment.strategy)
@@ -95,7 +95,7 @@ def _fits(hint: Hint, moment: Situation, *tools: str) -> bool:
         not 0 < hint.until <= moment.known.now
         and hint.tool in ("", *tools)
         and hint.place in ("", moment.known.place)
-        and hint.task in ("", moment.met.task)
+        and hint.task in ("", moment.asker.task)
     )
 
 
@@ -125,9 +125,9 @@ _MOST_REJECTED = 6
 def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield the structure of the place, nearest to the goal first."""
     place = moment.known_place
-    if moment.met.failed is not None:
+    if moment.history.failed is not None:
         return
-    found = structure(place, moment.met.goal, "", _MAX_CARD)
+    found = structure(place, moment.asker.goal, "", _MAX_CARD)
     if found:
         look_up: tuple[Part, ...] = ()
         if place.look_up:
@@ -138,17 +138,17 @@ def card(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 def recoveries(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     """Yield ways past the failures of the tools at hand, for a model that has not chosen a call (`Session.brief`)."""
-    if moment.met.failed is not None:
+    if moment.history.failed is not None:
         return
     found = [item for tool in moment.asked.tools for item in index.recoveries_of_tool(tool)]
-    found = [item for item in found if item.is_sure and item.is_of_argument and not item.is_own(moment.met.key)]
+    found = [item for item in found if item.is_sure and item.is_of_argument and not item.is_own(moment.asker.key)]
     found.sort(key=lambda item: (-item.standing(), item.id))
     for item in found[:_MOST_RECOVERIES]:
         yield change_tip(item, "recoveries")
 
 
 def way(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    if not moment.met.task:
+    if not moment.asker.task:
         return
     for item in index.strategies(moment.strategy):
         yield item_tip(item, "way")
@@ -204,7 +204,7 @@ def known_here(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
     elsewhere = () if rejected else missing(failed.call.text, place, failed.kind.names)
     instead, swaps = replacements(moment, rejected, failed.call.text)
     call = f"{failed.call.text} {' '.join(swaps.values())}"
-    found = structure(place, moment.met.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
+    found = structure(place, moment.asker.goal, call, _MAX_STRUCTURE) if rejected or elsewhere else ()
     if found:
         lead = " " if instead else ""
         if left := [name for name in rejected if name not in swaps]:

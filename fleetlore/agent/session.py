@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 from fleetlore.advice.advice import INTRODUCTION, MAX_CHARS, MAX_TIPS, Advice
 from fleetlore.advice.gate import Tip
 from fleetlore.advice.provenance import AdviceLedger, fence_name, redact_fenced
+from fleetlore.advice.situation import CallHistory
 from fleetlore.agent.action import OPEN_SESSION, Action, BegunCall
-from fleetlore.agent.session_parts import CallHistory, Lifetime, SessionAdvice, SessionOptions, passes_over
+from fleetlore.agent.session_parts import Lifetime, SessionAdvice, SessionOptions, passes_over
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.model import Outlook
 from fleetlore.fingerprint.fingerprint import Failure, arguments_text, failure_of

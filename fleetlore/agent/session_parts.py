@@ -1,11 +1,10 @@
-"""Hold the parts of a session: its options, whether it is open, its calls, and the advice that it is shown."""
+"""Hold the parts of a session: its options, whether it is open, and the advice that it is shown."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
@@ -13,16 +12,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
 from fleetlore.advice.changes import holds, item_tip
-from fleetlore.advice.gate import PROVEN, Tip, renamed
+from fleetlore.advice.gate import Tip, renamed
 from fleetlore.advice.provenance import AdviceLedger
-from fleetlore.advice.situation import Asked, FailedCall, Known, Met, Situation
+from fleetlore.advice.situation import Asked, Asker, CallHistory, FailedCall, Known, Situation
 from fleetlore.advice.sources import PERSON, WAYS_OUT
 from fleetlore.calls.call import MadeCall
-from fleetlore.calls.context import CallContext, keep_newest
-from fleetlore.calls.model import CallModel, Expected, Outlook
+from fleetlore.calls.model import CallModel, Outlook
 from fleetlore.errors import NotOpen
-from fleetlore.fingerprint.fingerprint import Failure, arguments_text
-from fleetlore.fingerprint.names import failure_kind
+from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget
 from fleetlore.wire.lore import MemoryItem
@@ -32,7 +29,7 @@ from fleetlore.wire.stats import stable_hash
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["CallHistory", "Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over"]
+__all__ = ["Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over"]
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
@@ -140,53 +137,6 @@ def passes_over(error: BaseException | None) -> tuple[type[NotOpen], ...]:
     return () if error is None else (NotOpen,)
 
 
-_KEPT_CALLS = 32
-_ENTRY_BYTES = 2048
-
-
-class CallHistory:
-    """The calls of one session that ended.
-
-    Attributes:
-        failures: ids of the exact patterns that were met.
-        failed: the last failed call, until its tool works.
-        unchanged: the newest failed calls since the last success, by tool and arguments.
-    """
-
-    def __init__(self, goal: str) -> None:
-        self.calls = self.errors = 0
-        self.failures: set[str] = set()
-        self.failed: FailedCall | None = None
-        self.unchanged: dict[tuple[str, str], FailedCall] = {}
-        self.expected: deque[Expected] = deque(maxlen=_KEPT_CALLS)
-        self.context = CallContext(goal)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the failed calls, from above: arguments as values, text and tokens."""
-        failed = {id(each): each for each in (self.failed, *self.unchanged.values()) if each is not None}
-        return sum(_ENTRY_BYTES + 8 * len(each.call.json) + len(each.error) for each in failed.values())
-
-    def record(
-        self, call: MadeCall, said: str, error: tuple[str, str] | None, failure: Failure | None, now: float = 0.0
-    ) -> None:
-        """`said`: the result or error as text. `error`: its type and message. `now`: Unix seconds."""
-        self.calls += 1
-        self.context.record(call, said, failure and failure.family)
-        if failure is not None and error is not None:
-            self.errors += 1
-            self.failures.add(failure.exact)
-            kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
-            program = next(iter(call.programs(kind.names)), "")
-            self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN, tool=call.tool, program=program))
-            self.failed = FailedCall(call, said, failure, kind, self.context.seen | self.context.worked, now)
-            keep_newest(self.unchanged, (call.tool, call.json), self.failed, _KEPT_CALLS)
-            return
-        self.unchanged.clear()
-        if self.failed is not None and self.failed.call.tool == call.tool:
-            self.failed = None
-
-
 class SessionAdvice:
     """Gives advice to one session. The caller holds the fleet's lock.
 
@@ -221,26 +171,16 @@ class SessionAdvice:
         """Collect the inputs of advice about a call, or about a session that may call `tools`. Persons' hints are shown
         once even if not `unseen`.
         """
-        fleet, options, history = self._fleet, self._options, self._history
+        fleet, options = self._fleet, self._options
         fleet.check_lore()
         for each in tools if tool is None else (tool,):
             fleet.replica.uses(each)
         call = MadeCall(tool, arguments) if tool is not None else None
         asked = Asked(call, tools, self._outlook(call) if call is not None else None)
-        met = Met(
-            self._session,
-            options.task,
-            options.goal,
-            history.failures,
-            history.expected,
-            history.failed,
-            led_out=unseen and history.failed is self._led_out,
-            shown=self._ledger.shown if unseen else {key for key in self._ledger.shown if key.startswith(PERSON)},
-            context=history.context,
-            key=self._key,
-            unchanged=history.unchanged.get((call.tool, call.json)) if call is not None else None,
-        )
-        return Situation(asked, met, self._known())
+        shown = self._ledger.shown if unseen else {key for key in self._ledger.shown if key.startswith(PERSON)}
+        led_out = unseen and self._history.failed is self._led_out
+        asker = Asker(self._session, options.task, options.goal, self._key, led_out, shown)
+        return Situation(asked, asker, self._known(), self._history)
 
     def _known(self) -> Known:
         fleet = self._fleet
@@ -274,7 +214,7 @@ class SessionAdvice:
     def found(self, items: Sequence[MemoryItem], most: int) -> Advice:
         """Return advice from items of a search, best match first."""
         replica = self._fleet.replica
-        moment = Situation(Asked(), Met(self._session, key=self._key), self._known())
+        moment = Situation(Asked(), Asker(self._session, key=self._key), self._known())
         tips = [item_tip(item, "searched") for item in items if is_recalled(item) and not replica.index.hides(item)]
         return self._show(chosen(replica.index, tips, moment, most), "")
 

@@ -24,7 +24,7 @@ from fleetlore.adapters.signatures import SigningKey, public_keys, signed_by
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip
 from fleetlore.advice.gate import Quote, as_written, clean
-from fleetlore.advice.situation import Asked, Known, Met, Situation
+from fleetlore.advice.situation import Asked, Asker, Known, Situation
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.files import write_whole
@@ -319,7 +319,7 @@ _MADE = "Written by `fleetlore export lore --tenant {}`. Another export replaces
 def skills_of(index: LoreIndex, settings: Settings, now: float) -> dict[str, list[str]]:
     found = defaultdict[str, list[str]](list)
     index.end_corrections(now)
-    moment = Situation(Asked(), Met(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
+    moment = Situation(Asked(), Asker(), Known(now, quorum=settings.quorum, closed_tools=settings.closed_tools))
     for item in sorted(index.items.values(), key=lambda each: (-each.standing(), each.id)):
         about = f"the tool {item.tool}" if item.tool else f"the task {item.task}"
         if is_recalled(item) and not index.hides(item) and len(found[about]) < _MAX_HINTS:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from fleetlore.advice.advice import chosen
 from fleetlore.advice.changes import item_tip
-from fleetlore.advice.situation import Asked, Known, Met, Situation
+from fleetlore.advice.situation import Asked, Asker, Known, Situation
 from fleetlore.agent.doors import NamedSessions
 from fleetlore.agent.fleet import Fleet
 from fleetlore.agent.session import Session
@@ -74,7 +74,7 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
             found = sorted((-share, id) for id, share in shares.items() if share >= _SHARED)
             tips = [item_tip(index.items[id], "searched") for _, id in found]
         known = Known(fleet.clock.now(), fleet.call_model, quorum=fleet.settings.quorum)
-        moment = Situation(Asked(tools=(text,)), Met(), known)
+        moment = Situation(Asked(tools=(text,)), Asker(), known)
         told = chosen(index, tips, moment, most).text
         if not told and found:
             return (

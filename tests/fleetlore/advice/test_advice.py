@@ -225,7 +225,7 @@ def test_who_does_what_led_others_past_a_failure_is_not_told_to(index: LoreIndex
 def test_a_session_is_never_shown_what_only_it_has_taught(index: LoreIndex) -> None:
     known(index, failures=2, sessions=1, agents=1)
     put(index, "own", support=1, agents=1, sessions=("me#2",))
-    own = {"key": "me", "own_failures": {FAILURE.exact}, "quorum": 1}
+    own = {"key": "me", "failures": {FAILURE.exact}, "quorum": 1}
     assert not ask(index, **own) and ask(index, None, failed=FAILED, key="me").ids[:1] != ("own",)
     assert ask(index, key="you", quorum=1).ids == ("own",)
 

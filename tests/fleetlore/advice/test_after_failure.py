@@ -72,7 +72,7 @@ def test_what_is_surest_is_said_again_where_nothing_else_is_left() -> None:
     at, texts = situation("SELECT departure_time FROM flights", "no such table: flights"), []
     for _ in range(5):
         advice = advise(LoreIndex(), at)
-        at = replace(at, met=at.met._replace(shown=(*at.met.shown, *(tip.key for tip in advice.tips))))
+        at = replace(at, asker=at.asker._replace(shown=(*at.asker.shown, *(tip.key for tip in advice.tips))))
         texts.append(advice.text)
     assert "Use `flight` instead of `flights`" in texts[0]
     assert texts[1] != texts[0] and texts[-1] == texts[-2] == texts[0]
@@ -108,12 +108,11 @@ def test_a_name_that_worked_elsewhere_is_told_where_it_may_be_used(
     error: str, agents: int, place: dict[str, tuple[str, ...]] | None, told: bool
 ) -> None:
     at = situation("SELECT price FROM offer", error, place or {})
-    assert at.met.failed is not None
     if place is None:
         at = replace(at, known=at.known._replace(place=""))
     index = LoreIndex()
     made = {"was": ("price",), "now": ("cost",), "when": f"sql fails with: {error}", "support": 4, "goals": 4}
-    index.put_item(memory_item("a", tool="sql", pattern=at.met.failed.failure.class_, agents=agents, **made))
+    index.put_item(memory_item("a", tool="sql", pattern=at.failed.failure.class_, agents=agents, **made))
     assert ("`cost`" in advise(index, at).text) is told
 
 

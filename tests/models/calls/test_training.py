@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.agent.session_parts import CallHistory
+from fleetlore.advice.situation import CallHistory
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import MAX_BYTES, Document
