@@ -50,10 +50,11 @@ class CallModelSlot(AdapterSlot[CallModel]):
 class AgentAdapters:
     """Follows the call model for one agent, if it has a public key.
 
-    `calls`: its follower; it has none before `start` or without a key.
+    `model`: the running version. `calls`: its follower; it has none before `start` or without a key.
     """
 
     def __init__(self, fleet: Fleet) -> None:
+        self.model = CallModelSlot()
         self.calls: AdapterSubscriber[CallModelSlot] | None = None
         self._fleet, self._settings = fleet, fleet.settings
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,7 +131,7 @@ class AgentAdapters:
             self._fleet.tenant,
             self._fleet.agent,
             public_keys(self._settings.public_key),
-            CallModelSlot(),
+            self.model,
             idle=lambda: self._open_actions == 0,
             state_dir=self._settings.state_dir,
             fetch_wait_ms=self._settings.fetch_wait_ms,

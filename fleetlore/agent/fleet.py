@@ -280,12 +280,12 @@ class Fleet:
 
     @property
     def call_model(self) -> CallModel | None:
-        return self.adapters.calls.holder.value if self.adapters.calls is not None else None
+        return self.adapters.model.value
 
     @property
     def call_model_version(self) -> str | None:
         """sha256 of its weights."""
-        return self.adapters.calls.version if self.adapters.calls is not None else None
+        return self.adapters.model.version
 
     @property
     def adapter_version(self) -> str | None:
