@@ -40,13 +40,6 @@ def test_weather_is_told_while_it_lasts_and_is_never_a_lesson() -> None:
     assert _transient_weight(pattern(error="exit code 1"), NOW) == 0
 
 
-@given(st.floats(0, 600), st.floats(0, 600), st.integers(0, 5_000))
-def test_weather_only_fades(earlier: float, later: float, agents: int) -> None:
-    earlier, later = sorted((earlier, later))
-    met = pattern("http", "HTTP 503", agents_lately=agents, last_seen=NOW)
-    assert _transient_weight(met, NOW + later) <= _transient_weight(met, NOW + earlier)
-
-
 @for_each(
     "ended, failed, of_tool, shown",
     (0, 0, tool(100, 40), True),  # nothing is known yet

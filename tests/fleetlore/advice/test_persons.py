@@ -338,12 +338,6 @@ def test_a_person_reads_when_a_correction_is_shown(index: LoreIndex) -> None:
     assert when_of(made, known) == "before a call with id or after no such column: id; tool sql"
 
 
-def test_an_edit_keeps_the_id_and_names_the_new_author(index: LoreIndex) -> None:
-    made = hint(index, before=("orders",))
-    edited = write(index, Draft(text="Other.", why="y", after="sql", id=made.id), by="bob", now=NOW + 1)
-    assert edited.id == made.id and edited.hint is not None and edited.hint.author == "bob"
-
-
 def test_an_edit_of_a_corrected_item_is_one_of_its_correction(index: LoreIndex) -> None:
     """Whatever its id: another version of the patterns gave the item another one."""
     index.put_item(item())

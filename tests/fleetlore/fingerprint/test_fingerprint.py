@@ -87,13 +87,6 @@ def test_arguments_that_are_no_json_have_an_id(arguments: object) -> None:
     assert call_id("t", arguments) == call_id("t", arguments_text(arguments))
 
 
-@given(any_text, any_text, st.none() | any_text, st.none() | any_text)
-def test_any_text_gives_a_pattern(tool: str, arguments: str, error_type: str | None, message: str | None) -> None:
-    failure = failure_of(tool, arguments, error_type, message)
-    assert failure == failure_of(tool, arguments, error_type, message)
-    assert len(failure.exact) == 32
-
-
 @for_each(
     "arguments, shape",
     ("", ""),

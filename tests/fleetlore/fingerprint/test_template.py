@@ -95,21 +95,24 @@ def test_a_sentence_keeps_the_mask_that_is_its_object(line: str, masked: str) ->
     assert template(line) == masked
 
 
-def test_of_a_syntax_error_the_exception_counts_and_not_the_frame() -> None:
-    assert (
-        head_line('  File "x.py", line 3\n    for x\n        ^\nSyntaxError: invalid syntax')
-        == "SyntaxError: invalid syntax"
-    )
-    database = "Traceback (most recent call last):\n  ...\npsycopg2.Error: no table x\nLINE 1: SELECT"
-    assert head_line(database) == "psycopg2.Error: no table x"
-    assert head_line("thread 'main' panicked at a.rs:5:27:\nindex out of bounds").endswith("index out of bounds")
+TRACEBACK = "Traceback (most recent call last):\n  "
+KEY_ERROR = f"{TRACEBACK}File \"x.py\", line 3\nKeyError: 'id'"
 
 
-def test_of_a_traceback_the_last_line_counts_and_else_the_first_that_says_something() -> None:
-    text = "Traceback (most recent call last):\n  File \"x.py\", line 3\nKeyError: 'id'"
-    assert head_line(text) == "KeyError: 'id'"
-    assert head_line("\n\n  disk full \nmore about it\n") == "disk full"
-    assert head_line(f"exit code 1\nsome output\n{text}") == "KeyError: 'id'"
+@for_each(
+    "text, line",
+    ('  File "x.py", line 3\n    for x\n        ^\nSyntaxError: invalid syntax', "SyntaxError: invalid syntax"),
+    (
+        "Traceback (most recent call last):\n  ...\npsycopg2.Error: no table x\nLINE 1: SELECT",
+        "psycopg2.Error: no table x",
+    ),
+    (KEY_ERROR, "KeyError: 'id'"),
+    (f"exit code 1\nsome output\n{KEY_ERROR}", "KeyError: 'id'"),
+    ("\n\n  disk full \nmore about it\n", "disk full"),
+    ("thread 'main' panicked at a.rs:5:27:\nindex out of", "thread 'main' panicked at a.rs:5:27: index out of"),
+)
+def test_of_a_traceback_the_exception_counts_and_else_the_first_line_that_says_something(text: str, line: str) -> None:
+    assert head_line(text) == line
 
 
 @for_each("pattern", *[each for _, each, _ in (*NOISE, *PLACES, *LOOKS) if each.pattern[0] == "^"])

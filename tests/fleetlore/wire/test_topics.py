@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fleetlore.config import check_tenant
 from fleetlore.errors import ConfigError
-from fleetlore.wire.topics import NAMES, TOPICS, partition_for, tenant_of, topic
+from fleetlore.wire.topics import NAMES, partition_for, tenant_of, topic
 from tests.rows import for_each
 
 
@@ -33,15 +33,6 @@ def test_a_tenant_with_a_separator_or_any_other_character_is_refused(tenant: str
         topic(tenant, "events")
 
 
-@given(st.text(max_size=12), st.text(max_size=12))
-def test_no_two_tenants_share_a_prefix_that_a_rule_could_match(one: str, other: str) -> None:
-    try:
-        first, second = topic(one, "events"), topic(other, "events")
-    except ConfigError:
-        return
-    assert first == second or not second.startswith(first.removesuffix("events"))
-
-
 @for_each("name", "events", "fleetlore.events", "fleetlore.a.b.events", "fleetlore.a.nothing", "other.a.events")
 def test_names_that_are_not_ours_have_no_tenant(name: str) -> None:
     with pytest.raises(ConfigError):
@@ -51,7 +42,3 @@ def test_names_that_are_not_ours_have_no_tenant(name: str) -> None:
 def test_an_unknown_topic_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="dead-letters"):
         topic("default", "event")
-
-
-def test_what_is_compacted_has_no_retention_and_everything_else_has() -> None:
-    assert all(spec.compacted is (spec.retention_days is None) for spec in TOPICS)
