@@ -290,17 +290,6 @@ async def test_a_session_s_own_state_is_warned_of_in_its_advice_alone(fleet: Fle
     assert recorder.events[-3].data[events.ADVICE] == ["guard:tokens", "guard:stall"]
 
 
-async def test_a_session_that_makes_a_failing_call_again_is_shown_each_thing_once(fleet: Fleet) -> None:
-    teach(fleet)
-    async with fleet.session("g", task="t") as session:
-        shown = []
-        for _ in range(8):
-            async with session.action(*CALL) as action:
-                action.fail("NoSuchTable", "table 'cars' doesn't exist")
-            shown += [tip.source for tip in session.advise().tips]
-    assert shown == ["got past", "loop"]
-
-
 async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:
     async with fleet.session("g") as session, fleet.session("g") as other:
         for _ in range(3):

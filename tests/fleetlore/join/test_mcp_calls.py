@@ -202,16 +202,6 @@ async def test_what_is_added_is_for_this_agent_alone(
     assert calls.from_server(unchanged) == unchanged
 
 
-async def test_two_requests_with_one_id_are_two_calls(calls: McpCalls, recorder: Recorder) -> None:
-    for number in range(2):
-        calls.from_client(call(1, q=number))
-    for number in range(2):
-        calls.from_server(answer(1, f"found {number}", isError=False))
-    assert [(each[events.ARGUMENTS]["q"], each[events.RESULT]) for each in recorder.outcomes] == [
-        (0, "found 0"), (1, "found 1"),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("method", [b"initialize", b"server/discover"])
 @pytest.mark.parametrize("odd", [b"18446744073709551617", b"1.10", b'"\\ud83d"', b"NaN", b'"a\\/b"'])
 async def test_instructions_tell_of_the_task_and_other_values_are_kept(fleet: Fleet, method: bytes, odd: bytes) -> None:

@@ -125,14 +125,6 @@ def test_a_base_is_named_by_its_content(base_folder: Path, tmp_path: Path) -> No
         base_of(tmp_path)
 
 
-@given(st.binary(max_size=300) | st.binary(max_size=300).map(lambda rest: len(rest).to_bytes(8, "little") + rest))
-def test_any_bytes_are_tensors_or_refused(file: bytes) -> None:
-    try:
-        read_tensors(file)
-    except AdapterRefused as refusal:
-        assert refusal.reason in ("structure", "not_finite")
-
-
 names = st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata__")
 
 

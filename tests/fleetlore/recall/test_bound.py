@@ -65,16 +65,6 @@ def test_it_says_whether_something_of_a_tool_was_left_out() -> None:
     assert not bound.prefer("shell")  # it is known by now
 
 
-@given(st.binary(max_size=20))
-def test_what_is_no_lore_has_no_backing(value: bytes) -> None:
-    for read in (backing_of_item, backing_of_pattern):
-        try:
-            read(value)
-        except ValueError:
-            continue
-        assert value.strip().startswith(b"{")
-
-
 def item(number: int, **fields: Any) -> MemoryItem:
     error = f'relation "table_{number}" does not exist in the schema of order {number}'
     call = f"select name, total from table_{number} where customer = {number} order by total"

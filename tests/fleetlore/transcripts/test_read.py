@@ -4,7 +4,7 @@ import os
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import tzset
@@ -303,59 +303,6 @@ def test_a_time_is_read_in_any_unit_and_zone(time: object, seconds: float, monke
         tzset()
 
 
-def damaged(text: bytes) -> Iterator[bytes]:
-    """The text cut at many places, and with each of its values in turn replaced by what belongs to no form."""
-    for end in range(1, len(text), max(1, len(text) // 60)):
-        yield text[:end]
-    document = orjson.loads(text)
-    for path in list(places(document)):
-        for value in (None, 5, "x", [1], {"a": [None]}, [{}]):
-            changed = orjson.loads(text)
-            inside = changed
-            for step in path[:-1]:
-                inside = inside[step]
-            inside[path[-1]] = value
-            yield orjson.dumps(changed)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the paths of all values in a document."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, part in parts:
-        yield (*path, name)
-        yield from places(part, (*path, name))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_log_costs_no_other_one(form: str, tmp_path: Path) -> None:
-    folder = tmp_path / "whole"
-    folder.mkdir()
-    WRITERS[form](folder)
-    [path] = [each for each in folder.iterdir() if each.name != "other.json"]
-    if form == "inspect":
-        text = members_of(path)["samples/1_epoch_1.json"]
-    else:
-        text = next(line for line in path.read_bytes().split(b"\n") if b"look" in line or form == "atif")
-        text = path.read_bytes() if form == "atif" else text
-    bad, good = tmp_path / f"bad{path.suffix}", path
-    whole = {each.session for each in read_files(form, [good]) if each is not None}
-    assert whole
-    for number, broken in enumerate(damaged(text)):
-        if form == "inspect":
-            archived(bad, {"samples/1.json": broken})
-            if number % 7 == 0:
-                raw = bytearray(bad.read_bytes())
-                raw[40 + number % 60] ^= 0xFF  # in the compressed data
-                bad.write_bytes(raw)
-        else:
-            bad.write_bytes(broken)
-        sessions = [each for each in read_files(form, [bad, good]) if each is not None]
-        assert whole <= {each.session for each in sessions}
-        for session in sessions:
-            for event in timed_events(session, "default", 1.7e9):
-                encode(event)
-
-
 def test_what_claude_code_says_itself_is_no_message_and_calls_without_an_end_are_counted(tmp_path: Path) -> None:
     in_claude_code(tmp_path)
     path = tmp_path / "s1.jsonl"
@@ -561,18 +508,6 @@ def test_a_call_whose_result_is_in_the_copy_alone_is_not_lost(tmp_path: Path) ->
     _, kept, copy = [each for each in read_files("claude-code", [first, tmp_path / "b.jsonl"]) if each is not None]
     assert kept.unanswered == 1 and copy.unanswered == 0 and copy.goal == "do 1"
     assert made_in([copy]) == [["done"]]
-
-
-@pytest.mark.parametrize("form", [form for form in WRITERS if form != "inspect"])
-def test_a_byte_order_mark_changes_nothing(form: str, tmp_path: Path) -> None:
-    WRITERS[form](tmp_path)
-    path = files_of([tmp_path], FORMS[form][1])[0]
-    found = []
-    for mark in (b"", b"\xef\xbb\xbf"):
-        path.write_bytes(mark + path.read_bytes())
-        found.append([each and (each.session, each.events) for each in read_files(form, [path])])
-    assert form == "swe-agent" or found[0] == found[1]  # whose id is made of all its bytes
-    assert [each and each[1] for each in found[0]] == [each and each[1] for each in found[1]]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
