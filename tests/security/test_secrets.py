@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -42,101 +43,7 @@ def test_one_password_with_a_sign_in_it_is_masked_in_the_notations() -> None:
 
 
 # Arguments of commands and functions, from the manuals of their tools. `{}`: the password.
-ARGUMENTS = (
-    "http -a ann:{} x.com",
-    "curl --proxy-user ann:{} x",
-    "curl -U ann:{} x",
-    "curl -su ann:{} x",
-    "openssl passwd -6 {}",
-    "sqlplus ann/{}@db",
-    'sqlplus -s ann/"{}"@//h:1521/x',
-    "impdp ann/{}@db directory=x",
-    "expdp system/{} full=y",
-    "db2 connect to x user ann using {}",
-    ".logon h/ann,{}",
-    "ncftpput -u ann -p {} h",
-    "smbmap -u ann -p {} -H h",
-    "crackmapexec smb h -u ann -p {}",
-    "nxc smb h -u ann -p '{}'",
-    "rclone obscure {}",
-    "signtool sign /f a.pfx /p {} x",
-    "certutil -p {} -importpfx a.pfx",
-    "net use Z: \\\\h\\s {} /user:ann",
-    "net use \\\\h\\s /user:ann {}",
-    "cmdkey /add:h /user:ann /pass:{}",
-    "schtasks /create /ru ann /rp {} /tn x",
-    "psexec \\\\h -u ann -p {} cmd",
-    "nmcli d wifi connect X password {}",
-    "x11vnc -passwd {}",
-    "plink -ssh ann@h -pw {} ls",
-    "pscp -pw {} a b",
-    "cypher-shell -u neo4j -p {}",
-    "EXEC sp_addlogin 'ann', '{}'",
-    "CREATE LOGIN ann WITH PASSWORD = N'{}'",
-    "SET PASSWORD FOR 'ann'@'h' = '{}'",
-    "ENV DB_PASSWORD {}",
-    "set -x DB_PASSWORD {}",
-    "setenv DB_PASSWORD {}",
-    '[Environment]::SetEnvironmentVariable("DB_PASSWORD","{}")',
-    "oc login -u ann -p {} https://h",
-    "java -jar jenkins-cli.jar -auth ann:{} help",
-    "awx --conf.password {}",
-    "bindpw {}",
-    "password       {}",
-    "sendxmpp -u a -p {} b",
-    "cf login -a x -u a -p {}",
-    "ibmcloud login -u a -p {}",
-    "p4 -P {} sync",
-    "quote USER ann\nquote PASS {}",
-    "USER ann\r\nPASS {}\r\n",
-    "a1 LOGIN ann {}",
-    "USER ann\nPASS {}",
-    "isql -Usa -P{} -Sh",
-    "tsql -S h -U sa -P {}",
-    "bcp x out y -U sa -P {}",
-    "mariadb -u root -p{}",
-    "mycli -u root -p{} x",
-    "beeline -u jdbc:hive2://h -n a -p {}",
-    "pdftk a input_pw {} output b",
-    "unrar x -p{} a.rar",
-    "rar a -hp{} a.rar b",
-    "7z a -p{} a.7z b",
-    "7za x -p{} -y a.7z",
-    "echo -n '{}' | cryptsetup luksOpen /dev/x y",
-    "veracrypt -p {} a",
-    "echo '{}' | gpg --batch --passphrase-fd 0 -d x",
-    "sudo -S ls <<< '{}'",
-    "usermod -p {} ann",
-    "(echo {}; echo {}) | smbpasswd -s ann",
-    "printf '%s' {} | docker login -u a --password-stdin",
-    "docker login -u a --password-stdin <<< {}",
-    'spawn ssh a@h\nexpect "Password:"\nsend -- "{}\\n"',
-    "ssh.connect('h', 22, 'ann', '{}')",
-    "mysql.connect('h','root','{}','db')",
-    "mysqli_connect('h','root','{}','db')",
-    "new PDO('mysql:host=h', 'root', '{}')",
-    'DriverManager.getConnection(url, "ann", "{}")',
-    'new PasswordAuthentication("ann", "{}".toCharArray())',
-    "aiohttp.BasicAuth('ann', '{}')",
-    'Credentials.basic("ann", "{}")',
-    'req.SetBasicAuth("ann", "{}")',
-    '.basic_auth("ann", Some("{}"))',
-    "driver.find_element(By.ID, 'password').send_keys('{}')",
-    "page.fill('#password', '{}')",
-    "page.getByLabel('Password').fill('{}')",
-    "cy.get('[name=password]').type('{}')",
-    "page.type('input[type=password]', '{}')",
-    "Input Password    id:password    {}",
-    "User ann logged in with password {}",
-    "use the password {} for ann",
-    "WIFI:T:WPA;S:x;P:{};;",
-    '<input value="{}" type="password">',
-    'expect "assword:"\nsend "{}\\r"',
-    "enable secret 5 {}",
-    "snmpwalk -v2c -c {} h",
-    "psexec.py dom/ann:{}@h",
-    "ADMINPW={} x",
-)
+ARGUMENTS = Path(__file__).parents[1] / "data" / "password_arguments.jsonl"
 NO_SECRETS = (
     "enable password reset for users", "the password policy requires 12 characters", "PIN: see manual",
     "docker run -u 1000 -p 8080:80 x", "ssh -p 2222 h", "mkdir -p a/b/c2024-x", "cp -p a1b2c3d4 b",
@@ -150,11 +57,11 @@ NO_SECRETS = (
 
 def test_passwords_among_arguments_are_masked() -> None:
     password = "Tr0ub4dor-zebra"
-    for notation in ARGUMENTS:
-        text = notation.replace("{}", password)
+    for line in ARGUMENTS.read_text().splitlines():
+        text = orjson.loads(line).replace("{}", password)
         masked = redact(text)
-        assert password not in masked and redact(masked) == masked, notation
-        assert may_hold_secret([orjson.dumps(text)]) == [0], notation
+        assert password not in masked and redact(masked) == masked, line
+        assert may_hold_secret([orjson.dumps(text)]) == [0], line
     assert [text for text in NO_SECRETS if redact(text) != text] == []
 
 
