@@ -22,7 +22,7 @@ from fleetlore.cli.app import build_app
 from fleetlore.config import Settings, variables
 from fleetlore.errors import ConfigError
 from streams.runtime.lifecycle import LEAVE_SECONDS
-from tests.deploy.test_dashboard import script
+from tests.deploy.test_monitoring import script
 from tests.rows import for_each
 
 ROOT = Path(__file__).parents[2]
