@@ -1,18 +1,32 @@
-"""Bad input becomes dead letters with a reason, and the other events are processed."""
+"""Whatever a record holds, it has its effects or is a dead letter with a reason: no record stops a worker."""
 
 import json
+import logging
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import product
 from typing import Any
 
 import orjson
 import pytest
 
 from benchmarks.cloudevents import to_cloudevent
+from fleetlore.kafka.read import read_dead_letters
 from fleetlore.wire import events as ev
-from fleetlore.wire.dead_letter import MAX_VALUE_BYTES
+from fleetlore.wire.dead_letter import MAX_HEADERS_BYTES, MAX_VALUE_BYTES, DeadLetterRecord, RawRecord, read_dead_letter
+from fleetlore.wire.decode import OUTCOME
 from fleetlore.wire.events import Event
-from fleetlore.wire.topics import topic
+from fleetlore.wire.principals import SIGNED_BY, Principals
+from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
+from sinks.producer import BatchProducer
+from streams.stage import base
+from streams.stage.base import Effects, Record, Values
+from streams.stages.pipeline import FeedbackStage
+from streams.stages.s1_sessions import parse
+from streams.stages.s1_sessions.open_session import OpenSession
+from streams.stages.s1_sessions.parse import read_events
+from tests.build import letter
+from tests.doubles.memory_log import Record as Read
 from tests.rows import for_each
 from tests.streams.broker_pipeline import BrokerPipeline
 from tests.streams.log_pipeline import RIGHT, LogPipeline, flat
@@ -164,3 +178,148 @@ async def test_no_later_stage_is_stopped_by_a_number_that_no_stage_writes() -> N
         assert reasons == ["wrong_shape"] * refused, (name, field, number)
     await pipeline.take(pipeline.story.session("good", RIGHT, RIGHT))
     assert ("good", "success", 4) in (await pipeline.knowledge()).judgments
+
+
+EVENTS = topic("acme", "events")
+KNOWN = Principals("a secret of this test, 32 characters and more")
+
+GOOD: dict[str, Any] = {
+    "specversion": "1.0",
+    "type": OUTCOME,
+    "agent": "a",
+    "session": "hostile",
+    "sequence": 1,
+    "time": "2025-10-09T08:53:20Z",
+    "data": {ev.TOOL: "bash"},
+}
+BINARY = {f"ce_{name}": str(value).encode() for name, value in GOOD.items() if name != "data"}
+
+
+def read_as(key: bytes | None, value: bytes | None, headers: Any, timestamp: Any) -> Record:
+    return Record.of(Read(EVENTS, 0, 7, key, value, tuple(headers), timestamp))
+
+
+@for_each(
+    "headers, timestamp",
+    ([*BINARY.items(), ("ce_session", None)], 0),
+    ([*BINARY.items(), ("ce_sequence", b"9" * 5_000)], 0),
+    ([("ce_specversion", b"1.0"), ("ce_specversion", b"2.0")], 0),
+    ([*BINARY.items(), ("ce_agent", b"\xff\x00")], 0),
+    ([(SIGNED_BY, None)], 0),
+    ([], -(2**63)),
+    ([], None),
+)
+@for_each("principals", None, KNOWN)
+def test_a_record_is_events_or_dead_letters_and_no_defect(
+    headers: Any, timestamp: int | None, principals: Principals | None
+) -> None:
+    """More of them: `tests/fuzz/records.py`."""
+    effects = Effects()
+    good = read_events(read_as(None, orjson.dumps(GOOD), headers, timestamp), effects, principals)
+    assert good or effects.dead_letters
+    assert "unreadable" not in {each.reason for each in effects.dead_letters}
+    for each in effects.dead_letters:
+        written = record_of(each.record, each.value, each.reason, each.detail)
+        kept = read_dead_letter(Read(written.topic, 0, 0, written.key, written.value, tuple(written.headers), 0))
+        assert isinstance(kept, DeadLetterRecord) and kept.reason == each.reason
+
+
+def record_of(record: Record, value: bytes, reason: str, detail: str) -> RawRecord:
+    place = {name: getattr(record, name) for name in ("topic", "partition", "offset", "key", "headers")}
+    return letter(value=value, whole=value == (record.value or b""), reason=reason, detail=detail, **place)
+
+
+async def test_a_header_without_a_value_goes_to_the_dead_letters_and_back(
+    broker: Any, tenant: str, make_topics: Any
+) -> None:
+    await make_topics(broker.address, tenant, "dead-letters", partitions=1)
+    record = read_as(b"\xff", b"{}", [("a", None), ("b", b"1")], 0)
+    async with BatchProducer(broker.address) as producer:
+        made = record_of(record, b"{}", "missing_field", "no session")
+        await producer.send([made._replace(topic=topic(tenant, "dead-letters"))])
+    [kept] = [each async for each in read_dead_letters(broker.address, tenant, 30)]
+    assert isinstance(kept, DeadLetterRecord)
+    assert (kept.key, kept.headers) == (b"\xff", (("a", None), ("b", b"1")))
+
+
+def test_headers_without_name_and_content_do_not_make_a_letter_that_no_broker_takes() -> None:
+    large = letter(value=b"", headers={chr(0x1F600 + n): None for n in range(20_000)})
+    assert sum(len(name.encode()) + len(content or b"") + 8 for name, content in large.headers) < MAX_HEADERS_BYTES * 2
+    assert ("dlq.cut", b"headers") in large.headers and MAX_HEADERS_BYTES * 2 < MAX_MESSAGE_BYTES
+
+
+def test_a_letter_of_forged_numbers_is_none() -> None:
+    made = record_of(read_as(None, b"{}", [], 0), b"{}", "empty", "")
+    numbers = [b"-1", b"9" * 5_000, b"9" * 19, b"", b"1e3", b"\xff", None]
+    for field, number in product(["dlq.partition", "dlq.offset", "dlq.bytes"], numbers):
+        headers = tuple((name, number if name == field else content) for name, content in made.headers)
+        assert read_dead_letter(Read("t", 0, 0, None, b"{}", headers, 0)) is None, (field, number)
+
+
+class Defect(Exception):
+    """Raised by code that reads."""
+
+
+def fail(value: object) -> None:
+    if "DEFECT" in repr(value):
+        raise Defect
+
+
+@pytest.mark.parametrize("where", ["refusal", "clean", "suspects", "add"])
+async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """The other session is judged as if the record had not come, and the log names the defect."""
+    monkeypatch.setattr(base, "_reported", set())
+    pipeline = LogPipeline()
+    bad = pipeline.story.session("defect", ("bash", {"command": "DEFECT"}, "DEFECT", None), outcome=None)[1]
+    if where == "refusal":
+        real: Any = parse.refusal
+        monkeypatch.setattr(parse, "refusal", lambda event, *rest: fail(event.data) or real(event, *rest))
+    elif where in ("clean", "suspects"):
+        name = "arguments_text" if where == "clean" else "suspects"
+        plain: Any = getattr(parse, name)
+        monkeypatch.setattr(parse, name, lambda value: fail(value) or plain(value))
+    else:
+        added: Any = OpenSession.add
+        monkeypatch.setattr(OpenSession, "add", lambda self, event, time: fail(event.data) or added(self, event, time))
+    good = pipeline.story.session("good", RIGHT, RIGHT)
+    start = Event("session.started", pipeline.tenant, bad.agent, "defect", 0, bad.time, {ev.GOAL: "g"})
+    with caplog.at_level(logging.ERROR):
+        await pipeline.send([good[0], start, good[1]])
+        await pipeline.send([bad])
+        await pipeline.send([bad._replace(sequence=2)])
+        await pipeline.send(good[2:])
+        if where != "add":
+            record = Record(EVENTS, 0, 0, None, orjson.dumps(to_cloudevent(bad)), {})
+            effects = await FeedbackStage().process([record])
+            assert [each.reason for each in effects.dead_letters] == ["unreadable"]
+        await pipeline.drain()
+    assert ("good", "success", 4) in (await pipeline.knowledge()).judgments
+    letters = await pipeline.dead_letters()
+    assert [(headers["dlq.reason"], "Defect" in headers["dlq.detail"]) for headers, _ in letters] == [
+        ("unreadable", True)
+    ] * 2
+    assert all(b"DEFECT" in value for _, value in letters)
+    [logged] = [each for each in caplog.records if each.name == base.__name__]
+    assert logged.exc_info and logged.exc_info[0] is Defect and EVENTS in logged.getMessage()
+
+
+def test_a_defect_of_a_decoder_costs_one_value_of_a_later_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    values: Values[Any] = Values(int)
+
+    def read(part: bytes) -> Any:
+        if part == b"2":
+            raise OverflowError("too far")
+        return int(part)
+
+    def read_all(value: bytes) -> Any:
+        raise OverflowError("too far")
+
+    values._read_all, values._read_first = read_all, read
+    effects = Effects()
+    record = Record(topic("acme", "observations"), 0, 3, None, b"[1,2,3]", {})
+    assert [value for _, value in values.read([record], effects)] == [1, 3]
+    [bad] = effects.dead_letters
+    assert (bad.value, bad.reason) == (b"2", "unreadable") and "too far" in bad.detail
+    assert effects.processed == 2
