@@ -125,12 +125,6 @@ async def two(publisher: Publisher, channel: Channel) -> tuple[str, str]:
     return channel.version(1)[1].version, channel.version(2)[1].version
 
 
-async def test_a_rollback_changes_what_agents_run(publisher: Publisher, channel: Channel, two: tuple[str, str]) -> None:
-    assert (await publisher.rollback("acme", two[0][:12])).epoch == 3
-    assert channel.agent() == (two[0], {})
-    assert channel.in_service()[0] == two[0]
-
-
 async def test_a_publication_decided_before_a_rollback_is_given_up(
     publisher: Publisher, channel: Channel, two: tuple[str, str]
 ) -> None:
@@ -170,15 +164,6 @@ async def test_a_rollback_to_no_or_any_version_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match="published versions begin with"):
         await publisher.rollback("acme", start)
-
-
-async def test_a_pinned_channel_says_so_until_it_is_unpinned(
-    publisher: Publisher, channel: Channel, two: tuple[str, str]
-) -> None:
-    await publisher.rollback("acme", two[0], pinned=True)
-    assert channel.in_service() == (two[0], True)
-    await publisher.unpin("acme")
-    assert channel.in_service() == (two[0], False)
 
 
 async def test_a_revoked_version_is_left_by_who_runs_it_and_never_run_again(

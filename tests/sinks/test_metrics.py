@@ -75,11 +75,6 @@ def test_a_removed_series_is_gone_and_can_come_back(metrics: Metrics) -> None:
     assert metrics.registry.get_sample_value("fleetlore_consumer_lag_records", labels) == 2
 
 
-def test_a_wrong_number_of_labels_is_refused(metrics: Metrics) -> None:
-    with pytest.raises(ValueError, match="label count"):
-        metrics.dead_letters.labels("a", "b")
-
-
 def test_one_adapter_version_is_shown_at_a_time(metrics: Metrics) -> None:
     metrics.show_adapter("failure", "aa11")
     metrics.show_adapter("failure", "bb22")

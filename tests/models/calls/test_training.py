@@ -232,12 +232,6 @@ def test_any_session_can_be_learned(calls: list[tuple[str, str, bool]]) -> None:
     assert CallModel.from_bytes(train([trajectory(*steps)]).weights).places == {}
 
 
-def test_the_gate_lets_a_model_pass_that_foresees_better_than_rates() -> None:
-    report = judge_candidate(train(sessions(150)).foreseen)
-    assert report.reason == "better"
-    assert report.figures["log_loss"] < report.figures["log_loss_rates"]
-
-
 def test_the_gate_stops_a_model_of_few_calls_and_one_of_noise() -> None:
     assert judge_candidate(train(sessions(3)).foreseen).reason == "too_few"
     random = Random(0)

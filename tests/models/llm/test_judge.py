@@ -142,11 +142,6 @@ def test_a_lesson_whose_citations_hold_is_a_recovery() -> None:
     assert other.least_goals == SEVERAL_GOALS and other.item_id != lesson.item_id
 
 
-def test_sessions_that_teach_the_same_meet_in_one_item() -> None:
-    [first], [second] = taught(LESSON), taught(LESSON, session=judgment(agent="b", session="t", goal="another"))
-    assert first.item_id == second.item_id and first.session != second.session and first.said == second.said
-
-
 @for_each(
     "change",
     *({"failed": step} for step in (1, 9, "0", False)),

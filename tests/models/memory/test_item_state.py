@@ -5,7 +5,6 @@ from random import Random
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from fleetlore.config import HALF_LIFE_SECONDS
 from fleetlore.wire.lore import MemoryItem
 from fleetlore.wire.trajectory import Judgment, Label, Step
 from models.distil.distiller import distil
-from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, votes, weigh, weight
+from models.memory.candidate import QUORUM_AGENTS, Candidate, Contributor, votes, weigh
 from models.memory.item_state import EXAMPLES, SAMPLED_SESSIONS, ItemState
 from tests import build as sessions
 from tests import candidates
@@ -191,11 +190,6 @@ contributors = st.lists(
 
 def of_ways(sessions: list[Contributor]) -> dict[int, tuple[int, float]]:
     return votes([(each.way, each) for each in sessions], HALF_LIFE)
-
-
-def test_a_session_weighs_half_for_each_half_life() -> None:
-    assert [weight(-age * HALF_LIFE, 0.0, HALF_LIFE) for age in (0, 1, 2)] == [1.0, 0.5, 0.25]
-    assert weight(-15 * DAY, 0.0, HALF_LIFE) == pytest.approx(2**-0.5)
 
 
 @given(contributors, st.integers())

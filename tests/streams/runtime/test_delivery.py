@@ -70,16 +70,22 @@ class Slow:
         world.held_back = 0
 
 
+@pytest.fixture
+async def slow(world: World, delivery: Delivery, monkeypatch: pytest.MonkeyPatch) -> Slow:
+    """A slow store, and a first batch whose rows it has not written yet."""
+    store = Slow(world, monkeypatch)
+    await delivery.run(world, [record(0)])
+    return store
+
+
 async def turns() -> None:
     for _ in range(20):
         await asyncio.tasks.sleep(0)
 
 
 async def test_the_next_batch_does_not_wait_for_rows_that_are_written_behind(
-    world: World, delivery: Delivery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    world: World, delivery: Delivery, ledger: Ledger, slow: Slow
 ) -> None:
-    slow = Slow(world, monkeypatch)
-    await delivery.run(world, [record(0)])
     assert ledger.take() == {PARTITION: 0}
     world.effects = Effects(outgoing=[Outgoing("acme", "items", "1", b"{}")])
     world.happened.clear()
@@ -92,10 +98,8 @@ async def test_the_next_batch_does_not_wait_for_rows_that_are_written_behind(
 
 
 async def test_rows_wait_for_those_before_them_and_an_empty_batch_for_all(
-    world: World, delivery: Delivery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    world: World, delivery: Delivery, ledger: Ledger, slow: Slow
 ) -> None:
-    slow = Slow(world, monkeypatch)
-    await delivery.run(world, [record(0)])
     second = asyncio.create_task(delivery.run(world, [record(1)]))
     await turns()
     assert not second.done() and len(slow.begun) == 1, "a slow store holds the stage up"
@@ -111,10 +115,8 @@ async def test_rows_wait_for_those_before_them_and_an_empty_batch_for_all(
 
 
 async def test_an_outage_of_what_is_written_behind_ends_the_worker_with_a_later_batch(
-    world: World, delivery: Delivery, ledger: Ledger, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    world: World, delivery: Delivery, ledger: Ledger, clock: FakeClock, slow: Slow
 ) -> None:
-    slow = Slow(world, monkeypatch)
-    await delivery.run(world, [record(0)])
     await turns()
     slow.outage = True
     slow.doors[0].set()
@@ -126,10 +128,8 @@ async def test_an_outage_of_what_is_written_behind_ends_the_worker_with_a_later_
 
 
 async def test_what_is_being_written_when_partitions_move_allows_nothing(
-    world: World, delivery: Delivery, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    world: World, delivery: Delivery, ledger: Ledger, slow: Slow
 ) -> None:
-    slow = Slow(world, monkeypatch)
-    await delivery.run(world, [record(0)])
     await turns()
     delivery.forget()
     slow.doors[0].set()

@@ -225,11 +225,11 @@ class World:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     world = World(monkeypatch)
     await world.rebalance()
-    running = asyncio.create_task(world.pump.run())
+    world.running = asyncio.create_task(world.pump.run())
     await turns()
     yield world
-    running.cancel()
-    await asyncio.wait([running])
+    world.running.cancel()
+    await asyncio.wait([world.running])
 
 
 async def turns() -> None:
@@ -319,17 +319,13 @@ async def test_nothing_is_committed_between_a_revocation_and_the_next_assignment
     assert not await world.pump.commit({}) and len(world.consumer.commits) == before
 
 
-async def test_an_owner_that_fails_at_a_revocation_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_owner_that_fails_at_a_revocation_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """aiokafka logs what its listener raises, and goes on."""
-    world = World(monkeypatch)
-    await world.rebalance()
-    running = asyncio.create_task(world.pump.run())
-    await turns()
     monkeypatch.setattr(world, "on_revoked", AsyncMock(side_effect=ValueError("it fails")))
     await world.pump.on_partitions_revoked({PART})
     world.consumer.answers.put_nowait({})
     with pytest.raises(ValueError, match="it fails"):
-        await running
+        await world.running
 
 
 async def test_records_that_retention_deleted_are_counted_and_passed_over(world: World) -> None:

@@ -15,7 +15,6 @@ from models.memory.item_state import ItemState
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Effects, Record, TopicPartition
-from streams.stages.pipeline import language_model
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s4_items import READ_AGAIN_SECONDS, ItemsStage
 from tests.candidates import candidate
@@ -192,7 +191,3 @@ async def test_a_new_lesson_is_proposed_where_the_tenant_s_review_says_so(
     outgoing = [*effects.outgoing, *(await stage.process([])).outgoing]
     [item] = [MemoryItem.from_json(each.value) for each in outgoing if each.value is not None]
     assert item.danger is danger and item.proposed is proposed
-
-
-def test_without_settings_there_is_no_model() -> None:
-    assert language_model(Settings(), Metrics("worker")) is None

@@ -221,15 +221,6 @@ async def test_a_version_of_one_agent_replaces_none_of_several(tenant: str, publ
     assert list((await publisher.published(tenant)).versions) == [version]
 
 
-async def test_to_learn_on_gives_what_to_begin_anew_gives(tenant: str, publisher: Publisher) -> None:
-    """Late sessions too, which belong between those that were learned."""
-    trainer = made(tenant, publisher)
-    for first in (0, 80, 120, 40):
-        await trained(trainer, first, 40)
-    stable = (await publisher.published(tenant)).stable
-    assert stable is not None and stable.record.version == version_of(sessions(0, 160))
-
-
 async def test_it_waits_for_some_sessions_or_some_seconds(tenant: str, publisher: Publisher) -> None:
     clock = FakeClock()
     trainer = made(tenant, publisher, clock)

@@ -12,10 +12,8 @@ from typer.testing import Result
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.adapters.signatures import create_signing_key
 from fleetlore.errors import ConfigError
-from fleetlore.lora.adapter import pack, unpack
 from fleetlore.lora.follow import PolicyFollower
 from fleetlore.wire.adapter_manifest import LanguageModelManifest
-from fleetlore.wire.stats import stable_hash
 from fleetlore.wire.topics import ADAPTER_TOPICS
 from streams.commands.adapters.publish_llm import read_gate
 from streams.offline.erase import has_learned
@@ -124,8 +122,3 @@ async def test_an_erasure_finds_the_versions_that_learned_of_a_session(
         found = Found()
         found.add("b", session, 0, version.created - 1)
         assert has_learned(version, found) is learned
-
-
-def test_what_a_version_learned_from_is_hashes() -> None:
-    assert unpack(pack(["s1", "s2"])) == {stable_hash("s1"), stable_hash("s2")}
-    assert unpack("") == frozenset()
