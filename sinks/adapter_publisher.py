@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Literal, Self
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 from msgspec import structs
 
 from fleetlore.adapters.blob_store import MAX_INLINE_BYTES, BlobStore
@@ -26,10 +24,10 @@ from fleetlore.cluster import Bootstrap
 from fleetlore.config import Settings
 from fleetlore.errors import AdapterRefused, BrokerUnavailable, ChannelMoved, ConfigError
 from fleetlore.files import write_whole
-from fleetlore.kafka.client import connect, disconnect, make_producer
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.adapter_manifest import CALLS, CANARY, CHANNEL, REVOKED, AdapterRecord, Manifest, Revocation
 from fleetlore.wire.topics import topic
+from sinks.producer import BatchProducer, Outgoing
 
 __all__ = ["AdapterPublisher"]
 
@@ -87,14 +85,14 @@ class AdapterPublisher(Generic[Manifest]):
     blob_store: BlobStore = field(default_factory=partial(BlobStore, ""))
     timeout_seconds: float = 20.0
     kept_versions: int = _KEPT_VERSIONS
-    make_producer: Callable[..., AIOKafkaProducer] = make_producer
+    make_producer: Callable[..., BatchProducer] = BatchProducer
 
     def __post_init__(self) -> None:
         self._trusted = public_keys(self.key.public_base64, self.trusted)
         stated = list(public_keys(self.trusted)) if self.trusted else []
         self._outranked_by = set(stated[: stated.index(self.key.key_id)] if self.key.key_id in stated else ())
         self._clock = SystemClock()
-        self._producer: AIOKafkaProducer | None = None
+        self._producer = self.make_producer(self.bootstrap, delivery_seconds=self.timeout_seconds)
         self._warned = False
 
     @classmethod
@@ -108,18 +106,11 @@ class AdapterPublisher(Generic[Manifest]):
         return cls(kind, settings.cluster, key, store, trusted=settings.public_key, blob_store=blob_store)
 
     async def __aenter__(self) -> Self:
-        producer = self.make_producer(self.bootstrap, request_timeout_ms=int(self.timeout_seconds * 1000))
-        try:
-            await connect(producer)
-        except (KafkaError, OSError) as error:
-            raise BrokerUnavailable(f"{self.bootstrap}: {error!r}") from error
-        self._producer = producer
+        await self._producer.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._producer is not None:
-            await disconnect(self._producer)
-            self._producer = None
+        await self._producer.stop()
 
     async def published(self, tenant: str) -> AdapterView[Manifest]:
         """Return the verified content of topic and store, with the weights in service.
@@ -334,14 +325,7 @@ class AdapterPublisher(Generic[Manifest]):
             self.store.drop(known.tenant, self.kind.name, version)
 
     async def _send(self, tenant: str, key: bytes, value: bytes | None) -> None:
-        if self._producer is None:
-            raise RuntimeError("use `async with AdapterPublisher(...)`")
-        try:
-            # An idempotent producer retries without end.
-            async with asyncio.timeout(self.timeout_seconds):
-                await self._producer.send_and_wait(topic(tenant, "adapters"), value, key=key)
-        except (KafkaError, OSError, TimeoutError) as error:
-            raise BrokerUnavailable(f"a record of adapters was not acknowledged: {error!r}") from error
+        await self._producer.deliver([Outgoing(tenant, "adapters", key.decode(), value)])
 
 
 def _find_version(known: AdapterView[Manifest], version: str) -> str:
