@@ -1,6 +1,7 @@
 """Send dead letters back to their source topics after the cause is fixed. Sending one twice does no harm."""
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,38 +48,33 @@ async def redrive(
     seen: set[tuple[str, int, int, str]] = set()
     partitions: dict[str, int] = {}
     producer = BatchProducer(bootstrap, _MAX_REQUEST_BYTES)
-    if send:
-        await producer.start()
-    try:
-        async with observer(bootstrap) as consumer:
-            chunk: list[tuple[DeadLetterRecord, RawRecord]] = []
-            # Returning dead letters lie beyond this read's end, so the loop ends.
-            async for letter in read_dead_letters(bootstrap, tenant, _READ_SECONDS):
-                if isinstance(letter, Mark) or letter.identity in seen:
-                    continue
-                if (reasons and letter.reason not in reasons) or (places and letter.place not in places):
-                    continue
-                seen.add(letter.identity)
-                if letter.place in marks:
-                    done.before += 1
-                elif len(done.sent) == limit:
-                    done.beyond += 1
+    async with producer if send else nullcontext(), observer(bootstrap) as consumer:
+        chunk: list[tuple[DeadLetterRecord, RawRecord]] = []
+        # Returning dead letters lie beyond this read's end, so the loop ends.
+        async for letter in read_dead_letters(bootstrap, tenant, _READ_SECONDS):
+            if isinstance(letter, Mark) or letter.identity in seen:
+                continue
+            if (reasons and letter.reason not in reasons) or (places and letter.place not in places):
+                continue
+            seen.add(letter.identity)
+            if letter.place in marks:
+                done.before += 1
+            elif len(done.sent) == limit:
+                done.beyond += 1
+            else:
+                record = await _record(consumer, tenant, letter, partitions)
+                if not self_declared and letter.reason == "unsigned":
+                    record = "no principal signed it"
+                listed = replace(letter, value=b"")  # a thousand values take 250 MB
+                if isinstance(record, str):
+                    done.refused.append((listed, record))
                 else:
-                    record = await _record(consumer, tenant, letter, partitions)
-                    if not self_declared and letter.reason == "unsigned":
-                        record = "no principal signed it"
-                    listed = replace(letter, value=b"")  # a thousand values take 250 MB
-                    if isinstance(record, str):
-                        done.refused.append((listed, record))
-                    else:
-                        done.sent.append(listed)
-                        chunk.append((letter, record))
-                if len(chunk) == at_once:
-                    await _send(producer, tenant, chunk, send, done)
-                    chunk = []
-            await _send(producer, tenant, chunk, send, done)
-    finally:
-        await producer.stop()
+                    done.sent.append(listed)
+                    chunk.append((letter, record))
+            if len(chunk) == at_once:
+                await _send(producer, tenant, chunk, send, done)
+                chunk = []
+        await _send(producer, tenant, chunk, send, done)
     return done
 
 

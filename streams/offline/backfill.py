@@ -138,7 +138,7 @@ class Backfill:
             parts = [name.split(".") for name in await self._watcher.topics()]
             stored = [each[1] for each in parts if len(each) == 3 and (each[0], each[2]) == (PREFIX, "events")]
             self.tenants = tuple(sorted({*self.tenants, *stored}))
-            await self._read_operators()
+            await self._operators.read(self._settings.cluster, self.tenants)
             names = [topic(tenant, name) for tenant in self.tenants for name in ("events", "feedback")]
             self._partitions = await partitions_of(self._watcher, *names)
             self._opened = stack.pop_all()
@@ -195,7 +195,7 @@ class Backfill:
         )
 
     async def heed(self) -> None:
-        await self._read_operators()
+        await self._operators.read(self._settings.cluster, self.tenants)
         erased, distrusted = self._operators.topics
         for tenant in self.tenants:
             owners = Owners(self._settings, tenant, self.store, self._chain.deliver, self._chain.settle)
@@ -228,10 +228,6 @@ class Backfill:
                 for stage, records in self._chain.first_of(batch):
                     await producer.deliver((await stage.process(records)).outgoing)
                 await self._commit(await self._committable())
-
-    async def _read_operators(self) -> None:
-        for each in self._operators.topics:
-            await each.read(self._settings.cluster, self.tenants)
 
     async def _batches(self) -> AsyncIterator[list[Record]]:
         ends = await end_offsets(self._watcher, self._partitions)

@@ -210,8 +210,7 @@ async def _forget_in_other_versions(settings: Settings, live: MilvusStore, wante
             "a switch of collections was interrupted: run `fleetlore backfill switch NAME` again, then erase again"
         )
     metrics, operators, unread = Metrics("erase"), Operators(), list[str]()
-    for each in operators.topics:
-        await each.read(settings.cluster, [wanted.tenant])
+    await operators.read(settings.cluster, [wanted.tenant])
     for version in (name for name, is_live in known.items() if not is_live):
         async with MilvusStore.from_settings(settings, metrics=metrics, version=version) as store:
             try:

@@ -192,8 +192,7 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
         for prepare in (ensure_topics, refuse_grown):
             await _answered(partial(prepare, self._settings))
         # Read erasures before the first batch, which may hold erased sessions.
-        for each in self._operators.topics:
-            await _answered(partial(each.read, self._settings.cluster, self._settings.tenants))
+        await _answered(partial(self._operators.read, self._settings.cluster, self._settings.tenants))
         await self._batch_producer.start()
         await self._store.open_within(_OPEN_SECONDS, lambda error: self._health.unready("milvus", str(error)))
         self._health.ready("milvus")

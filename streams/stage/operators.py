@@ -6,7 +6,7 @@ distrusted agent are kept for an undo.
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
@@ -198,3 +198,8 @@ class Operators:
     @property
     def topics(self) -> tuple[Erased, Distrusted]:
         return self.erased, self.distrusted
+
+    async def read(self, bootstrap: Bootstrap, tenants: Collection[str]) -> None:
+        """Read both topics up to their current end. Raises BrokerUnavailable."""
+        for each in self.topics:
+            await each.read(bootstrap, tenants)
