@@ -17,14 +17,12 @@ from typing import Any, NamedTuple, Self
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from aiokafka.structs import OffsetAndMetadata
 from msgspec.structs import replace
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError
-from fleetlore.kafka.client import connected, make_admin
-from fleetlore.kafka.read import committed_offsets, end_offsets, observer, partitions_of, read_until
+from fleetlore.kafka.read import end_offsets, observer, partitions_of, read_until
 from fleetlore.wire.events import Event
 from fleetlore.wire.lore import Decision, Pattern
 from fleetlore.wire.topics import PREFIX, topic
@@ -46,7 +44,7 @@ __all__ = ["run_backfill", "switch"]
 
 _BATCH_RECORDS = 256
 _DECISIONS_SECONDS = 30.0
-_COORDINATOR_SECONDS, _COORDINATOR_PAUSE_SECONDS = 60.0, 0.2
+_COORDINATOR_SECONDS = 60.0
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,31}\Z")
 
@@ -154,15 +152,18 @@ class Backfill:
         """Create missing collections, and seek the committed offsets or the beginning."""
         created = await self.store.open()
         self._reader.assign(self._partitions)
-        commits = await self._committed()
-        committed = {partition: at.offset for partition, at in commits.items()}
+        try:
+            async with asyncio.timeout(_COORDINATOR_SECONDS):  # a fresh broker takes seconds to name a coordinator
+                committed = {each: await self._reader.committed(each) for each in self._partitions}
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerUnavailable(f"{self._settings.cluster} does not say what is committed: {error!r}") from error
         # Commits of an earlier version of this name do not count.
-        if created or all(each < 0 for each in committed.values()):
+        if created or all(each is None for each in committed.values()):
             committed = dict(await self._watcher.beginning_offsets(self._partitions))
             await self._commit(committed)
-        for partition, at in committed.items():
+        for partition, offset in committed.items():
             # A new partition has no commit and is read from its beginning.
-            self._reader.seek(partition, max(0, at))
+            self._reader.seek(partition, offset or 0)
 
     async def remaining(self) -> int:
         ends = await end_offsets(self._watcher, self._partitions)
@@ -238,20 +239,6 @@ class Backfill:
 
     async def _committable(self) -> _Offsets:
         return {each: self._sessions.committable(each, await self._reader.position(each)) for each in self._partitions}
-
-    async def _committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """A fresh broker takes seconds to name a coordinator."""
-        deadline = SystemClock().monotonic() + _COORDINATOR_SECONDS
-        async with connected(make_admin(self._settings.cluster)) as admin:
-            while True:
-                try:
-                    return await committed_offsets(admin, self._group, self._partitions)
-                except KafkaError as error:
-                    if not error.retriable or SystemClock().monotonic() > deadline:
-                        raise BrokerUnavailable(
-                            f"{self._settings.cluster} names no group coordinator: {error}"
-                        ) from error
-                await asyncio.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     async def _commit(self, offsets: _Offsets) -> None:
         if offsets:
