@@ -193,10 +193,6 @@ class Endpoint:
         self._thread = Thread(target=serve, name="fleetlore-metrics", daemon=True)
         self._thread.start()
 
-    @property
-    def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
-
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()

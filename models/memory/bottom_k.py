@@ -215,10 +215,6 @@ class SessionCounts(NamedTuple):
     ended: int = 0
     again: int = 0
 
-    @property
-    def failed(self) -> bool:
-        return self.ended == BADLY
-
 
 class Resends(NamedTuple):
     """Sessions that sent a failed call again unchanged: how many, in how many it worked, for how many agents it ended

@@ -21,7 +21,7 @@ def test_half_open_requests_take_no_more_than_their_places() -> None:
         # Each is closed by the server, at once where there is no place, else when its time is up.
         assert all(_is_closed(each) for each in half_open)
         assert threading.active_count() <= before + 2 * MAX_CONNECTIONS + 2
-        with urllib.request.urlopen(f"{endpoint.url}/livez", timeout=120) as answer:
+        with urllib.request.urlopen(f"http://{endpoint.host}:{endpoint.port}/livez", timeout=120) as answer:
             assert answer.status == 200
 
 
@@ -31,7 +31,7 @@ def test_a_probe_is_answered_while_half_open_requests_hold_every_place() -> None
         for _ in range(30):
             half_open += [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(MAX_CONNECTIONS // 4)]
             half_open[-1].sendall(b"GET /livez HT")
-            with urllib.request.urlopen(f"{endpoint.url}/livez", timeout=120) as answer:
+            with urllib.request.urlopen(f"http://{endpoint.host}:{endpoint.port}/livez", timeout=120) as answer:
                 assert answer.status == 200
         assert not _is_closed(half_open.pop())
         for each in half_open:
