@@ -40,12 +40,8 @@ def test_no_proxy_is_asked_for_this_machine(environ: dict[str, str], spared: str
     ({"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, 200),
 )
 async def test_requests_of_other_sites_and_by_other_names_are_refused(headers: dict[str, str], status: int) -> None:
-    answer = await _get(headers)
-    assert answer.status_code == status
-    assert (answer.text == "served") == (status == 200)
-
-
-async def _get(headers: dict[str, str]) -> httpx2.Response:
     app = without_pages(Starlette(routes=[Route("/", lambda _: PlainTextResponse("served"))]))
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1") as client:
-        return await client.get("/", headers=headers)
+        answer = await client.get("/", headers=headers)
+    assert answer.status_code == status
+    assert (answer.text == "served") == (status == 200)

@@ -135,7 +135,9 @@ async def check(records: Sequence[Odd]) -> Counter[str]:
         await pipeline.send([event for session in last for event in session])
         await _drain(pipeline)
         good += last
-    _assert_nothing_stuck(pipeline)
+    for name in sorted(set(TOPICS)):
+        stuck = {part: place for part, place in pipeline.committed(name).items() if place[0] != place[1]}
+        assert not stuck, f"{name} is committed up to another offset than its end: {stuck}"
     judged = {each[0] for each in (await pipeline.knowledge()).judgments}
     expected = {session[0].session for session in good}
     assert expected <= judged, f"good sessions that nobody judged: {sorted(expected - judged)}"
@@ -153,12 +155,6 @@ async def _drain(pipeline: LogPipeline) -> None:
             assert steps < 20_000, "the pipeline does not come to rest"
         pipeline.clock.advance(2 * TAIL_SECONDS)
         pipeline.commit()
-
-
-def _assert_nothing_stuck(pipeline: LogPipeline) -> None:
-    for name in sorted(set(TOPICS)):
-        stuck = {part: place for part, place in pipeline.committed(name).items() if place[0] != place[1]}
-        assert not stuck, f"{name} is committed up to another offset than its end: {stuck}"
 
 
 async def _answers(pipeline: LogPipeline, records: Sequence[Odd]) -> Counter[str]:

@@ -36,12 +36,15 @@ async def read_later(path: str) -> str:
 
 
 async def test_the_current_session_is_the_innermost_open_one(fleet: Fleet) -> None:
+    async def session_here() -> object:
+        return current_session()
+
     assert current_session() is None
     async with fleet.session("outer") as outer:
         assert current_session() is outer
         with fleet.session("inner") as inner:
             assert current_session() is inner
-            assert await asyncio.create_task(_session_here()) is inner
+            assert await asyncio.create_task(session_here()) is inner
             assert await asyncio.to_thread(current_session) is inner
         assert current_session() is outer
     assert current_session() is None
@@ -61,10 +64,6 @@ async def test_a_task_that_outlives_its_session_has_none(fleet: Fleet, recorder:
     go_on.set()
     assert await task == "x: 10"
     assert recorder.kinds == ["session.started", "session.ended"]
-
-
-async def _session_here() -> object:
-    return current_session()
 
 
 def test_without_a_session_it_is_the_plain_call(recorder: Recorder) -> None:

@@ -1,24 +1,22 @@
 """`fleetlore import`: what it finds, masks and sends."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore.cli.app import build_app
 from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Event
+from tests import command
 from tests.fleetlore.transcripts.test_read import in_claude_code, in_messages
 from tests.read_back import sent
 
-
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(build_app(), ["import", *arguments])
+run = partial(command.run, "import")
 
 
 def test_it_says_what_is_found_and_masked(tmp_path: Path) -> None:

@@ -117,10 +117,7 @@ def test_a_loop_says_what_goes_round() -> None:
     assert "sql failed 4 times in a row" in str(find_loop(failed))
 
 
-calls_of_four = st.lists(st.sampled_from([A, B, C, D]), max_size=20)
-
-
-@given(calls_of_four, st.sampled_from([[A, B], [A, B, C], [A, B, C, D], [D]]))
+@given(st.lists(st.sampled_from([A, B, C, D]), max_size=20), st.sampled_from([[A, B], [A, B, C], [A, B, C, D], [D]]))
 def test_a_long_enough_round_is_seen_whatever_came_before(before: list[Call], block: list[Call]) -> None:
     detector = LoopDetector()
     for call in before:

@@ -28,26 +28,15 @@ async def relaying(fleet: Fleet, provider: Provider) -> AsyncIterator[str]:
             yield address
 
 
-async def through_gateway(agent: str, world: World, fleet: Fleet, provider: Provider) -> None:
-    headers = {"Fleetlore-Agent": fleet.agent, "Fleetlore-Task": TASK}
-    async with relaying(fleet, provider) as relay:
-        address = f"{relay}/openai/v1" if agent in OPENAI else f"{relay}/anthropic"
-        await run(AGENTS[agent], client_of(agent, address, default_headers=headers), world)
-
-
-async def by_wrapping(agent: str, world: World, fleet: Fleet, provider: Provider, *, blocking: bool = False) -> None:
-    wrap = wrap_openai if agent in OPENAI else wrap_anthropic
-    async with serving(provider.app) as upstream, fleet.session(GOAL, task=TASK):
-        address = f"{upstream}/v1" if agent in OPENAI else upstream
-        await run(AGENTS[agent], wrap(client_of(agent, address, blocking=blocking)), world)
-
-
 def gateway(agent: str) -> Door:
     """A provider receives the headers for it and none of those for the relay."""
 
     async def door(world: World, fleet: Fleet, model: Scripted) -> None:
         provider = Provider(model.choose)
-        await through_gateway(agent, world, fleet, provider)
+        headers = {"Fleetlore-Agent": fleet.agent, "Fleetlore-Task": TASK}
+        async with relaying(fleet, provider) as relay:
+            address = f"{relay}/openai/v1" if agent in OPENAI else f"{relay}/anthropic"
+            await run(AGENTS[agent], client_of(agent, address, default_headers=headers), world)
         assert "Be kind." in model.sent[0][0]
         for headers in provider.headers:
             assert KEY in (headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key"))
@@ -58,7 +47,10 @@ def gateway(agent: str) -> Door:
 
 def wrapped(agent: str, *, blocking: bool = False) -> Door:
     async def door(world: World, fleet: Fleet, model: Scripted) -> None:
-        await by_wrapping(agent, world, fleet, Provider(model.choose), blocking=blocking)
+        wrap = wrap_openai if agent in OPENAI else wrap_anthropic
+        async with serving(Provider(model.choose).app) as upstream, fleet.session(GOAL, task=TASK):
+            address = f"{upstream}/v1" if agent in OPENAI else upstream
+            await run(AGENTS[agent], wrap(client_of(agent, address, blocking=blocking)), world)
         assert "Be kind." in model.sent[0][0]
 
     return door

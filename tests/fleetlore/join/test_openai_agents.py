@@ -145,7 +145,7 @@ async def test_a_streamed_run_is_recorded(fleet: Fleet, recorder: Recorder) -> N
     assert {recorder.error(each) for each in recorder.outcomes} == {None, DENIED}
 
 
-async def test_the_model_is_told_before_each_turn(fleet: Fleet, recorder: Recorder) -> None:
+async def test_the_model_is_told_before_each_turn(fleet: Fleet) -> None:
     script = Script(READ)
     async with fleet.session(GOAL, task="look") as session:
         await run(script, function_tool(read_file), instructions="Be brief.")

@@ -240,15 +240,14 @@ TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "x"}
 GIVEN = {"gen_ai.tool.call.arguments": '{"q":1}'}
 
 
-@for_each("attributes, status, said, error",
-    ({"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "no rule"}, "", [], "no rule"),
-    ({"gen_ai.tool.call.result": '{"isError": true, "content": "no rule"}', "error.type": "tool_error"}, "", [],
-     "no rule"),
-    ({"gen_ai.tool.status": "error"}, "", [("gen_ai.choice", {"message": '[{"text": "no rule"}]'})], "no rule"),
-    ({}, "", [("gen_ai.choice", {"message": '[{"text": "3 rows"}]'})], None),
+@for_each("attributes, said, error",
+    ({"langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "no rule"}, [], "no rule"),
+    ({"gen_ai.tool.call.result": '{"isError": true, "content": "no rule"}', "error.type": "tool_error"}, [], "no rule"),
+    ({"gen_ai.tool.status": "error"}, [("gen_ai.choice", {"message": '[{"text": "no rule"}]'})], "no rule"),
+    ({}, [("gen_ai.choice", {"message": '[{"text": "3 rows"}]'})], None),
 )  # fmt: skip
 def test_how_a_call_ended_is_read_where_its_emitter_says_it(
-    attributes: dict[str, str], status: str, said: list[tuple[str, dict[str, str]]], error: str | None
+    attributes: dict[str, str], said: list[tuple[str, dict[str, str]]], error: str | None
 ) -> None:
     asked = [] if said == [] else [("gen_ai.tool.message", {"role": "tool", "content": '{"q":1}'})]
     given = attributes if said else attributes | GIVEN

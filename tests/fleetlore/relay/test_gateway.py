@@ -273,7 +273,7 @@ def test_a_call_that_was_never_made_is_no_failure_of_its_tool(told: Any, recorde
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_calls_of_a_stream_are_known_where_its_last_event_leaves_them_out(
-    told: Any, fleet: Fleet, recorder: Recorder, listed: bool
+    told: Any, recorder: Recorder, listed: bool
 ) -> None:
     told({"input": "find a chair", "tools": [{"type": "function", "name": "search"}]}, dialect=RESPONSES)
     calls = [
@@ -316,7 +316,7 @@ def test_what_another_relay_has_recorded_is_not_recorded_again(told: Any, record
     assert results_of(recorder) == [("s0", False)]
 
 
-def test_a_named_conversation_is_ended_by_its_name(told: Any, fleet: Fleet, recorder: Recorder) -> None:
+def test_a_named_conversation_is_ended_by_its_name(told: Any, recorder: Recorder) -> None:
     about = About("run-7", "find", "shop", "eu")
     told(chat(("c1", ERROR)), about)
     told(chat(("c2", "three chairs"), prompt="a sub-agent's"), about)

@@ -52,7 +52,7 @@ def test_a_session_of_claude_code_is_recorded(send: Send, recorder: Recorder) ->
     assert failed[events.DURATION] == 0.258 and worked[events.RESULT]["stdout"] == "three chairs"
 
 
-def test_claude_code_is_told_at_its_prompt_and_once_its_context_was_made_shorter(send: Send, fleet: Fleet) -> None:
+def test_claude_code_is_told_at_its_prompt_and_once_its_context_was_made_shorter(send: Send) -> None:
     session = {"session_id": "c1"}
     assert send("claude-code", **session, hook_event_name="SessionStart", source="startup") == {}
     [prompt] = send("claude-code", **session, hook_event_name="UserPromptSubmit", prompt="read it").values()

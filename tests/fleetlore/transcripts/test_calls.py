@@ -51,15 +51,6 @@ def test_an_interrupted_turn_takes_no_later_result(turns: list[list[str]], schem
     assert answered + len(left) == sum(map(len, turns)) and len(set(left)) == len(left)
 
 
-@given(st.permutations(range(4)))
-def test_unique_ids_are_answered_in_any_order(order: list[int]) -> None:
-    calls = OpenCalls[int](lambda call: None)
-    for number in range(4):
-        calls.add(f"c{number}", "search", number)
-    assert [calls.pop(f"c{number}") for number in order] == order
-    assert calls.pop("c0") is None
-
-
 def test_a_result_names_its_tool_where_ids_do_not_help() -> None:
     calls = OpenCalls[str](lambda call: None)
     for tool in TOOLS:
