@@ -290,25 +290,6 @@ async def test_a_session_s_own_state_is_warned_of_in_its_advice_alone(fleet: Fle
     assert recorder.events[-3].data[events.ADVICE] == ["guard:tokens", "guard:stall"]
 
 
-async def test_a_loop_is_told_to_the_session_that_is_in_it(fleet: Fleet) -> None:
-    async with fleet.session("g") as session, fleet.session("g") as other:
-        for _ in range(3):
-            assert not session.advise(*CALL)
-            for each in (session, other):
-                async with each.action(*CALL) as action:
-                    action.result = "[]"
-            async with other.action("poll") as action:
-                action.result = f"{other.calls} % done"
-        advice = session.advise(*CALL)
-        assert [tip.id for tip in advice.tips] == ["guard:loop"]
-        assert "called 3 times" in advice.text and "Use that result, or ask something else" in advice.text
-        async with session.action(*CALL) as action:  # round and round is one loop
-            action.result = "[]"
-        async with session.action("other") as action:
-            action.result = "something else"
-        assert not session.advise(*CALL)
-
-
 async def test_a_dangerous_call_is_warned_of_once_asked(fleet: Fleet, recorder: Recorder) -> None:
     force = ("bash", {"command": "git push --force"})
     async with fleet.session("g") as session:
