@@ -137,7 +137,7 @@ class Action:
         if isinstance(error, Exception):
             self.error = _as_error(error)
         elif error_text is not None:
-            self.error = names.OTHER_ERROR, error_text
+            self.error = names.OTHER_ERROR, str(error_text)
         if self.raised is not None:
             self.error, self.raised = _as_error(self.raised), None
         unknown = error is not None and self.error is None
@@ -282,10 +282,17 @@ def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict
     for each in signature.parameters.values():
         if each.kind is each.VAR_KEYWORD:
             given |= given.pop(each.name, {})
-    return {name: data for name, value in given.items() if (data := _data(value, 0)) is not _NO_DATA}
+    return {name: data for name, value in given.items() if (data := _data_of(value)) is not _NO_DATA}
 
 
 _NO_DATA = object()
+
+
+def _data_of(value: Any) -> Any:
+    try:
+        return _data(value, 0)
+    except Exception:  # reading a field may fail, such as of a row whose database session is over
+        return _NO_DATA
 
 
 def _data(value: Any, depth: int) -> Any:

@@ -118,6 +118,35 @@ async def test_what_holds_no_data_is_no_argument(fleet: Fleet, recorder: Recorde
     assert recorder.outcomes[0][events.ARGUMENTS] == {"query": {"text": "red"}, "where": ["/a"], "first": True}
 
 
+@dataclass
+class Row:
+    """A row whose fields are loaded when they are read, as those of an object-relational mapper."""
+
+    key: int
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "key":
+            raise RuntimeError("the row is bound to no database session")
+        return object.__getattribute__(self, name)
+
+
+def test_a_tool_is_called_with_an_argument_whose_fields_cannot_be_read(fleet: Fleet, recorder: Recorder) -> None:
+    @fleetlore.tool
+    def store(row: object, mode: str, *others: object) -> int:
+        return 1
+
+    with fleet.session("g"):
+        assert store(Row(1), "new") == 1
+        assert store([Row(1)], "new", Row(1)) == 1
+    assert [each[events.ARGUMENTS] for each in recorder.outcomes] == [{"mode": "new"}] * 2
+
+
+def test_an_error_that_is_no_text_is_recorded_as_one(fleet: Fleet, recorder: Recorder) -> None:
+    with fleet.session("g") as session:
+        session.record("sql", {}, error_text={"code": 5})  # type: ignore[arg-type]  # agents are not type-checked
+    assert [recorder.error(each) for each in recorder.outcomes] == [("_OTHER", "{'code': 5}")]
+
+
 def test_a_generator_is_refused_where_it_is_written() -> None:
     with pytest.raises(ConfigError, match="is a generator"):
 
