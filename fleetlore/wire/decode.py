@@ -15,7 +15,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import Meta, field
 
 from fleetlore.errors import InvalidEvent, ModelUnavailable
 from fleetlore.wire import events as ev
@@ -227,7 +227,7 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
     sequence: Annotated[int, Meta(ge=0, le=ev.MAX_SEQUENCE)]
     time: Annotated[datetime, Meta(tz=True)]
     data: Data
-    tenant: str | UnsetType = UNSET
+    tenant: str | None = None
 
 
 # Evidence is weighed by its age.
@@ -266,7 +266,7 @@ def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> In
 def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | None:
     """Return why an event breaks the rules that its type does not cover, or None."""
     kind, tool = event.type, event.data.tool
-    if event.tenant is not UNSET and event.tenant != tenant:
+    if event.tenant is not None and event.tenant != tenant:
         return InvalidEvent("foreign_tenant", f"the event claims tenant {event.tenant!r} on a topic of {tenant!r}")
     if not _EARLIEST <= event.time <= latest:
         if event.time > latest:

@@ -136,6 +136,17 @@ async def test_an_event_of_ten_megabytes(pipeline: Pipeline) -> None:
     assert await pipeline.metric("fleetlore_dead_letters_total", reason="too_large") == counted + 1
 
 
+async def test_an_attribute_that_is_null_is_unset() -> None:
+    """The JSON format of CloudEvents says so, and some SDKs write null for each attribute without a value."""
+    pipeline = LogPipeline()
+    events = [to_cloudevent(event) for event in pipeline.story.session("s", RIGHT, RIGHT)]
+    unset = dict.fromkeys(("tenant", "id", "source", "subject", "datacontenttype"))
+    await pipeline.send_raw(orjson.dumps([{**event, **unset} for event in events]), key=b"s")
+    await pipeline.drain()
+    assert await pipeline.dead_letters() == []
+    assert (await pipeline.knowledge()).judgments == [("s", "success", 4)]
+
+
 @for_each("odd", b"\\ud83d", b"\xff", b"\x01")
 async def test_half_a_surrogate_pair_in_a_record_costs_no_event_of_it(odd: bytes) -> None:
     pipeline = LogPipeline()
