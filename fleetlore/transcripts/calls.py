@@ -106,7 +106,9 @@ _ERROR = (
 )
 _FAILED = re.compile(
     rf"\s*+(?:Traceback \(most recent call last\)|<tool_use_error>|An error occurred(?=:| while| \()|{_ERROR}"
-    r"|(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b(?:[:(]|\s*\Z|\n\s+at )|fatal: |Exception in thread \""
+    r"|(?:Uncaught )?(?:[A-Za-z_][\w.]*\.)?(?:[A-Z]\w*(?:Error|Exception)|Exception)\b(?:[:(]|\s*\Z|\n\s+at )"
+    r"|fatal: |Exception in thread \"|Unhandled exception[.:] |panic: |thread '[^'\n]{1,200}' (?:\(\d+\) )?panicked at "
+    r"|npm (?:ERR!|error) |error(?:\[E\d+\]| TS\d+): |PHP (?:Fatal|Parse) error: "
     # Codex
     r"|apply_patch verification failed: |unsupported (?:custom tool )?call: |failed to parse function arguments: "
     r"|failed in sandbox: |[Cc]ommand (?:timed out after \d|failed(?: with exit code \d+)?: )"
