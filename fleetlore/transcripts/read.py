@@ -59,8 +59,10 @@ def _read_messages(path: Path) -> Iterator[LoggedSession | None]:
         try:
             found = read_json(line, MAX_VALUES)
         except msgspec.DecodeError:
-            if line.strip() not in (b"[", b"{", b"[{"):  # the beginning of a document
-                if line.strip():
+            text = line.strip()
+            # Only the first line of a document may hold more than its beginning: others may be cut.
+            if text not in (b"[", b"{", b"[{") and (number or not text.endswith((b"[", b"{", b",", b":"))):
+                if text:
                     yield None
                 continue
             try:
@@ -338,20 +340,27 @@ def groups_of(files: Sequence[Path]) -> list[list[Path]]:
 
 
 def _beginning(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with _reading(path), path.open("rb") as file:
         return file.read(_HEAD)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | None]:
     """Yield sessions of one form, and None for each unreadable part."""
     read, _ = FORMS[form]
-    path = next(iter(files), Path())
-    try:
-        if form in ("claude-code", "codex"):
-            read = partial(read, seen=set())
-            # A copy comes after what it copies, which may end amid a prompt: both are then sent as in an import before.
-            files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
-        for path in files:
+    if form in ("claude-code", "codex"):
+        read = partial(read, seen=set())
+        # A copy comes after what it copies, which may end amid a prompt: both are then sent as in an import before.
+        files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
+    for path in files:
+        with _reading(path):
             written = min(path.stat().st_mtime, time.time())
             try:
                 for session in read(path):
@@ -360,8 +369,6 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
                     yield session
             except MALFORMED:  # a document of one session
                 yield None
-    except OSError as error:
-        raise ConfigError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
 
 def read_sessions(path: Path) -> list[LoggedSession]:
@@ -378,7 +385,8 @@ def _form_of(path: Path) -> Form | None:
     if path.suffix in (".eval", ".traj"):
         return "inspect" if path.suffix == ".eval" else "swe-agent"
     try:
-        first = read_json(next(lines_of(path), b""), MAX_VALUES)
+        with _reading(path):
+            first = read_json(next(lines_of(path), b""), MAX_VALUES)
     except msgspec.DecodeError:  # a document of several lines
         return "atif" if b'"schema_version"' in _beginning(path) else "messages"
     if not isinstance(first, dict):

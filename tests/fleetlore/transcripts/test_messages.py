@@ -324,6 +324,21 @@ def test_an_array_whose_first_line_begins_a_session_and_gemini_s_contents_are_re
         ] * 2
 
 
+@for_each(
+    "text, sessions",
+    ("[CHAT,\n CHAT]", 2),  # as `json_agg` of PostgreSQL writes it
+    ('{ "messages": [\n MESSAGE,\n MESSAGE\n]}', 1),
+    ('{"id": "1",\n"messages": [MESSAGE]}', 1),
+    ('{"messages":\n[MESSAGE]}', 1),
+)
+def test_the_first_line_of_a_document_may_end_anywhere(text: str, sessions: int, tmp_path: Path) -> None:
+    message = '{"role": "user", "content": "go"}'
+    chat = f'{{"messages": [{message}]}}'
+    (tmp_path / "x.json").write_text(text.replace("CHAT", chat).replace("MESSAGE", message))
+    found = list(read_files("messages", [tmp_path / "x.json"]))
+    assert [each is not None and each.goal for each in found] == ["go"] * sessions
+
+
 def test_arguments_that_could_not_be_read_are_a_failed_call(tmp_path: Path) -> None:
     call = {"name": "search", "args": '{"q": ', "id": "c1", "error": "Unterminated string", "type": "invalid_tool_call"}
     [session] = read(

@@ -364,6 +364,19 @@ def test_a_part_of_more_than_a_million_values_is_read(tmp_path: Path) -> None:
         assert session is not None and session.goal in ("go", "do 1")
 
 
+def test_a_file_that_its_user_may_not_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "a.jsonl").touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    uses: list[Callable[[], object]] = [lambda: groups_of([tmp_path / "a.jsonl"]), lambda: read_sessions(tmp_path)]
+    uses.append(lambda: list(read_files("messages", [tmp_path / "a.jsonl"])))
+    for use in uses:
+        with pytest.raises(ConfigError, match=r"a\.jsonl cannot be read: Permission denied$"):
+            use()
+
+
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         read_sessions(tmp_path / "no")
