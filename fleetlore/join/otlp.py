@@ -23,7 +23,7 @@ from fleetlore.errors import ModelUnavailable, NotOpen
 from fleetlore.limits import bounded, refused
 from fleetlore.transcripts.session import MALFORMED, timed_events
 from fleetlore.transcripts.spans import Span, evaluation_of, is_agent, session_of, spans_of
-from fleetlore.wire.decode import inflated, unpacked_zstd
+from fleetlore.wire.decode import ENCODINGS, encoding_of, unpacked
 from fleetlore.wire.events import Event
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _SILENT_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 5
 _FORMS = ("application/x-protobuf", "application/json")
-_ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zlib", "zstd")
 _SHOWN = 200
 
 
@@ -200,16 +199,13 @@ async def take_export(traces: Traces, request: Request) -> Response:
         refused("unknown_form", form[:_SHOWN])
         return Response(f"the content type {form!r} is not read: send {' or '.join(_FORMS)}", 415)
     logs = request.url.path == "/v1/logs"
-    encoding = request.headers.get("content-encoding", "").strip().lower()
-    if encoding not in _ENCODINGS:
+    encoding = encoding_of(request.headers)
+    if encoding not in ENCODINGS:
         refused("unknown_encoding", encoding[:_SHOWN])
         return Response(f"the encoding {encoding!r} is not read: send gzip, zstd, deflate or none", 415)
     try:
         body = await bounded(request.stream(), _MAX_BODY)
-        if body is not None and encoding not in ("", "identity"):
-            unpack = unpacked_zstd if encoding == "zstd" else partial(inflated, gzip=encoding.endswith("gzip"))
-            body = unpack(body, _MAX_BODY)
-        if body is None or len(body) > _MAX_BODY:
+        if body is None or len(body := unpacked(body, encoding, _MAX_BODY)) > _MAX_BODY:
             refused("too_large", "an export has too many bytes")
             return Response(f"more than {_MAX_BODY} bytes", 413)
         malformed = await traces.take(body, form, logs=logs)

@@ -13,7 +13,6 @@ from unicodedata import normalize
 from urllib.parse import quote, unquote
 
 import httpx2
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -28,7 +27,7 @@ from fleetlore.join.mcp.http_proxy import send_on, upstream_client
 from fleetlore.limits import refused
 from fleetlore.relay.api import body_of
 from fleetlore.relay.callers import OWN_HEADERS, Caller, Member, in_utf8
-from fleetlore.wire.decode import read_json, rewritten
+from fleetlore.wire.decode import encoding_of, read_json, rewritten, unpacked
 
 __all__ = ["Gateway"]
 
@@ -93,9 +92,10 @@ class Gateway:
             )
         dialect = _READ.get((provider, path)) if request.method == "POST" else None
         conversation: Conversation | None = None
+        dropped = _HOP | {name for name in request.headers if name.startswith(OWN_HEADERS)}
         if dialect is not None:
             body, conversation = self._told(fleet, caller, dialect, body, request)
-        dropped = _HOP | {name for name in request.headers if name.startswith(OWN_HEADERS)}
+            dropped |= set() if conversation is None else {"content-encoding"}  # a changed body goes on unpacked
         url = f"{self._providers[provider]}/{quote(path, safe=_IN_PATHS)}"
         if request.url.query:
             url += f"?{request.url.query}"
@@ -118,11 +118,10 @@ class Gateway:
         names = ("session", "goal", "task", "place")
         try:
             about = About(*(in_utf8(request.headers, f"{OWN_HEADERS}{name}") for name in names))
-            asked = read_json(body)
+            plain = unpacked(body, encoding_of(request.headers), _MAX_BODY)
+            asked = read_json(plain)
             conversation = tell(self._conversations, fleet, caller.agent, dialect, asked, about)
-            return (body, None) if conversation is None else (rewritten(body, asked), conversation)
-        except msgspec.DecodeError:
-            return body, None
+            return (body, None) if conversation is None else (rewritten(plain, asked), conversation)
         except Exception as error:
             refused("unread_request", f"a request of agent {caller.agent!r} passes unread: {error!r}")
             return body, None

@@ -21,9 +21,9 @@ from fleetlore.errors import InvalidEvent, ModelUnavailable
 from fleetlore.wire import events as ev
 
 __all__ = [
-    "ENDED", "FEEDBACK", "MAX_VALUES", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming", "changed_texts", "incoming",
-    "inflated", "invalid", "json_reader", "latest_from", "mended_json", "msgpack_reader", "of_headers", "read_json",
-    "refusal", "rewritten", "unpacked_zstd", "well_formed",
+    "ENCODINGS", "ENDED", "FEEDBACK", "MAX_VALUES", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming",
+    "changed_texts", "encoding_of", "incoming", "invalid", "json_reader", "latest_from", "mended_json",
+    "msgpack_reader", "of_headers", "read_json", "refusal", "rewritten", "unpacked", "unpacked_zstd", "well_formed",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -158,9 +158,11 @@ def _merged(given: Any, before: Any, after: Any) -> Any:
 
 
 _GZIP = 16 + zlib.MAX_WBITS
+#: Encodings of a body over HTTP.
+ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zlib", "zstd")
 
 
-def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
+def _inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
     """Return up to `limit` + 1 bytes of gzip or deflate, the latter with or without zlib's header."""
     has_header = packed[:1] == b"\x78" and int.from_bytes(packed[:2], "big") % 31 == 0
     unpacking = zlib.decompressobj(_GZIP if gzip else zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
@@ -171,6 +173,24 @@ def inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
     if len(found) <= limit and not unpacking.eof:
         raise ValueError("it is cut off")
     return found
+
+
+def encoding_of(headers: Mapping[str, str]) -> str:
+    return headers.get("content-encoding", "").strip().lower()
+
+
+def unpacked(packed: bytes, encoding: str, limit: int) -> bytes:
+    """Return a body in one of `ENCODINGS`, cut if it has more than `limit` bytes.
+
+    Raises ValueError: another encoding, or a damaged body.
+    """
+    if encoding not in ENCODINGS:
+        raise ValueError(f"the encoding {encoding[:32]!r} is not read")
+    if encoding in ("", "identity"):
+        return packed
+    if encoding == "zstd":
+        return unpacked_zstd(packed, limit)
+    return _inflated(packed, limit, gzip=encoding.endswith("gzip"))
 
 
 def unpacked_zstd(packed: bytes, limit: int) -> bytes:

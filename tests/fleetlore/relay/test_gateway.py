@@ -2,9 +2,11 @@
 
 import asyncio
 import copy
+import gzip
 import json
 import random
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import ANY
@@ -12,6 +14,7 @@ from unittest.mock import ANY
 import httpx2
 import orjson
 import pytest
+import zstandard
 
 from fleetlore import Fleet, current_session
 from fleetlore.errors import ConfigError
@@ -427,6 +430,33 @@ async def test_a_request_with_advice_keeps_every_other_value(fleet: Fleet, recor
     [sent] = provider.bodies
     assert b"fleet-memory" in sent and odd in sent.replace(b": ", b":").replace(b", ", b",")
     assert results_of(recorder) == [("s0", True)]
+
+
+@for_each("encoding, packed", ("gzip", gzip.compress), ("deflate", zlib.compress), ("Zstd", zstandard.compress))
+async def test_a_packed_request_is_read_and_goes_on_unpacked(
+    fleet: Fleet, recorder: Recorder, encoding: str, packed: Callable[[bytes], bytes]
+) -> None:
+    """Codex packs its requests."""
+    recorder.events.clear()
+    know(fleet)
+    headers = {"content-encoding": encoding, "content-type": "application/json"}
+    async with gateway(fleet) as (http, provider):
+        body = packed(orjson.dumps(chat(("c1", ERROR))))
+        answer = await http.post("/openai/v1/chat/completions", content=body, headers=headers)
+    assert answer.status_code == 200 and b"fleet-memory" in provider.bodies[0]
+    assert "content-encoding" not in provider.headers[0]
+    assert results_of(recorder) == [("s0", True)]
+
+
+@for_each("encoding", "gzip", "br", "")
+async def test_a_request_that_cannot_be_unpacked_passes_as_it_is_and_is_counted(
+    fleet: Fleet, recorder: Recorder, encoding: str
+) -> None:
+    before, headers = refusals().get("unread_request", 0), {"content-encoding": encoding}
+    async with gateway(fleet) as (http, provider):
+        await http.post("/openai/v1/chat/completions", content=b"\x1f\x8bcut", headers=headers)
+    assert provider.bodies == [b"\x1f\x8bcut"] and provider.headers[0]["content-encoding"] == encoding
+    assert refusals()["unread_request"] == before + 1 and recorder.events == []
 
 
 async def test_a_fault_of_ours_changes_nothing(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
