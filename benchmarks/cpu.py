@@ -44,5 +44,5 @@ def forget_answers() -> None:
     for each in gc.get_objects():
         if not isinstance(each, functools._lru_cache_wrapper) or (each.cache_parameters()["maxsize"] or 0) < 2:
             continue
-        if each.__module__.startswith(("fleetlore.", "models.")):
+        if (each.__module__ or "").startswith(("fleetlore.", "models.")):  # `re.Pattern.split` has no module
             each.cache_clear()
