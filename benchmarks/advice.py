@@ -40,15 +40,19 @@ NOW = 1_767_225_600.0
 Call = tuple[str, Any]
 
 
-def asked_about(tool: str, arguments: object, failed: FailedCall | None = None) -> Situation:
-    history = CallHistory("")
-    history.failed = failed
+_NEW = CallHistory("")
+
+
+def asked_about(tool: str, arguments: object, history: CallHistory = _NEW) -> Situation:
     return Situation(Asked(MadeCall(tool, arguments)), Asker(), Known(NOW), history)
 
 
-def failed_call(failure: Failure) -> FailedCall:
-    text = failure.template
-    return FailedCall(MadeCall(failure.tool, ""), text, failure, failure_kind(failure.error_class, text, text, ""))
+def after(failure: Failure) -> CallHistory:
+    """A session whose last call failed so."""
+    text, history = failure.template, CallHistory("")
+    kind = failure_kind(failure.error_class, text, text, "")
+    history.failed = FailedCall(MadeCall(failure.tool, ""), text, failure, kind)
+    return history
 
 
 def run(quick: bool) -> Report:
@@ -87,7 +91,8 @@ def _round(calls: list[Call]) -> tuple[int, int, tuple[list[float], ...]]:
     first, told = timed(calls, lambda call: advise(index, asked_about(*call)))
     again, _ = timed(calls[-1000:] * 5, lambda call: advise(index, asked_about(*call)))
     unheard = [failure_of(*call, None, f"nothing like `{n}` was ever heard of") for n, call in enumerate(calls[:1000])]
-    by_words, _ = timed(unheard, lambda failure: advise(index, asked_about(failure.tool, {}, failed_call(failure))))
+    failed = [(failure.tool, after(failure)) for failure in unheard]
+    by_words, _ = timed(failed, lambda each: advise(index, asked_about(each[0], {}, each[1])))
     texts, _ = timed([advice for advice in told if advice], lambda advice: advice.text)
     return known, sum(map(bool, told)), (first, again, by_words, texts)
 
