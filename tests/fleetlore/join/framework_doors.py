@@ -60,31 +60,18 @@ async def langchain(world: World, fleet: Fleet, model: Scripted) -> None:
 
 
 async def openai_agents(world: World, fleet: Fleet, model: Scripted) -> None:
-    from agents import Agent, ModelResponse, RunConfig, Runner, Usage
-    from agents.models.interface import Model
-    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+    from agents import Agent, RunConfig, Runner
 
     from fleetlore.join.openai_agents import function_tool, tell
+    from tests.fleetlore.join.test_openai_agents import Script
 
-    class Responses(Model):
+    class Choosing(Script):
         async def get_response(self, system_instructions: Any, input: Any, *args: Any, **options: Any) -> Any:
             index = model.choose(system_instructions, *input)
-            turn = len(model.sent)
-            text = ResponseOutputText(type="output_text", text="done", annotations=[])
-            output: Any = ResponseOutputMessage(
-                id="m", type="message", role="assistant", status="completed", content=[text]
-            )
-            if index is not None:
-                arguments = orjson.dumps({"index": index}).decode()
-                output = ResponseFunctionToolCall(
-                    type="function_call", name="search", arguments=arguments, call_id=f"call-{turn}"
-                )
-            return ModelResponse(output=[output], usage=Usage(), response_id=None)
+            calls = [] if index is None else [("search", orjson.dumps({"index": index}).decode())]
+            return await Script(*calls, first=len(model.sent)).get_response(None)
 
-        def stream_response(self, *args: Any, **options: Any) -> Any:
-            raise NotImplementedError
-
-    agent = Agent("a", model=Responses(), tools=[function_tool(world.search)])
+    agent = Agent("a", model=Choosing(), tools=[function_tool(world.search)])
     async with fleet.session(GOAL, task=TASK):
         await Runner.run(agent, GOAL, run_config=RunConfig(call_model_input_filter=tell))
 

@@ -34,16 +34,16 @@ set_tracing_disabled(True)
 
 
 class Script(Model):
-    """Makes the calls that it is given, all at once, then says that it is done."""
+    """Makes the calls that it is given, all at once, then says that it is done. `first`: number of the first call."""
 
-    def __init__(self, *calls: tuple[str, str]) -> None:
+    def __init__(self, *calls: tuple[str, str], first: int = 0) -> None:
         made = [
             ResponseFunctionToolCall(type="function_call", name=name, arguments=arguments, call_id=f"call-{number}")
-            for number, (name, arguments) in enumerate(calls)
+            for number, (name, arguments) in enumerate(calls, first)
         ]
         text = ResponseOutputText(type="output_text", text="done", annotations=[])
         done = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
-        self._turns: Iterator[Any] = iter([made, [done]])
+        self._turns: Iterator[Any] = iter([made, [done]] if made else [[done]])
         self.heard: list[str | None] = []
 
     async def get_response(self, system_instructions: str | None, *args: Any, **options: Any) -> ModelResponse:
