@@ -107,7 +107,6 @@ def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
 
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": {}}}}
-
 DONE = {"jsonrpc": "2.0", "id": 1, "result": {"content": []}}
 
 
@@ -133,16 +132,6 @@ async def proxied(fleet: Fleet, server: Any) -> AsyncIterator[tuple[str, httpx2.
         yield proxy, http
 
 
-def upstream() -> Any:
-    server = MCPServer("upstream")
-
-    @server.tool()
-    def divide(a: int, b: int) -> float:
-        return a / b
-
-    return server.streamable_http_app()
-
-
 async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet: Fleet, recorder: Recorder) -> None:
     async def answer(request: Request) -> Response:
         return JSONResponse(DONE)
@@ -162,7 +151,13 @@ async def test_a_proxy_that_is_started_again_takes_up_the_client_s_session(fleet
 @pytest.mark.parametrize("headers", [{}, {"Fleetlore-Session": "mine"}])
 async def test_agents_of_one_sdk_have_a_session_each(fleet: Fleet, recorder: Recorder, headers: dict[str, str]) -> None:
     """The protocol of 2026-07-28 has no sessions: each request stands alone, and both clients call themselves alike."""
-    async with serving(upstream()) as address, serving(forwarding_app(fleet, address)) as proxy:
+    server = MCPServer("upstream")
+
+    @server.tool()
+    def divide(a: int, b: int) -> float:
+        return a / b
+
+    async with proxied(fleet, server.streamable_http_app()) as (proxy, _):
 
         async def agent(*divisors: int) -> None:
             async with (
