@@ -20,10 +20,7 @@ from streams.embedded.broker import free_port
 from streams.offline.operator_word import wait_drained
 from tests.cluster.secured import ROOT, WAYS, Secured, password_of
 from tests.streams.broker_pipeline import StartWorker, known
-from tests.streams.log_pipeline import Story
-
-RIGHT = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-WRONG = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
+from tests.streams.log_pipeline import RIGHT, WRONG, Story
 
 
 async def emit(settings: Settings, tenant: str) -> None:

@@ -21,6 +21,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from sinks.topics import ensure_topics
 from streams.embedded.broker import free_port
+from tests.doubles.proxy import Proxy
 from tests.streams.broker_pipeline import BrokerPipeline, LonePipeline, Reference, Server, StartWorker
 from tests.streams.log_pipeline import PARTITIONS, LogPipeline
 
@@ -126,6 +127,13 @@ async def lone_pipeline(broker: EmbeddedBroker, tenant: str) -> AsyncIterator[Lo
             return pipeline
 
         yield make
+
+
+@pytest.fixture
+async def proxy(milvus: str) -> AsyncIterator[Proxy]:
+    """Between a worker and Milvus."""
+    async with Proxy(milvus.removeprefix("http://")) as proxy:
+        yield proxy
 
 
 @pytest.fixture(params=["memory", pytest.param("broker", marks=pytest.mark.long)])

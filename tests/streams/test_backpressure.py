@@ -8,7 +8,7 @@ import asyncio
 import os
 import subprocess
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -48,12 +48,6 @@ def records(tenant: str) -> Iterator[tuple[int, int, bytes]]:
         for events, value in chunks:
             # Another lap, other sessions: `S00000012` becomes `S01230012`.
             yield lap % PARTITIONS, events, value.replace(b"S0000", b"S%04d" % lap)
-
-
-@pytest.fixture
-async def proxy(milvus: str) -> AsyncIterator[Proxy]:
-    async with Proxy(milvus.removeprefix("http://")) as proxy:
-        yield proxy
 
 
 def rss_bytes(guard: subprocess.Popen[bytes]) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from streams.embedded.broker import free_port
 from tests.doubles.proxy import Proxy
 from tests.streams.broker_pipeline import LonePipeline, StartWorker
 from tests.streams.conftest import guarded, own_settings, unready, worker_environ
+from tests.streams.log_pipeline import RIGHT, WRONG, flat
 
 Worker = subprocess.Popen[bytes]
 
@@ -23,13 +24,6 @@ DRAIN_SECONDS = 2.0
 LEAVE_SECONDS = 5.0  # as in streams/runtime/lifecycle.py
 MARGIN_SECONDS = 100.0  # for a busy machine: what held it up would hold it for longer
 KILLED_BY_SIGTERM = 143
-
-
-@pytest.fixture
-async def proxy(milvus: str) -> AsyncIterator[Proxy]:
-    """Between worker and Milvus."""
-    async with Proxy(milvus.removeprefix("http://")) as proxy:
-        yield proxy
 
 
 async def readiness(settings: Settings) -> str:
@@ -66,11 +60,7 @@ async def members(settings: Settings) -> int:
 
 
 def sessions(pipeline: Any, count: int) -> list[Any]:
-    wrong = ("bash", {"command": "pip instal numpy"}, "", "ERROR: unknown command 'instal'")
-    right = ("bash", {"command": "pip install numpy"}, "Successfully installed", None)
-    return [
-        event for n in range(count) for event in pipeline.story.session(f"s{n}", wrong, right, task=f"task-{n % 7}")
-    ]
+    return flat([pipeline.story.session(f"s{n}", WRONG, RIGHT, task=f"task-{n % 7}") for n in range(count)])
 
 
 async def committed(pipeline: Any, name: str = "observations") -> int:

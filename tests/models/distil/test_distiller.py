@@ -33,6 +33,9 @@ TABLES = call("sql", "SHOW TABLES", "cars_data, makers")
 WORKS: dict[str, Any] = {"error_message": None, "pattern": None, "exact": None, "error_type": None, "result": "ok"}
 UP = call("run", '{"cmd": "docker compose up web"}', error='Conflict. The container name "/web" is already in use')
 GOOD = call("sql", "SELECT count(*) FROM cars_data", "[(406,)]")
+RUN = '{"target": "api", "mode": "fast"}'
+NO_YAML = call("test", RUN, error="ModuleNotFoundError: No module named 'yaml'")
+INSTALL, FULL = call("install", '{"package": "pyyaml"}'), call("test", '{"target": "api", "mode": "full"}')
 
 
 def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
@@ -56,6 +59,7 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     ("a step between made it work", [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)]),
     ("it works without the change", [NO_TABLE, TABLES, GOOD, call("sql", "x"), replace(NO_TABLE, **WORKS)]),
     ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
+    ("two changes at once", [NO_YAML, INSTALL, FULL]),
 )
 def test_what_is_no_recovery(name: str, steps: list[Step]) -> None:
     assert items(judgment(*steps)) == [], name
@@ -164,10 +168,12 @@ def test_what_an_agent_says_to_itself_is_no_step(said: str) -> None:
     assert [step.partition("(")[0] for step in way.calls] == ["bash", "sql"]
 
 
-def test_a_session_without_a_task_or_without_calls_gives_no_strategy() -> None:
+def test_a_session_without_a_task_without_calls_or_that_ended_on_a_failed_call_shows_no_way() -> None:
     talk = Step(sequence=0, role="assistant", result="done")
     assert not distil(judgment(GOOD, label="success"))
     assert not distil(judgment(talk, label="success", task="cars"))
+    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars")
+    assert "strategy" not in {each.kind for each in distil(doubtful)}
 
 
 def test_a_session_of_calls_that_all_fail_otherwise_is_compared_in_part() -> None:
@@ -235,15 +241,10 @@ def test_the_order_and_the_number_of_arrivals_change_nothing(judged: list[Judgme
     assert by_id[0] == by_id[1]
 
 
-RUN = '{"target": "api", "mode": "fast"}'
-NO_YAML = call("test", RUN, error="ModuleNotFoundError: No module named 'yaml'")
-
-
 def test_the_first_attempt_without_the_error_shows_what_got_past_it() -> None:
     # The mode was wrong too, which came to light only when the package was there.
-    install = call("install", '{"package": "pyyaml"}')
     wrong_mode = call("test", RUN, error="mode 'fast' is not supported")
-    steps = NO_YAML, install, wrong_mode, call("test", '{"target": "api", "mode": "full"}')
+    steps = NO_YAML, INSTALL, wrong_mode, FULL
     found = items(judgment(*steps), judgment(*steps, session="s2", goal="other"))
     changes = {item.pattern: (item.was, item.now) for item in found}
     assert changes == {wrong_mode.pattern: (("mode=fast",), ("mode=full",))}
@@ -267,11 +268,6 @@ def test_an_error_is_quoted_with_its_class() -> None:
     assert "Error: OperationalError: no such table: cars" in item.content
 
 
-def test_a_success_that_ended_on_a_failed_call_shows_no_way() -> None:
-    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars")
-    assert "strategy" not in {each.kind for each in distil(doubtful)}
-
-
 def test_changes_that_were_only_written_otherwise_are_one_item() -> None:
     error = "Table 'car_1.cars' doesn't exist"
     one = (call("sql", "SELECT a FROM cars", error=error), call("sql", "SELECT a FROM cars_data;"))
@@ -289,8 +285,3 @@ def test_a_session_that_was_shown_an_item_does_not_back_it() -> None:
     assert items(judgment(shown, GOOD, session="s2")) == []
     (again,) = items(judgment(NO_TABLE, GOOD), judgment(shown, GOOD, session="s2"))
     assert (again.support, again.sessions) == (1, keys("s1"))
-
-
-def test_two_changes_at_once_teach_nothing() -> None:
-    install, changed = call("install", '{"package": "pyyaml"}'), call("test", '{"target": "api", "mode": "full"}')
-    assert items(judgment(NO_YAML, install, changed)) == []

@@ -112,14 +112,11 @@ async def test_what_does_not_pass_is_no_answer(
     assert await asked(endpoint) == (None, {result: 1}) and len(endpoint.requests) == attempts
 
 
-async def test_a_wrong_key_and_an_endpoint_that_is_away_are_no_answer(
+async def test_a_wrong_key_and_an_endpoint_that_is_away_or_slow_are_no_answer(
     endpoint: ModelEndpoint, unused_address: str
 ) -> None:
     assert await asked(endpoint, llm_key="sk-wrong") == (None, {"refused": 1})
     assert await asked(endpoint, llm_url=f"http://{unused_address}/v1", llm_retries=0) == (None, {"failed": 1})
-
-
-async def test_a_slow_answer_is_not_waited_for(endpoint: ModelEndpoint) -> None:
     endpoint.model = scripted(Reply("{}", seconds=600.0))  # whoever waits for it has no time-out to report
     assert await asked(endpoint, llm_timeout_seconds=0.1, llm_retries=0) == (None, {"timeout": 1})
 

@@ -95,9 +95,10 @@ def test_it_says_when_it_was_first_and_last_seen() -> None:
     assert MemoryItem.from_json(item.to_json()) == item
 
 
-def test_a_correction_replaces_what_the_session_contributed_before() -> None:
+@for_each("side", "failure", "withdrawn")
+def test_a_correction_replaces_what_the_session_contributed_before(side: str) -> None:
     taught = candidate("a", kind="recovery")
-    taken_back = replace(taught, side="failure", revision=(1, 9.0))
+    taken_back = replace(taught, side=side, revision=(1, 9.0))
     worked_after_all = replace(taught, revision=(1, 10.0), content="worked after all")
     assert state([taught]).to_item() is not None
     assert state([taught, taken_back]).to_item() is None
@@ -106,7 +107,10 @@ def test_a_correction_replaces_what_the_session_contributed_before() -> None:
     assert item is not None and (item.content, item.support) == ("worked after all", 1)
     other = candidate("b", kind="recovery")
     item = state([taught, other, taken_back]).to_item()
-    assert item is not None and (item.sessions, item.support) == (("b",), 1)
+    assert item is not None and (item.sessions, item.support, item.agents) == (("b",), 1, 1)
+    assert item.against == (side == "failure")
+    if side == "withdrawn":
+        assert state([replace(taught, revision=(1, 9.0)), taken_back]).to_item() is None
 
 
 def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
@@ -152,19 +156,6 @@ def test_a_row_of_an_earlier_release_is_read_without_the_sessions_that_were_show
     merged = state([candidate("a"), candidate("b")])
     row = orjson.loads(merged.to_json()) | {"shown_to": [[7, 8]]}
     assert ItemState.from_json(orjson.dumps(row)) == merged
-
-
-def test_an_item_that_no_session_backs_any_more_is_gone_and_what_is_taught_again_counts() -> None:
-    def taught(session: str, side: str, events: int) -> Candidate:
-        return candidate(session, kind="recovery", side=side, revision=(events, 0.0))
-
-    first, other, gone = taught("a", "success", 1), taught("bb", "success", 1), taught("a", "withdrawn", 2)
-    assert state([first, gone]).to_item() is state([gone, first]).to_item() is None
-    item = state([first, gone, other]).to_item()
-    assert item is not None and (item.support, item.agents, item.sessions, item.against) == (1, 1, ("bb",), 0)
-    item = state([taught("a", "success", 3), gone, first]).to_item()
-    assert item is not None and item.support == 1
-    assert state([taught("a", "success", 2), gone]).to_item() is None
 
 
 def test_a_withdrawal_is_nothing_that_was_seen() -> None:

@@ -110,6 +110,11 @@ async def publisher(settings: Settings) -> AsyncIterator[Publisher]:
         yield publisher
 
 
+async def in_service(tenant: str, publisher: Publisher) -> str | None:
+    stable = (await publisher.published(tenant)).stable
+    return stable and stable.record.version
+
+
 async def trained(trainer: CallsTrainer, first: int, count: int) -> None:
     take([trainer], record(trainer.name, sessions(first, count), first))
     await trainer.learn()
@@ -127,12 +132,10 @@ async def test_what_a_person_pins_stays_until_it_is_unpinned(tenant: str, publis
     await publisher.rollback(tenant, one.version, pinned=True)
     for first in (120, 180):
         await trained(trainer, first, 60)
-    stable = (await publisher.published(tenant)).stable
-    assert stable is not None and stable.record.version == one.version
+    assert await in_service(tenant, publisher) == one.version
     await publisher.unpin(tenant)
     await trained(trainer, 240, 60)
-    stable = (await publisher.published(tenant)).stable
-    assert stable is not None and stable.record.version == version_of(sessions(0, 300))
+    assert await in_service(tenant, publisher) == version_of(sessions(0, 300))
 
 
 @pytest.mark.long
@@ -169,8 +172,7 @@ async def test_a_version_in_service_that_cannot_be_read_counts_as_none(tenant: s
     await publisher.publish(weights, unread)
     await trainer.publication.resume()
     await trained(trainer, 60, 60)
-    stable = (await publisher.published(tenant)).stable
-    assert stable is not None and stable.record.version == version_of(sessions(0, 120))
+    assert await in_service(tenant, publisher) == version_of(sessions(0, 120))
 
 
 async def test_no_version_is_published_that_agents_refuse_for_its_size(tenant: str, publisher: Publisher) -> None:
