@@ -154,11 +154,6 @@ def test_one_agent_hides_no_failure_that_came_again_for_three(sessions: int) -> 
     assert sample([*honest, *alone, *second], 256).resends == Resends(19 + kept, 1 + kept, 3, 600)
 
 
-def test_agents_are_those_for_whom_it_ended_as_in_most_sessions() -> None:
-    assert sample([*again(1, 2 + 5, 50), *again(2, 1, 1)], 256).resends == Resends(11, 10, 1, 5)
-    assert sample([*again(1, 2 + 5, 50), *again(2, 2 + 9, 2), *again(3, 1, 1)], 256).resends == Resends(13, 12, 2, 5)
-
-
 NOTES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 9), st.sampled_from("abc").map(lambda name: (True, name, "", ""))),
     max_size=60,

@@ -257,15 +257,6 @@ def test_of_a_long_way_the_middle_is_left_out_and_repetitions_are_folded() -> No
     assert "… 2 more …" in lines
 
 
-def test_sessions_of_other_goals_teach_nothing_together() -> None:
-    def refund(number: int) -> Judgment:
-        order = f"#W100{number}"
-        steps = [sessions.call("refund", f'{{"order_id":"{order}","policy":"P-2024-7"}}')]
-        return session(number, *steps, goal=f"refund {order} for ann@example.org", task="refund")
-
-    assert not items([refund(number) for number in range(3)])
-
-
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3), st.integers(0, 3)), max_size=40))
 def test_a_way_holds_the_calls_of_a_session_of_that_very_goal(made: list[tuple[str, int, int]]) -> None:
     """Goals that differ in a path alone were one strategy, with the title of one goal and the calls of another."""
