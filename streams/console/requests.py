@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
+from fleetlore.limits import bounded
 from fleetlore.loopback import is_loopback
 from fleetlore.relay.callers import in_utf8
 
@@ -37,11 +38,8 @@ Sorts = Mapping[str, tuple[str, Callable[[Any], Any] | None]]
 
 async def form(request: Request, tenant: str) -> dict[str, list[str]]:
     """Return the values of each field. Raises HTTPException: 413 too long, 400 malformed, 409 of another tenant."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_FORM_BYTES:
-            raise HTTPException(413, "the form is too long")
+    if (body := await bounded(request.stream(), _MAX_FORM_BYTES)) is None:
+        raise HTTPException(413, "the form is too long")
     try:
         given = parse_qs(body.decode(), max_num_fields=_MAX_FIELDS)
     except ValueError:

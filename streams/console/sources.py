@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from aiokafka import ConsumerRecord
@@ -192,13 +193,6 @@ class Snapshot:
         return names.pop() if is_one and len(names) == 1 else ""
 
 
-class Judged(NamedTuple):
-    key: str
-    session: str
-    task: str
-    label: str
-
-
 class Sources:
     """Follows all sources while its context is open, across outages. `metrics`: URLs of the metrics endpoints."""
 
@@ -269,10 +263,10 @@ class Sources:
                 return sorted(found, key=lambda each: -each[0].ended)
         return []
 
-    async def sessions_of(self, agent: str) -> list[Judged]:
+    async def sessions_of(self, agent: str) -> list[dict[str, Any]]:
         clause = f"tenant == {quoted(self._tenant)} and agent == {quoted(agent)}"
         rows = await self._rows(clause, ("id", "session", "task", "label"), _SESSIONS_OF_AN_AGENT)
-        return sorted(Judged(row["id"].partition("/")[2], row["session"], row["task"], row["label"]) for row in rows)
+        return sorted(({**row, "key": row["id"].partition("/")[2]} for row in rows), key=itemgetter("key"))
 
     async def _rows(self, clause: str, fields: Sequence[str], most: int) -> list[dict[str, Any]]:
         def ask(client: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from fleetlore.wire.trajectory import Trajectory
 from models.judge import SessionState
-from streams.console.sources import Judged, Snapshot
+from streams.console.sources import Snapshot
 from tests.build import memory_item
 
 HOUR = 3600.0
@@ -28,9 +28,13 @@ class Still:
         known = [(each.trajectory, each) for each in self.sessions.values() if each.trajectory is not None]
         return [each for each in known if id in (each[0].id, each[0].session)]
 
-    async def sessions_of(self, agent: str) -> list[Judged]:
+    async def sessions_of(self, agent: str) -> list[dict[str, Any]]:
         known = [each.trajectory for each in self.sessions.values() if each.trajectory is not None]
-        return [Judged(each.id, each.session, each.task, "failure") for each in known if each.agent == agent]
+        return [
+            {"key": each.id, "session": each.session, "task": each.task, "label": "failure"}
+            for each in known
+            if each.agent == agent
+        ]
 
 
 def snapshot(*entries: Pattern | MemoryItem, **fields: Any) -> Snapshot:
