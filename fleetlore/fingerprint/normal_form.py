@@ -254,9 +254,15 @@ class _NormalForm(NamedTuple):
     identity: str
 
 
+# The masks are for ASCII's digits. Errors in other scripts have others, such as full-width ones.
+_OTHER_DIGIT = re.compile(r"(?![0-9])\d")
+
+
 @lru_cache(maxsize=16_384)
 def normal_form(error_type: str, message: str) -> _NormalForm:
     """The form of an error. Its class with the same message gives the same form."""
+    if not message.isascii():
+        message = _OTHER_DIGIT.sub(lambda digit: str(int(digit[0])), message)
     head = head_line(message)[:_SEARCHED]
     error_class = _simple(error_type.strip())
     if error_class and (_is_wrapper(error_class) or _repeats(error_class, message)):

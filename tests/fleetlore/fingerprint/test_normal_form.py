@@ -110,6 +110,16 @@ def test_a_wrapper_is_replaced_by_what_the_text_says(wrapper: str) -> None:
     assert normal_form(wrapper, "exit status 127").error_class == "exit_127"
 
 
+@for_each(
+    "one, other",
+    ("订单１２３不存在", "订单４５６不存在"),
+    ("الطلب ١٢٣ غير موجود", "الطلب ٤٥٦ غير موجود"),
+    ("१२३ नहीं मिला", "789 नहीं मिला"),
+)
+def test_digits_of_every_script_are_masked(one: str, other: str) -> None:
+    assert normal_form("", one) == normal_form("", other)
+
+
 def test_a_type_that_is_no_wrapper_stays() -> None:
     found = normal_form("RuntimeError", "ValueError: x")
     assert (found.error_class, found.template) == ("RuntimeError", "valueerror: x")
