@@ -169,17 +169,24 @@ def call_of_item(item: Body) -> Made | None:
     return _made(item, {**item, "name": kind} if kind in _UNNAMED else item) if kind in (*_NAMED, *_UNNAMED) else None
 
 
+_STREAMED = (b"response.output_item.done", b"response.completed", b"response.incomplete")
+
+
 def response_of(answer: bytes) -> dict[str, Any] | None:
     """Return the response in an answer, whole or streamed, or None."""
-    if answer[:1] == b"{":
+    if answer.lstrip()[:1] == b"{":
         found: dict[str, Any] = read_json(answer)
         return found if "output" in found else None
     items = []
     for line in answer.splitlines():
-        if line.startswith(b"data:") and b"response.output_item.done" in line[:100]:
-            items.append(read_json(line[5:])["item"])
-        elif line.startswith(b"data:") and b"response.completed" in line[:100]:
-            whole: dict[str, Any] = read_json(line[5:])["response"]
+        # vLLM writes the type last.
+        if not line.startswith(b"data:") or not any(ending in line for ending in _STREAMED):
+            continue
+        event = read_json(line[5:])
+        if event["type"] == "response.output_item.done":
+            items.append(event["item"])
+        elif event["type"] in ("response.completed", "response.incomplete"):
+            whole: dict[str, Any] = event["response"]
             # Some servers omit what they have streamed.
             return whole if whole.get("output") else {**whole, "output": items}
     return None
