@@ -164,7 +164,7 @@ async def _send_sessions(
             found.unanswered += session.unanswered
             found.unreadable += session.left_out.keys() != {SEEN}
             continue
-        events = list(timed_events(replace(session, **named), tenant, session.written))
+        events = list(timed_events(replace(session, **named), tenant, session.written, time.time()))
         found.add(session, events)
         if emitter is None:
             looked_at += map(encode, events)

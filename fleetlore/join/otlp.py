@@ -149,7 +149,8 @@ class Traces:
             left_out = session.left_out + Counter({"call without a result": session.unanswered})
             for reason, count in left_out.items():
                 refused("part_of_trace", f"trace {trace[:32]!r}: left out {count} times: {reason}")
-            yield from timed_events(session, self._fleet.tenant, time.time())
+            now = time.time()
+            yield from timed_events(session, self._fleet.tenant, now, now)
 
 
 def _read(body: bytes, form: str, *, logs: bool) -> list[Span | ValueError]:

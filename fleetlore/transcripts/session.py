@@ -169,15 +169,19 @@ def seconds_of(time: object) -> float:
     return 0.0
 
 
-def timed_events(session: LoggedSession, tenant: str, end_time: float) -> Iterator[Event]:
+def timed_events(session: LoggedSession, tenant: str, end_time: float, now: float = LATEST) -> Iterator[Event]:
+    """Yield a session's events, none later than `now`: workers refuse a time in the future.
+
+    `end_time`: of a session whose log has no times.
+    """
     events = session.all_events()
     times = [0.0, *session.times, 0.0] if len(session.times) == len(session.events) else [0.0] * len(events)
     known = [time for time in times if time]
     agent = ev.fitting_name(session.agent, session.source or "unnamed")
-    now = known[0] if known else max(0.0, end_time - _TICK_SECONDS * len(events))
+    last = known[0] if known else max(0.0, end_time - _TICK_SECONDS * len(events))
     for sequence, ((kind, data), time) in enumerate(zip(events, times, strict=True)):
-        now = max(now, time) if time else now + _TICK_SECONDS
-        yield Event(kind, tenant, agent, session.session, sequence, now, data)
+        last = min(max(last, time) if time else last + _TICK_SECONDS, now)
+        yield Event(kind, tenant, agent, session.session, sequence, last, data)
 
 
 _ROLES = {

@@ -248,6 +248,13 @@ def test_the_log_s_own_times_are_kept(tmp_path: Path) -> None:
     assert all(event.time >= 0 for event in timed_events(timeless, "default", -9.0))
 
 
+def test_no_time_of_a_log_is_in_the_future() -> None:
+    """Workers would refuse such an event. The log's clock was ahead, or its local times have no zone."""
+    session = LoggedSession("s", "a", "", "g", events=[("message", {})] * 3, times=[5.0, 20.0, 0.0])
+    times = [event.time for event in timed_events(session, "default", 9.0, 10.0)]
+    assert times == pytest.approx([5.0, 5.0, 10.0, 10.0, 10.0], abs=0.01) and max(times) == 10.0
+
+
 def members_of(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
