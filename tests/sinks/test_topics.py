@@ -16,7 +16,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable
 from fleetlore.kafka.read import observer, partitions_of
-from fleetlore.wire.topics import NAMES, TOPICS, topic
+from fleetlore.wire.topics import TOPICS, topic
 from sinks.producer import chunked
 from sinks.topics import (
     CHUNK_PARTITIONS,
@@ -94,19 +94,6 @@ def test_compacted_topics_are_kept_for_ever_and_the_others_for_days() -> None:
         else:
             assert asked.topic_configs["cleanup.policy"] == "delete"
             assert int(asked.topic_configs["retention.ms"]) >= 7 * 86_400_000
-
-
-async def test_what_was_just_created_does_not_differ(broker: EmbeddedBroker, tenant: str) -> None:
-    settings = Settings(broker=broker.address, tenants=(tenant,), partitions=3)
-    async with TopicAdmin(settings).connected() as admin:
-        missing = await admin.compare(Allowed())
-        assert {each.topic for each in missing} == {topic(tenant, name) for name in NAMES}
-        assert {(each.kind, each.state) for each in missing} == {("create", "open")}
-        async with observer(broker.address) as consumer:
-            assert not {each.topic for each in missing} & await consumer.topics(), "comparing changes nothing"
-        done = await admin.apply(missing)
-        assert {each.state for each in done} == {"done"}
-        assert await admin.compare(Allowed()) == []
 
 
 @pytest.mark.tansu
