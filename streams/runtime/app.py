@@ -30,6 +30,7 @@ from streams.runtime.stale_records import mend_stale
 from streams.stage.base import Stage, TopicPartition
 from streams.stage.operators import Operators
 from streams.stages.pipeline import language_model, pipeline
+from streams.stages.s3_judgments import OpinionsStage
 
 __all__ = ["FleetApp"]
 
@@ -102,8 +103,6 @@ class FleetApp(faust.App):  # type: ignore[misc]  # Faust has no types that mypy
     def _made_stages(self) -> dict[str, Stage]:
         stages = pipeline(self._store, self._metrics, SystemClock(), self._settings, self._model, self._operators)
         if self._model is not None:
-            from streams.stages.s3_judgments import OpinionsStage
-
             stages += (OpinionsStage(self._model, self._operators.erased),)
         return {stage.name: stage for stage in stages}
 
