@@ -8,13 +8,12 @@ import contextlib
 import urllib.request
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from aiokafka import ConsumerRecord
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetlore.adapters.listing import AdapterListing, read_adapters
@@ -280,17 +279,17 @@ class Sources:
         return list(await self._store.on_client(ask))
 
     async def _take_letters(self, fetched: Fetched) -> None:
-        for record in _records(fetched):
+        for record in chain.from_iterable(fetched.values()):
             letter = read_dead_letter(record)
             if isinstance(letter, DeadLetterRecord):
                 self._letters.append(replace(letter, key=None, value=b"", headers=()))
 
     async def _take_judgments(self, fetched: Fetched) -> None:
-        for record in _records(fetched):
+        for record in chain.from_iterable(fetched.values()):
             self._sessions.take(record.value or b"")
 
     async def _take_decisions(self, fetched: Fetched) -> None:
-        for record in _records(fetched):
+        for record in chain.from_iterable(fetched.values()):
             with contextlib.suppress(ValueError):  # another release's format
                 taken = Decision.from_json(record.value or b"")
                 self._decisions[taken.key] = taken
@@ -298,7 +297,7 @@ class Sources:
                 self._decisions.pop((record.key or b"").decode("utf-8", "replace"), None)
 
     async def _take_history(self, fetched: Fetched) -> None:
-        for record in _records(fetched):
+        for record in chain.from_iterable(fetched.values()):
             put_in_history(self._history, record.value or b"")
         # An erasure writes old decisions again, so the newest ones are not those that came last.
         newest = sorted(self._history.items(), key=lambda each: each[1].time)[-_HISTORY_KEPT:]
@@ -309,7 +308,3 @@ class Sources:
             with contextlib.suppress(BrokerUnavailable):
                 self._adapters = await read_adapters(self._settings.cluster, self._tenant)
             await asyncio.sleep(_ADAPTERS_SECONDS)
-
-
-def _records(fetched: Fetched) -> Iterator[ConsumerRecord]:
-    return (each for records in fetched.values() for each in records)

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ async def count_refusals(settings: Settings, tenants: Iterable[str], metrics: Me
     """Count the versions that agents refuse, until cancelled: agents export no metrics."""
 
     async def count(fetched: Fetched) -> None:
-        for record in (record for records in fetched.values() for record in records):
+        for record in chain.from_iterable(fetched.values()):
             if (reason := refusal_of(record.value)) is not None:
                 metrics.adapters_refused.labels(reason).inc()
 
