@@ -18,7 +18,7 @@ from fleetlore.fingerprint.normal_form import normal_form
 from fleetlore.redact.redact import redact
 from fleetlore.redact.values import plain_value, redact_value, weight
 
-VERSION = "11"
+VERSION = "12"
 # The store bounds a shape; arguments may have a thousand keys.
 _MAX_SHAPE = 512
 # A shape is cut before lists are nested as deep as this.

@@ -14,7 +14,7 @@ from typing import get_args
 from fleetlore.fingerprint.identity import has_phrase, says_failure
 from fleetlore.fingerprint.template_rules import FRAMES, Frame, FrameKind
 
-__all__ = ["excerpt", "head_line"]
+__all__ = ["excerpt", "head_line", "unescaped"]
 
 # Characters of a message. Longer ones are read at both ends, where programs say what went wrong.
 MAX_MESSAGE = 8000
@@ -26,9 +26,12 @@ _MAX_BELOW = 5
 # Objects in strings of objects are not nested deeper, and the first fields of an object name its error.
 _MAX_DEPTH, _MAX_FIELDS = 3, 6
 
-_QUOTES = {"'": "‘’‚", '"': ("« ", " »", "«\xa0", "\xa0»", "«\u202f", "\u202f»", *"“”„«»")}
+_SIGNS = {"'": "‘’‚", '"': ("« ", " »", "«\xa0", "\xa0»", "«\u202f", "\u202f»", *"“”„«»")}
+_SIGNS |= {". ": "。", ", ": "，", ": ": "：", " (": "（", ") ": "）"}
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MARKED = re.compile(r"(?<![\w'\"])b(?=['\"])")  # bytes of Python
+# Escaped line breaks, but not `C:\\new`.
+_ESCAPED_BREAK = re.compile(r"(?<=[.;)\]}>'\"])(?:\\r)?\\n|\\n(?=\\n|\s)")
 _LAST_ESCAPES = re.compile(r"(?<!\\[nrt])(?:\\[nrt])++(?=['\"])")
 _TAG = re.compile(r"<[^<>]*>")
 _TAGGED = re.compile(r"<(\w{1,40})>([^<].*)</\1>", re.S)
@@ -56,9 +59,10 @@ _ONLY_A_NAME = re.compile(r"[\w.\[\]]+")
 _CODES = frozenset({"status_code", "statuscode", "code", "status", "type", "reason", "error_code", "title", "error"})
 _NAMES = frozenset({"loc", "path", "field", "property", "parameter", "pointer", "argument"})
 _WORDS = frozenset({"message", "msg", "detail", "details", "desc", "errmsg", "description", "str", "text"})
-_WORDS |= {"error_description", "error_message", "errormessage", "errormessages"}
+_WORDS |= {"error_description", "error_message", "errormessage", "errormessages", "information", "cause"}
 _EMPTY_CODES = frozenset({"", "error", "failed", "failure", "text"})
 _FIELDS = _CODES | _NAMES | _WORDS | {"errors"}
+_BY_FIELD = frozenset({"errors", "field_errors", "fielderrors"})
 _OUTPUTS = ("stderr", "output", "aggregated_output", "stdout")
 # Objects as JSON, Python, JavaScript, Ruby and Go print them, perhaps cut off. A string of a field is no key.
 _OBJECT = re.compile(
@@ -73,7 +77,7 @@ _ITEM = re.compile(r"[^\s,'\"][^,'\"]*")
 # The beginning of an object in a line, and the status before it, which its fields repeat.
 _EMBEDDED = re.compile(
     r"(?<!args )(?<!arguments )(?<!input )(?<!params )(?<!parameters )"
-    r"(?:(?<=\s)|(?<=\s['\"])|(?<=\sb['\"]))(?=\{ ?['\"]|\[ ?\{ ?['\"])"
+    r"(?:(?<=\s)|(?<=\s['\"])|(?<=\sb['\"]))(?=\{ ?['\"]|\[ ?\{ ?['\"])|(?<=[:\[])(?=\{\")"
 )
 _PRINTED = re.compile(r"(?<=\w)(?= ?[{(] ?\w+[=:][^{}()]*\b(?:str|message)[=:] ?[\"'])")
 # `{ Error: no such table` is an error of JavaScript, with its fields behind its stack.
@@ -84,7 +88,7 @@ _LIST_BEFORE = re.compile(r"\[(?=\w*\s*$)\s*")
 _STATUS_BEFORE = re.compile(
     r"(?:(?:Error - )?\b(?:Request failed|Got response) with )?"
     r"(?:\b(?:API )?Error(?: code)?[: ]+|\b(?:HTTP|status(?: code)?)[: ]+|\b[A-Z]+ /\S* -> )?"
-    r"\b[1-5]\d\d(?:[: ]+[A-Z]\w+)*(?: for url: \S+)?[\s:—-]+$",
+    r"\b[1-5]\d\d(?:[: ]+[A-Z]\w+)*(?: for url: \S+)?[\s:.—-]+$",
     re.I,
 )
 
@@ -140,13 +144,14 @@ class FrameReader:
         raised = is_traceback and any(kind == "raises" for kind, _ in found)
         if raised or names or has_phrase(line):
             return line
-        phrased = [each for each in lines if has_phrase(each)]
-        others = [each for each in phrased if not self._says_nothing(each)]
+        phrased = [each for each, said in enumerate(lines) if has_phrase(said)]
+        others = [each for each in phrased if not self._says_nothing(lines[each])]
         if not others and cause < place and not (says_failure(line) or self._speaks(line)):
-            others = [each for each in lines if says_failure(each) and not self._says_nothing(each)]
+            others = [each for each, said in enumerate(lines) if says_failure(said) and not self._says_nothing(said)]
         if not others and _OUTER(line):
-            others = [each for each in lines[place + 1 :] if not self._says_nothing(each)]
-        return next(iter(others or (phrased if self._says_nothing(line) else ())), line)
+            others = [each for each in range(place + 1, len(lines)) if not self._says_nothing(lines[each])]
+        others = others or (phrased if self._says_nothing(line) else [])
+        return self._joined(lines, others[0]) if others else line
 
     def _stripped(self, line: str) -> str:
         line = line.strip().rstrip(" │┃║")
@@ -203,11 +208,13 @@ class FrameReader:
 def _plain(message: str) -> str:
     if not message.isascii():
         message = unicodedata.normalize("NFC", message).replace("\ufeff", "")
-        for plain, others in _QUOTES.items():
+        for plain, others in _SIGNS.items():
             for other in others:  # `str.translate` looks up every character, which is 60 times slower
                 message = message.replace(other, plain)
     if "\\" in message:
         message = _LAST_ESCAPES.sub("", message)
+        if "\n" not in message and message[:1] not in "{[":
+            message = _ESCAPED_BREAK.sub("\n", message)
     if "b'" in message or 'b"' in message or "'`" in message:
         message = _MARKED.sub("", message.replace("'`", "'").replace("`'", "'"))
     return _ANSI.sub("", message) if "\x1b" in message else message
@@ -244,30 +251,41 @@ def _said_by(text: str, start: int, depth: int) -> tuple[str, int]:
     names: list[str] = []
     words: dict[str, int] = {}  # with the depth of each
     outputs: dict[str, str] = {}
-    level, end = 0, len(text)
+    around: list[str] = []
+    end = len(text)
     for match in _OBJECT.finditer(text, start):
-        level += (match["open"] is not None) - (match["close"] is not None)
-        if level <= 0:
+        name = (match["name"] or "").lower()
+        if match["open"]:
+            around.append(name)
+        elif match["close"] and around:
+            around.pop()
+        if not around:
             end = match.end()
             break
-        name = (match["name"] or "").lower()
+        # `{"errors": {"price": "must be positive"}}`
+        by_field = around[-1] in _BY_FIELD and name not in _FIELDS and (match["double"] or match["list"])
+        if by_field:
+            names.append(f"'{name}'")
+            name = "message"
         if name not in _FIELDS and name not in _OUTPUTS:
             continue
         value = match["double"] or match["single"] or match["bare"] or ""
         if "\\" in value:
-            value = _ESCAPED.sub(_unescaped, value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            value = unescaped(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if depth < _MAX_DEPTH and ("{" in value or value[:1] == "["):
             value = _unpacked(value, depth + 1)
         if match["list"] and name in _WORDS:
-            value = match["list"].strip("\"' ")
+            value = match["list"].strip("\"' \r\n\t")
         elif match["list"]:
             value = f"'{'.'.join(_ITEM.findall(match['list']))}'"
+        if "\n" in value.strip():
+            value = head_line(value)
         if name in _OUTPUTS:
             outputs[name] = value
         elif value.lower() in _EMPTY_CODES or len(codes) + len(names) + len(words) >= _MAX_FIELDS:
             continue
         elif name in _WORDS:
-            words.setdefault(value, level)
+            words.setdefault(value, len(around))
         elif value not in (*codes, *names):
             (codes if name in _CODES else names).append(value)
     if not words and (output := next((each for key in _OUTPUTS if (each := outputs.get(key, "")).strip()), "")):
@@ -277,9 +295,8 @@ def _said_by(text: str, start: int, depth: int) -> tuple[str, int]:
     return ": ".join((*codes, said) if said else codes), end
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
+def unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda each: chr(int(each[1][1:], 16)) if each[1][1:] else _ESCAPES.get(each[1], each[1]), text)
 
 
 def _without_html(text: str) -> str:

@@ -132,11 +132,12 @@ _TYPE = re.compile(
     r"(?:\w+(?:\.|::))*[A-Z][a-z]+(?:[A-Z][a-z]+)+|[A-Z][A-Z\d]+(?:_[A-Z\d]+)+|E[A-Z]{4,}|\w*(?:Error|Exception)"
     r"|[a-z_]+_error"
 )
+_DENIES = frozenset({"not", "cannot", "fails"})
 _ERRORS = ("Error", "Exception")
 _QUOTES = ("'", '"')
 _FAILS = re.compile(
     r"\b(?:not?|never|cannot|unable|fail(?:s|ed|ure)?|error|fatal|abort(?:ed|ing)?|crash\w*|panic|denied|refused)\b"
-    r"|n['’]t\b|(?:Error|Exception)\b|(?-i:\bE[A-Z]{4,})",
+    r"|n['’]t\b|(?:Error|Exception)\b|(?-i:\bE[A-Z]{4,}(?![\w ]))",
     re.I,
 ).search
 _RELEASE = re.compile(r"(?<=\w)@.*|[~^<>=]=?\s?v?\d.*$|/v?\d[\d.]*$")  # `fmt/10.1`
@@ -177,6 +178,12 @@ class _Clause(NamedTuple):
         return [] if self.is_type else [word for word in self.spoken if word != MASK and word not in _EMPTY]
 
     @property
+    def worth(self) -> int:
+        """The number of telling words, at most `_MAX_WORDS`. A denial is worth one more."""
+        count = len(set(self.telling))
+        return _MAX_WORDS + 1 if count >= _MIN_WORDS and not _DENIES.isdisjoint(self.spoken) else min(_MAX_WORDS, count)
+
+    @property
     def is_type(self) -> bool:
         return _TYPE.fullmatch(self.text) is not None
 
@@ -187,8 +194,8 @@ class _Clause(NamedTuple):
 
 
 def sentences_of(line: str) -> list[str]:
-    if "'" in line or '"' in line or "(" in line:
-        line = _WITHIN.sub("\n\\2\\3\n", _ASIDE.sub("", line))
+    if "'" in line or '"' in line or " (" in line:
+        line = _WITHIN.sub("\n\\2\\3\n", _ASIDE.sub("", line) if " (" in line else line)
     return [part for part in line.split("\n") if part.strip()]
 
 
@@ -237,8 +244,8 @@ def identity_of(masked: Iterable[str], status: str = "") -> str | None:
     names = best.names or _beside(clauses, place, ends.index(ends[place]))
     if best.names and behind and behind[0].names and not (behind[0].words or behind[0].kind):
         names |= behind[0].names  # `not unique table/alias: 'a'`
-    if best.thing == "file":
-        names = frozenset(name for name in names if "/" not in name or name.endswith((".h", ".hpp")))
+    if best.thing == "file":  # headers are dependencies
+        names = frozenset(name for name in names if "/" not in name or name.endswith((".h", ".hpp", ".mod", ".proto")))
     if not names and (bare := _BARE.get((best.kind, best.thing))):
         return bare
     thing = "" if names and best.thing not in _DISTINCT else best.thing
@@ -251,7 +258,8 @@ def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
     if best.rank:
         behind = list(_near(clauses[place : place + 2], 0))
         files = next((each.names for each in near if any("." in name for name in each.names)), frozenset[str]())
-        if best.kind in _NEED_NAMES or (best.rank == 1 and best.thing):
+        is_library = best.thing == _THINGS.get(best.spoken[-1]) == "module"
+        if best.kind in _NEED_NAMES or is_library or (best.rank == 1 and best.thing):
             names |= next((each.words for each in behind if each.length == 1), names)
         names = next((each.names for each in behind if each.names), names | files)
         if not names or best.kind == "syntax":  # the program in front: `awk: syntax error`
@@ -265,7 +273,7 @@ def _beside(clauses: list[_Clause], place: int, start: int) -> frozenset[str]:
 
 
 def _by_words(clauses: list[_Clause], ends: list[int]) -> str | None:
-    counts = [min(_MAX_WORDS, len(set(each.telling))) for each in clauses]
+    counts = [each.worth for each in clauses]
     place = max(range(len(clauses)), key=lambda place: (counts[place], -ends[place], place))
     best, start = clauses[place], ends.index(ends[place])
     if counts[place] < _MIN_WORDS:

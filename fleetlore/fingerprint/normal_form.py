@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter, methodcaller
 from typing import NamedTuple
 
-from fleetlore.fingerprint.frames import head_line
+from fleetlore.fingerprint.frames import head_line, unescaped
 from fleetlore.fingerprint.identity import identity_of, sentences_of
 from fleetlore.fingerprint.template_rules import LOOKS, MASK, PLACES, QUOTED, SYSTEM_SAYS, Rule
 from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE, SENTENCE, WRAPPERS
@@ -47,6 +47,7 @@ _ANY_QUOTED = re.compile(
 # A possible name for advice: a word with the characters that join names, a few words in lower case, or a command.
 _NAME = re.compile(
     r"[A-Za-z_$@-][\w$@.:+#/-]{0,63}(?:\(\))?|[A-Za-z]+(?: [a-z]+){1,5}|[\w.-]+(?: --?[\w-]+){1,2}|--[\w-]+[ =]<\w+>"
+    r"|(?:[A-Z]\w*\\{1,2}){1,6}[A-Z]\w*"
 )
 _TITLE = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,3}")
 _LEADING = frozenset({"the", "name", "named", "id", "with", "called"})
@@ -71,14 +72,15 @@ _ENOUGH_WORDS = 2
 MAX_CLASS = 128
 _SEARCHED = 2_000
 _MAX_WRAPPERS = 4
-# The failure is behind these.
-_NESTS = (
-    "; nested exception is ",
-    "Original error: ",
-    ", stderr: ",
-    "Error message from Server: ",
-    "Error running query: ",
-)
+# The failure is behind the last of these.
+_NESTS = re.compile(
+    r"(?:; nested exception is |MCP error -?\d+: (?:Invalid arguments for tool \S+: )?|\bapi error \w+: |, stderr: "
+    r"|Error running query: |\b(?:original|this is the|root) (?:error|cause)(?: is| was)?: "
+    r"|\b(?:error|exception) message(?: from server)?: |\[[45]\d\d (?-i:(?:[A-Z]\w* ?)+)\] )",
+    re.I,
+).finditer
+_NEST_WORDS = ("; nested", "mcp error", "api error", ", stderr", "error running", "nal error", "the error", "root ")
+_NEST_WORDS += ("error message", "exception message", "[4", "[5")
 
 # A code that names the failure in any language.
 _CODED = re.compile(r"((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):")
@@ -87,11 +89,12 @@ _SUFFIX = f"(?:{'|'.join(_SUFFIXES)})"
 _NAMED = re.compile(
     rf"(\(?)((?:[A-Za-z_]\w{{0,63}}\.){{0,8}}(?:[A-Z][\w$]*{_SUFFIX}|Error|Exception)"
     r"|(?:[a-z_]\w{0,63}\.){1,8}(?:[A-Z]\w*|error)|(?:[A-Z]\w{0,63}(?:::|\\)){1,8}[A-Z]\w*)"
-    r"(?: \[\w+\])?(?: ?: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|\[(?=.*\]$)|(?<=\w)\) +)"
+    r"(?: ?\[\w+\](?=:))?(?: ?: +|:$|$| \(0x[0-9a-f]+\): +|(?=\()|\[(?=.*\]$)|(?<=\w)\) +)"
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
 _QUOTED_LINE = re.compile(r"(?:[a-z]\w*: )?(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
-_ESCAPED, _ESCAPES = re.compile(r"\\(.)"), {"n": "\n", "r": "\r", "t": "\t"}
+# `adb: `
+_PROGRAM = re.compile(r"^[a-z][\w.+-]{1,20}: (?=\S+ \S)")
 # The sign in `doesn't` begins no quoted name.
 _CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")
 _EXCEPTION = re.compile(rf"\b(?<![A-Za-z_]\.)((?:[A-Za-z_]\w*\.){{0,16}}[A-Z]\w*{_SUFFIX})\b")
@@ -129,7 +132,6 @@ _THING = re.compile(
     r"(['\"`‘“]).{1,60}?['\"`’”]|(?<!\w)--[\w-]{2,60}",
     re.I,
 )
-# A vain search takes a hundred times as long as the test for a word that each match holds.
 _STATUS, _DIGIT = re.compile(r"[1-5]\d\d"), re.compile(r"\d")
 _EXIT_WORDS = ("exit", "return", "finish", "terminat", "ended", "fail", "died", "rc")
 _PASSING_WORDS = (
@@ -283,7 +285,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         or error_class.removeprefix("http_") in _PASSING_STATUS
         or _passes(line if error_class.islower() else f"{error_class}: {line}")
     )
-    if (coded := _coded(text)) is not None:
+    if (coded := _coded(f"{codes.group().casefold()}{text}" if codes else text)) is not None:
         return _NormalForm(error_class[:MAX_CLASS], text, transient, coded)
     sentences = map(_masked_line, sentences_of(line[codes.end() :] if codes else line))
     identity = identity_of((*([stated] if stated else []), *sentences), _group(status) if status else "")
@@ -292,7 +294,7 @@ def normal_form(error_type: str, message: str) -> _NormalForm:
         stated = (
             "" if text == error_class.lower() or words >= (_ENOUGH_WORDS if stated else 1) else error_class[:MAX_CLASS]
         )
-        identity = f"{stated}\x1f{text}"
+        identity = f"{stated}\x1f{_PROGRAM.sub('', text)}"
     transient |= identity in _PASSING_CODES
     return _NormalForm(error_class[:MAX_CLASS], text, transient, identity)
 
@@ -317,7 +319,8 @@ def _has_any(text: str, words: tuple[str, ...]) -> bool:
 
 
 def _passes(said: str) -> bool:
-    return _has_any(said.lower(), _PASSING_WORDS) and _PASSING.search(_THING.sub(" ", said)) is not None
+    has_word = _has_any(said.lower(), _PASSING_WORDS)
+    return has_word and bool(_PASSING.search(said) and _PASSING.search(_THING.sub(" ", said)))
 
 
 def _simple(name: str) -> str:
@@ -330,8 +333,9 @@ def _is_wrapper(error_class: str) -> bool:
 
 
 def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
-    for nests in _NESTS:
-        line = line.rpartition(nests)[2]
+    if _has_any(line.lower(), _NEST_WORDS):
+        behind = [nests.end() for nests in _NESTS(line) if nests.end() < len(line)]
+        line = line[behind[-1] :] if behind else line
     for _ in range(_MAX_WRAPPERS):
         if sentence := SENTENCE.match(line):
             line = line[sentence.end() :]
@@ -349,7 +353,7 @@ def _without_wrappers(error_class: str, line: str) -> tuple[str, str]:
         line = rest if said is None else rest[1:-1].rstrip(",") if name == "KeyError" else said[2]
         if own:
             error_class = error_class or name
-            if not line.startswith("("):
+            if not line.startswith(("(", "<class '")):
                 return error_class, line
     return error_class, line
 
@@ -364,7 +368,7 @@ def _unquoted(line: str, error_class: str) -> str:
     quoted = _QUOTED_LINE.fullmatch(line)
     if quoted is None or not (is_sentence(text := quoted[2]) or (" " in text and error_class != "KeyError")):
         return line
-    return head_line(_ESCAPED.sub(lambda each: _ESCAPES.get(each[1], each[1]), text))
+    return head_line(unescaped(text))
 
 
 def _class_by_text(message: str, line: str, status: re.Match[str] | None, text: str) -> str:

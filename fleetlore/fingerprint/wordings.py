@@ -11,6 +11,8 @@ from fleetlore.fingerprint.template_rules import MASK, Rule
 __all__ = ["CODES_BEFORE", "GLUE", "INSTANCES", "NOISE", "PHRASES", "SENTENCE", "WRAPPERS", "Phrase", "PhraseBook"]
 
 END = "$"
+# Other words for "cannot".
+_CANNOT, _UNABLE = "cannot ", ("cannot ", "can not ", "could not ", "unable to ", "not able to ", "failed to ")
 
 
 class Phrase(NamedTuple):
@@ -28,7 +30,12 @@ class PhraseBook:
     """Finds the phrases of rows among words."""
 
     def __init__(self, phrases: Iterable[Phrase]) -> None:
-        rows = [(wording.split(), phrase.kind) for phrase in phrases for wording in phrase.wordings.split("|")]
+        rows = [
+            (f"{able}{wording.removeprefix(_CANNOT)}".split(), phrase.kind)
+            for phrase in phrases
+            for wording in phrase.wordings.split("|")
+            for able in (_UNABLE if wording.startswith(_CANNOT) else ("",))
+        ]
         # By the first two words, since many wordings begin with the same one.
         self._by_start: defaultdict[tuple[str, str], list[tuple[list[str], str]]] = defaultdict(list)
         for (first, *others), kind in rows:
@@ -85,7 +92,7 @@ _CODES = tuple(
         ("refused", f"connection refused|econnrefused|errno 111|errno 61|error 111 connecting|error 111 {END}"
          "|os error 111|winerror 10061|actively refused|curl code 7", "connect ECONNREFUSED"),
         ("reset", "connection reset|econnreset|errno 104|errno 54|os error 104|winerror 10054|forcibly closed"
-         "|socket hang up|econnaborted", "socket hang up"),
+         "|socket hang up|econnaborted|curl code 56", "socket hang up"),
         ("requests", "too many requests|toomanyrequests", "TOOMANYREQUESTS: retry-after"),
         ("pipe", f"broken pipe {END}|broken pipe error|broken pipe write failed|epipe|errno 32|os error 32",
          "write EPIPE"),
@@ -97,7 +104,7 @@ _CODES = tuple(
          "connect EHOSTUNREACH"),
         ("no host", "could not resolve host|could not resolve hostname|enotfound|service not known|nor servname"
          f"|unknown host exception|no such host {END}|no such host is known|errno 11001|getaddrinfo failed|curl code 6"
-         "|could not translate host name|resolve host address|name not resolved|failed to resolve host"
+         "|cannot translate host name|resolve host address|name not resolved|failed to resolve host"
          "|no address associated",
          "getaddrinfo ENOTFOUND"),
         ("no resolver", "temporary failure in name resolution|eai again", "temporary failure in name resolution"),
@@ -128,15 +135,11 @@ _CODES = tuple(
 PHRASES = _CODES + tuple(
     Phrase(*row)
     for row in (
-        ("missing", "not found|cannot be found|could not be found|no _ _ found", "job 'a' not found"),
+        ("missing", "not found|cannot be found|no _ _ found", "job 'a' not found"),
         ("missing", "no such|does not exist|do not exist|did not exist|nonexistent|enoent", "no such table: a"),
-        ("missing", "cannot find|could not find|unable to find|failed to find|did not find", "cannot find 'a'"),
-        ("missing", "cannot locate|could not locate|unable to locate|failed to locate", "unable to locate package a"),
-        ("missing", "cannot resolve|could not resolve|unable to resolve|failed to resolve|unresolved"
-         "|cannot be resolved|could not be resolved", "cannot resolve 'a'"),
-        ("missing", "cannot load|could not load|unable to load|failed to load", "cannot load such file -- a"),
-        ("missing", "cannot open|could not open|unable to open|failed to open", "cannot open shared object a"),
-        ("missing", "no matching distribution found for|could not find a version that satisfies the requirement"
+        ("missing", "cannot find|did not find|cannot locate|cannot load|cannot open|cannot resolve|unresolved"
+         "|cannot be resolved", "unable to locate package a"),
+        ("missing", "no matching distribution found for|cannot find a version that satisfies the requirement"
          "|unknown|unrecognized|unrecognised|not recognized|not recognised", "unknown column a"),
         ("missing", "undefined|undeclared|not defined|not declared|implicit declaration|unconfigured", "undefined: a"),
         ("missing", "not in this registry|not in the npm registry|not installed|not available|not registered"
@@ -146,22 +149,20 @@ PHRASES = _CODES + tuple(
         ("missing", "no _ specified|no _ given|no _ provided|no _ named|no _ called|no _ matching|no _ with"
          "|no _ _ named|no _ _ of type|no _ _ with|no _ of type|no version of|no versions of|not contain|not match"
          "|not provide", "no role named 'a'"),
-        ("missing", "missing", "missing script: a"),
-        ("missing", "not in scope", "variable not in scope: a"),
+        ("missing", "missing|not in scope", "missing script: a"),
         ("denied", "permission denied|access denied|access is denied|denied|forbidden|eacces|eperm"
          "|operation not permitted", "access denied for a"),
-        ("denied", "not authorized|not authorised|unauthorized|unauthorised|not permitted", "not authorized to read a"),
-        ("denied", "not have permission|lacks permission|insufficient permission|insufficient permissions"
-         "|insufficient privileges|requires _ access", "role a does not have permission"),
+        ("denied", "not authorized|not authorised|unauthorized|unauthorised|not permitted|not have permission"
+         "|lacks permission|insufficient permission|insufficient permissions|insufficient privileges|requires _ access",
+         "not authorized to read a"),
         ("denied", "authentication failed|authentication required|authentication error|invalid credentials",
          "authentication failed for a"),
         ("exists", "already|already _|already been _|duplicate|unique constraint|in use|not unique|redefinition"
          "|file exists|eexist|errno 17|winerror 183|winerror 80", "table 'a' already exists"),
         ("unreachable", "connection closed|connection lost|connection aborted|connection was _", "connection lost"),
-        ("unreachable", "cannot connect|could not connect|unable to connect|failed to connect|cannot reach"
-         "|could not reach|unable to reach|not reachable|unreachable", "cannot connect to 'a'"),
+        ("unreachable", "cannot connect|cannot reach|not reachable|unreachable|no route|name resolution|resolve host",
+         "cannot connect to 'a'"),
         ("folder", "is a directory|illegal operation on a directory|eisdir|errno 21|os error 21", "EISDIR: read"),
-        ("unreachable", "no route|name resolution|resolve host", "no route to a"),
         ("time", "timed out|timeout|deadline exceeded|took too long|time limit", "lock 'a' timed out"),
         ("memory", "out of memory|memory limit|low on memory|cannot allocate|heap space|enomem|errno 12|os error 12",
          "task a is low on memory"),
@@ -178,8 +179,8 @@ PHRASES = _CODES + tuple(
         ("callable", "not callable", "'a' object is not callable"),
         ("iterable", "not iterable", "'a' object is not iterable"),
         ("subscript", "not subscriptable", "'a' object is not subscriptable"),
-        ("type", "cannot convert|could not convert|unable to convert|failed to convert|cannot be cast|cannot cast"
-         "|conversion from|conversion of|conversion failed", "cannot cast 'a' to integer"),
+        ("type", "cannot convert|cannot be cast|cannot cast|conversion from|conversion of|conversion failed",
+         "cannot cast 'a' to integer"),
         ("version", "no matching version|no compatible version|compatible versions|newer than|older than|higher than"
          "|lower than|greater than|not up to date|out of date|outdated|unsupported version|version conflict"
          "|requires python|requires version", "lockfile a is out of date"),
@@ -191,7 +192,8 @@ PHRASES = _CODES + tuple(
         ("condition", "condition failed|conditional request failed|conditional check failed|precondition",
          "precondition on 'a'"),
         ("required", "missing required|is required|are required|field required|required but|required field"
-         "|must be|must have|must not|not set|not provided|not specified|needs", "field a is required"),
+         "|required property|must be|must have|must not|not set|not provided|not specified|needs",
+         "field a is required"),
     )
 )  # fmt: skip
 
@@ -214,9 +216,9 @@ GLUE = frozenset(
 WRAPPERS = frozenset(
     """
     agenttoolcallerror agenttoolexecutionerror baseexception error exception executionerror failed failure functionerror
-    functionexecutionerror mcperror modelretry other replyerror
-    responseerror toolcallerror toolerror toolexception toolexecutionerror toolfailed
-    toolfailederror toolinvocationerror toolretryerror unhandledpromiserejectionwarning unknown unknownerror
+    functionexecutionerror mcperror modelretry other replyerror responseerror toolcallerror toolerror toolexception
+    toolexecutionerror toolfailed toolfailederror toolinvocationerror toolretryerror unhandledpromiserejectionwarning
+    unknown unknownerror
     """.split()  # noqa: SIM905
 ) | {""}
 # Codes before a sentence of four or more words that says the same. Only some senders write them.
@@ -267,31 +269,37 @@ NOISE: tuple[Rule, ...] = (
     (("desc = ",), re.compile(r"rpc error: code = \w+ desc = "), ""),
     (("with ",), re.compile(r"^.* with (?:the )?(?:reason|message)(?: string)? (['\"])(.+)\1"), r"\2"),
     (("with id",), re.compile(r"\bwith id:? \S*[^\s.,;]", re.I), MASK),
-    (("did you mean --",), re.compile(r"[.;,( ]+did you mean --.*", re.I), ""),
     (("json",), re.compile(r"(Unexpected token) .*(?: in JSON at position \d+.*| is not valid JSON)"), r"\1 in JSON"),
     # Coordinates of Maven, and fields of a log line behind the message.
     (("com.", "org.", "net.", "io.", ":jar:"),
      re.compile(r"(?<![\w:/.])([a-z][\w.-]*:[a-z][\w.-]+)(?::[a-z]+)?:\d[\w.-]*"), r"'\1'"),
     (("=",), re.compile(r" \w+=[^\s\"']\S*(?: \w+=[^\s\"']\S*){2,}"), ""),
     # Hedges: what else may be the reason.
-    ((" or the ", "or resource", "or it "),
-     re.compile(r" \(?or (?:the )?(?:resource|scope|it)\b[\w ]* (?:not exist|invalid)\)?", re.I), ""),
+    ((" or the ", "or resource", "or it ", "or may ", ", please "),
+     re.compile(r" \(?or (?:the )?(?:resource|scope|it)\b[\w ]* (?:not exist|invalid)\)?| or may require .*"
+                r"|, please .*", re.I), ""),
+    (("nil:nilclass",), re.compile(r"(?<=\bnil):NilClass"), ""),
+    (("panicked at '",), re.compile(r"^thread '[^']*' panicked at '(.*)', \S+$"), r"\1"),
     (("out of memory. ", "allocating tensor"), re.compile(r"(out of memory|allocating tensor)\W.*", re.I), r"\1"),
     (("unresolved reference",), re.compile(r"(unresolved reference):? '?([\w.]+)'?", re.I), r"\1 '\2'"),
     (("not found",), re.compile(r"File [`']([^'\s]+)\.(?:sty|cls)' not found"), r"no package '\1'"),
-    (("referenced in ", "error)", ". ("), re.compile(r" referenced in .*| \((?:[A-Z]\w*::)*[A-Z]\w*Error\)$"
-     r"|(?<=\.) \(\w+\)$"), ""),
-    ((' {"', "(status code", "(service:"),
-     re.compile(r"(?<=[\w).]) \{\"\w+\":.*| \(status code: \d+\)$| \(Service: [^()]*\)"), ""),
+    (("referenced in ", "error)", ". (", ' {"', "(status code", "(service:"),
+     re.compile(r" referenced in .*| \((?:[A-Z]\w*::)*[A-Z]\w*Error\)$|(?<=\.) \(\w+\)$|(?<=[\w).]) \{\"\w+\":.*"
+     r"|(?<=:) \{\"\w+\":[^{}]*\}$| \(status code: \d+\)$| \(Service: [^()]*\)"), ""),
+    # OpenSSL's reason.
+    (("error:0", "error:1", "error:8"), re.compile(r".*\berror:[0-9A-F]{8}:[^:]*:[^:]*:([^:)]+).*", re.S), r"\1"),
     (("commits between ",), re.compile(r"(commits between ).*"), rf"\1{MASK}"),
     # A resolver gives its reason first, and then says for which project.
     (("because ",), re.compile(r"(\bbecause )\S+(?: \(\S+\))?(?= depends on .* which )", re.I), rf"\1{MASK}"),
     (("because ",), re.compile(r"((?:^|[: ])because .+?)(?: and |, ).*", re.I), r"\1"),
     (("provides package",), re.compile(r"(provides package \S+?)[;:] .*"), r"\1"),
     (("][", "] ["), re.compile(r"(?:\('\w{5}', \")?(?:\[[A-Za-z\d][\w ./]+\] ?){2,}(?:\(-?\d+\))?"), ""),
-    (("(sql",), re.compile(r" \(\d+\) \(SQL\w+\).*"), ""),
-    (("full error", "[recovered]", "(http ", "] "),
-     re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$", re.I), ""),
+    (("full error", "[recovered]", "(http ", "] ", " in $path", "(publickey,", "(sql", "`.`"),
+     re.compile(r"\.?, full error: .*| \[recovered\].*| \(HTTP \d{3}\)$|\] (?:\{|\w+: .*\})$| in \$PATH\b"
+     r"|(?<=\(publickey),[\w,-]+| \(\d+\) \(SQL\w+\).*|`[^`\s]+`\.(?=`)", re.I), ""),
+    # Only a denial is about the operation.
+    (("when calling the ",), re.compile(r".*\bAn error occurred \((?!\w*(?:Denied|Unauthorized|Forbidden))\w+\) when "
+     r"calling the \w+ operation(?: \([^()]*\))?: (?=(?:\S+ +){2})"), ""),
     # A shell names the signal by words, before the command.
     (("killed", "fault", "aborted", "bus error", "instruction", "exception"),
      re.compile(r"^(?:\S+: )?(?:line \d+: )?(?:\d+ )?(Killed|Segmentation fault|Aborted|Bus error|Illegal instruction"
@@ -300,15 +308,16 @@ NOISE: tuple[Rule, ...] = (
     (("] error 1", "code 1"),
      re.compile(r"^(?:(?:\w+(?:\[\d+\])?: )?(?:\*\*\* )?\[[^\]]*\] Error|code) (1[34]\d)$"), r"exit code \1"),
     # A shell's script and line do not say what is wrong.
-    ((": ",), re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh|bash|dash|zsh|sh): (?:-c: )?(?:line )?\d+: "), "sh: "),
+    ((": ",), re.compile(r"^(?:[\w./~-]*/)?(?:[\w.-]+\.sh: (?:line )?\d+"
+     r"|(?:bash|dash|zsh|sh)(?:: -c)?(?:: (?:line )?\d+)?): "), "sh: "),
     # Each shell words a missing command differently.
     (("not found", "unknown command", "not recognized as"),
      re.compile(
             r"^(?:(?:-?sh|-?zsh|fish|k?sh|ash|nu): )?(?:(?:(?:line )?\d+: )?)(?:command not found|Unknown command):? "
             r"['\"`]?([^\s'\"`:]+)['\"`]?$|^(?:sh|zsh|ash): (?:\d+: )?([^\s:]+): (?:command )?not found$"
             r"|^([^\s:]+): command not found$"
-            r"|^(?:\S+ : )?(?:The term )?'([^\s']+)' is not recognized as (?:the name of|an internal or) .*"),
-     lambda match: f"sh: {next(filter(None, match.groups()))}: command not found"),
+            r"|^(?:\S+ ?: )?(?:The term )?'([^\s']+)' is not recognized as (?:(?:the|a) name of|an internal or) .*"),
+     lambda match: f"sh: {next(filter(None, match.groups())).lower()}: command not found"),
     # Words of an XML or HTML answer, without tags and the request's own names.
     (("<title>",), re.compile(r"^.*<title>(.*?)</title>.*", re.I), r"\1"),
     (("</",), re.compile(r"<(Key|RequestId|HostId|Resource|BucketName)>[^<]*</\1>"), ""),
@@ -329,20 +338,10 @@ NOISE: tuple[Rule, ...] = (
     ((".exe: ",), re.compile(r"^(\w+)\.exe(?=: )"), r"\1"),
     (("install_",), re.compile(r"^.*\b(INSTALL_(?:PARSE_)?FAILED_\w+).*"), r"\1"),
     (("(code=",), re.compile(r"^<?\w+: \(code=-?\d+, message=(.*?)\)>?(?:, <.*)?$"), r"\1"),
-    (("requesting ",), re.compile(r" when requesting \S+ returned "), " "),
-    (("error=\"",), re.compile(r"^.* error=\"([^\"]*)\".*"), r"\1"),
     ((":latest",), re.compile(r"(?<=\w):latest\b"), ""),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
-    (
-        ("1", "2", "3", "4", "5"),
-        re.compile(
-            # Searching for a set as first character is ten times as fast as for a boundary.
-            r"([1-5](?<=\b[1-5])\d\d) (?:"
-            + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
-            + "|Gateway Time-out|Service Temporarily Unavailable"
-            + r")\b",
-            re.I,
-        ),
-        r"\1",
-    ),
+    # Searching for a set as first character is ten times as fast as for a boundary.
+    (("1", "2", "3", "4", "5"), re.compile(r"([1-5](?<=\b[1-5])\d\d) (?:"
+     + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
+     + r"|Gateway Time-out|Service Temporarily Unavailable)\b", re.I), r"\1"),
 )  # fmt: skip

@@ -99,6 +99,45 @@ SAME = {
         ("", "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center>nginx</center>"),
         ("", "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><hr></body></html>"),
     ),
+    "what is wrong by field": (
+        ("", '{"errorMessages":[],"errors":{"due":"Field \'due\' must be a date."}}'),
+        ("", "Field 'due' must be a date."),
+    ),
+    "what is wrong by field, in lists": (
+        ("", '{"errors":{"email":["has already been taken"]}}'),
+        ("", 'HTTP 422\n{\n  "errors": {\n    "email": [\n      "has already been taken"\n    ]\n  }\n}'),
+    ),
+    "a text of several lines in JSON": (
+        ("", '{"errors":[{"message":"\\nselect Id, Due\\n   ^\\nERROR at Row:1:Column:7\\nNo such column \'Due\'"}]}'),
+        ("", "No such column 'Due'"),
+    ),
+    "behind what calls it": (
+        ("", "MCP error -32602: Invalid arguments for tool f: no column 'due'"),
+        ("", "Error: Request failed (remote): MCP error -32602: Invalid arguments for tool f: no column 'due'"),
+        ("", "A parsing error occurred, try again. This is the error: no column 'due'"),
+        ("", "[Api Error]: Error fetching from https://a.example/x: [404 Not Found] no column 'due'"),
+    ),
+    "a code of a compiler": (
+        ("", "src/a.tsx(3,22): error TS2304: Cannot find name 'useCart'."),
+        ("", "ERROR in ./app/b.tsx 8:0-31\nTS2304: Cannot find name 'useCart'."),
+    ),
+    "the symbol of an error in the middle": (
+        ("", "a.java:9: error: cannot find symbol\n    Mail m;\n    ^\n  symbol:   class Mail\n1 error"),
+        ("", "[ERROR] Failed to execute goal x: Compilation failure: \n[ERROR] /C:/a.java:[12,8] cannot find symbol\n"
+             "[ERROR]   symbol:   class Mail"),
+    ),
+    "signs of Chinese": (
+        ("", "无法将“iwr”项识别为名称。请检查拼写，然后重试。"),
+        ("", "无法将“iwr”项识别为名称。请检查拼写。"),
+    ),
+    "PowerShell, old and new": (
+        ("", "HiddenItems : The term 'HiddenItems' is not recognized as the name of a cmdlet, function or\r\nprogram."),
+        ("", "HiddenItems: The term 'HiddenItems' is not recognized as a name of a cmdlet, function or program."),
+    ),
+    "OpenSSL and what calls it": (
+        ("", "1407:error:0B080074:x509 certificate routines:X509_check_private_key:key values mismatch:x509.c:299:"),
+        ("", 'nginx: [emerg] key("/a") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)'),
+    ),
     "JSON, pretty and compact": (
         ("", '{\n  "error": {\n    "code": 404,\n    "message": "customer not found"\n  }\n}'),
         ("", '{"error":{"code":404,"message":"customer not found"},"request_id":"7f3a"}'),

@@ -73,6 +73,31 @@ SAME = {
     "a lone code": ("Error: An API error occurred: not_in_channel", '{"ok":false,"error":"not_in_channel"}'),
     "another word for the thing": ("module `total` not found", "`total` not found", "variable `total` not found"),
     "what was tried before it": ("mc: Failed to remove `a`. The bucket does not exist", "The bucket does not exist"),
+    "an explanation behind it": (
+        "Attribute `price` is not filterable. Available filterable attributes patterns are: `genre`.",
+        "Attribute `price` is not filterable. This index does not have configured filterable attributes.",
+    ),
+    "another wording of cannot": ("not able to locate package 'a'", "failed to locate package 'a'"),
+    "the database of a table": (
+        "a foreign key constraint fails (`dev`.`lines`, CONSTRAINT `lines_1` FOREIGN KEY (`a`) REFERENCES `b` (`id`))",
+        "a foreign key constraint fails (`prod`.`lines`, CONSTRAINT `lines_1` FOREIGN KEY (`a`) REFERENCES `b` (`id`))",
+    ),
+    "a hedge": (
+        "pull access denied, repository does not exist or may require authorization",
+        "pull access denied, repository does not exist or may require 'docker login'",
+    ),
+    "an operation that was called": (
+        "An error occurred (ValidationException) when calling the PutItem operation: One or more values are empty",
+        "upload failed: An error occurred (ValidationException) when calling the GetItem operation: One or more values "
+        "are empty",
+        "One or more values are empty",
+    ),
+    "ways to log in": ("a@b: Permission denied (publickey).", "c@d: Permission denied (publickey,password)."),
+    "an ordinal": ("the 3rd line of the list differs", "the 12th line of the list differs"),
+    "a panic of Rust, old and new": (
+        "thread 'main' panicked at 'index out of bounds: the len is 0 but the index is 0', src/lib.rs:2:9",
+        "thread 'main' panicked at src/main.rs:20:5:\nindex out of bounds: the len is 3 but the index is 7",
+    ),
     "the place of it": ("`total` not defined", "`total` not defined in `Main`"),
 }
 
@@ -98,6 +123,11 @@ DIFFERENT = (
     ("exited with code 137", "exited with code 143"),
     ("HTTP 400: model gpt-9 not found", "HTTP 400: prompt is empty"),
     ("unsupported format: webp", "unsupported format: heic"),
+    ('exec: "bun": executable file not found in $PATH', 'exec: "tini": executable file not found in $PATH'),
+    ("Missing C library: cairo", "Missing C library: crypto"),
+    ('Class "App\\Order" not found', 'Class "App\\Refund" not found'),
+    ("google/api/a.proto: File not found.", "google/api/b.proto: File not found."),
+    ("'HiddenItems' is not recognized as an internal or external", "'MergeTool' is not recognized as an internal or"),
     ("The job ended with exit code: 1", "The job ended with exit code: 137"),
 )
 
