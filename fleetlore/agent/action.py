@@ -71,6 +71,8 @@ class Action:
         self.error: tuple[str, str] | None = None
         self.raised: Exception | None = None
         self.rule = ""
+        # A plain function, such as a decorator's, may return the coroutine of the call.
+        self.is_awaited = False
         self._call: BegunCall | None = None
         self._token: Token[Action | None] | None = None
         self._phase = "new"
@@ -166,6 +168,8 @@ class Action:
         if self._token is not None:
             with suppress(ValueError):  # left in another context
                 OPEN_ACTION.reset(self._token)
+        if self.is_awaited and error is None:
+            return
         with suppress(*passes_over(error)):
             self.end(error=error)
 
@@ -203,7 +207,7 @@ def tool(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
     recorded. Put it under the framework's own decorator, which turns exceptions into texts.
 
     Raises:
-        ConfigError: it is a generator, whose call has no end; use `session.begin`.
+        ConfigError: it has no name, or is a generator, whose call has no end; use `session.begin`.
         CallHeld: its text is the answer to the model.
     """
     if function is None:
@@ -214,7 +218,9 @@ def tool(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
 def _recorded(function: AnyFunction, name: str) -> AnyFunction:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigError(f"{function.__qualname__} is a generator; record its calls with session.begin and action.end")
-    named = name or function.__name__
+    named = name or getattr(function, "__name__", "")
+    if not named:
+        raise ConfigError(f"{function!r} has no name: give one by fleetlore.tool(name=...)")
     signature = inspect.signature(function)
 
     if inspect.iscoroutinefunction(function):
@@ -237,9 +243,17 @@ def _recorded(function: AnyFunction, name: str) -> AnyFunction:
             return function(*args, **kwargs)
         with action:
             action.result = result = function(*args, **kwargs)
-        return result
+            action.is_awaited = inspect.iscoroutine(result)
+        return _awaited(action, result) if action.is_awaited else result
 
     return cast(AnyFunction, call)
+
+
+async def _awaited(action: Any, result: Any) -> Any:
+    action.is_awaited, action.result = False, None
+    with action:
+        action.result = found = await result
+    return found
 
 
 def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -263,6 +277,7 @@ def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwar
 
 class _Witness:
     result: object = None
+    is_awaited = False
 
     def __init__(self, action: Action) -> None:
         self._action = action

@@ -6,8 +6,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -145,6 +147,37 @@ def test_an_error_that_is_no_text_is_recorded_as_one(fleet: Fleet, recorder: Rec
     with fleet.session("g") as session:
         session.record("sql", {}, error_text={"code": 5})  # type: ignore[arg-type]  # agents are not type-checked
     assert [recorder.error(each) for each in recorder.outcomes] == [("_OTHER", "{'code': 5}")]
+
+
+async def test_a_coroutine_of_a_plain_function_ends_once_it_was_awaited(fleet: Fleet, recorder: Recorder) -> None:
+    """Many decorators wrap an async function in a plain one."""
+
+    async def fetch(address: str) -> str:
+        await asyncio.sleep(0)
+        if address == "bad":
+            raise PermissionError("no access")
+        return address
+
+    class Fetcher:
+        async def __call__(self, address: str) -> str:
+            return await fetch(address)
+
+    plain = fleetlore.tool(name="plain")(lambda address: fetch(address))
+    called = fleetlore.tool(name="called")(Fetcher())
+    with fleet.session("g"):
+        for tool in (plain, called):
+            assert await asyncio.gather(tool("a"), tool("bad"), return_exceptions=True) == ["a", ANY]
+    ended = [(each[events.TOOL], each[events.ARGUMENTS]["address"], recorder.error(each)) for each in recorder.outcomes]
+    denied = "PermissionError", "no access"
+    assert sorted(ended, key=str) == [
+        ("called", "a", None), ("called", "bad", denied), ("plain", "a", None), ("plain", "bad", denied),
+    ]  # fmt: skip
+    assert [each.get(events.RESULT) for each in recorder.outcomes].count("a") == 2
+
+
+def test_a_tool_without_a_name_is_refused_where_it_is_made() -> None:
+    with pytest.raises(ConfigError, match="has no name"):
+        fleetlore.tool(partial(print, "x"))
 
 
 def test_a_generator_is_refused_where_it_is_written() -> None:
