@@ -195,7 +195,7 @@ _HTTP_STATUS = ("status", "statusCode", "status_code")
 _WHY = ("message", "reason", "detail", "details", "title", "msg")
 _ENVELOPE = {*_WHY, *_HTTP_STATUS, "success", "code", "type", "instance", "timestamp", "path", "body", "headers"}
 # MCP's content.
-_TEXT_PARTS = re.compile(r'\s*+\[\s*+\{\s*"type"\s*:\s*"text"')
+_TEXT_PARTS = re.compile(r'\s*+\[\s*+\{[^}]*?"type"\s*:\s*"(?:input_|output_)?text"')
 # Python's notation of a message of LangChain or a result of MCP.
 _PYTHON = re.compile(r"(?:\w+\()?(?:_?meta|content)=")
 _PYTHON_ERRORS = ("isError=True", "is_error=True", "status='error'", 'status="error"')

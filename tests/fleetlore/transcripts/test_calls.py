@@ -175,6 +175,8 @@ FAILED = [
     ({"output": "no rule", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}, "no rule"),
     ({"stdout": "", "stderr": "no rule", "exitCode": -1}, "no rule"),
     ([{"type": "text", "text": "Error: no rule"}], "Error: no rule"),
+    ([{"type": "input_text", "text": "Error: no rule"}], "Error: no rule"),
+    ([{"text": "Error: no rule", "annotations": None, "type": "text"}], "Error: no rule"),
     ({"type": "bash_code_execution_result", "stdout": "", "stderr": "no rule", "return_code": 1}, "no rule"),
     ({"stdout": "", "stderr": "no rule", "exit_status": 2}, "no rule"),
     ({"stdout": "", "stderr": "no rule", "code": 2}, "no rule"),
