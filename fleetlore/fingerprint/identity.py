@@ -87,7 +87,7 @@ _MAX_BEHIND, _MAX_BEFORE = 3, 2
 _MAX_SEARCHED = 600
 # A clause without a phrase says which failure it is with this many words.
 _MIN_WORDS = 2
-# More words than these do not make a clause better: the last of such clauses is the cause.
+# The last of the clauses with this many words is the cause.
 _MAX_WORDS = 4
 
 # Sentences in quotes behind a sign or in brackets are masked apart: quoted ones look like values. Brackets before a

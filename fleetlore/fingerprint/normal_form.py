@@ -24,7 +24,7 @@ __all__ = ["head_line", "is_sentence", "template"]
 _Masks = tuple[str, tuple[str, ...], tuple[Callable[[str], str], ...]]
 
 MAX_TEMPLATE = 240
-# Characters read of the head line. Later ones matter little, and every mask scans them.
+# Characters read of the head line: every mask scans them.
 _MAX_LINE = 600
 
 # A text that was searched for in vain. It is the failure itself, so it is kept.
@@ -93,7 +93,7 @@ _NAMED = re.compile(
 )
 _OF_REPR = re.compile(r"\((['\"])(.*)\1,?\)$")
 _QUOTED_LINE = re.compile(r"(?:[a-z]\w*: )?(['\"])((?:(?!\1)[^\\]|\\.)*)\1")
-# `adb: `
+# The name of a program in front.
 _PROGRAM = re.compile(r"^[a-z][\w.+-]{1,20}: (?=\S+ \S)")
 # The sign in `doesn't` begins no quoted name.
 _CONTRACTED = re.compile(r"(?<=[a-z])['’](?=(?:t|s|re|ve|ll|d|m)(?![\w'’]))")

@@ -72,7 +72,7 @@ def _number(match: re.Match[str]) -> str:
     number, start = match.group(), match.start()
     before = match.string[max(0, start - 20) : start]
     # At the start stands the code of an answer: `550 5.1.1 …`, `404 Not Found`; or of a program's end: `-9: …`.
-    # Texts of numbers ask a thousand times, and without a letter there is no code or name.
+    # Without a letter there is no code or name.
     if start and before.lower() == before.upper() and match.string[match.end() : match.end() + 1] != " ":
         return MASK
     may_be_code = _CODE_WORD.search(before) is not None

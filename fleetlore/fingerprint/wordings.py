@@ -340,7 +340,7 @@ NOISE: tuple[Rule, ...] = (
     (("(code=",), re.compile(r"^<?\w+: \(code=-?\d+, message=(.*?)\)>?(?:, <.*)?$"), r"\1"),
     ((":latest",), re.compile(r"(?<=\w):latest\b"), ""),
     (("http/",), re.compile(r"\bHTTP/\d(?:\.\d)?\b", re.I), "HTTP"),
-    # Searching for a set as first character is ten times as fast as for a boundary.
+    # A set as the first character makes the search fast.
     (("1", "2", "3", "4", "5"), re.compile(r"([1-5](?<=\b[1-5])\d\d) (?:"
      + "|".join(sorted((re.escape(each.phrase) for each in HTTPStatus), reverse=True))
      + r"|Gateway Time-out|Service Temporarily Unavailable)\b", re.I), r"\1"),
