@@ -186,7 +186,7 @@ _NEVER_MADE = re.compile(
 _MAY_SAY = re.compile(
     r'"(?:isError|is_error)"\s*:\s*true|"status"\s*:\s*"(?i:error|fail)|"error"\s*:\s*(?!null|false|"")'
     r'|"(?:exit_?(?i:code|status)|return_?code|code)"\s*:\s*-?[1-9]|"success"\s*:\s*false|"errors"\s*:\s*\[\s*\{'
-    r'|"status(?:_?[Cc]ode)?"\s*:\s*[45]|"error_code"|"type"\s*:\s*"timeout"'
+    r'|"status(?:_?[Cc]ode)?"\s*:\s*[45]|"error_code"|"errorType"|"type"\s*:\s*"timeout"'
 )
 # Names of an exit code. `code` is one beside `stderr` alone.
 _EXIT_CODES = ("exitCode", "exit_code", "returncode", "return_code", "exitStatus", "exit_status")
@@ -262,6 +262,8 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 
 def _has_error(result: dict[str, Any]) -> bool:
     if result.get("error") or (str(result.get("type")).endswith("_error") and "error_code" in result):
+        return True
+    if result.get("errorMessage") and "errorType" in result:  # AWS Lambda
         return True
     status = [result.get(name) for name in _HTTP_STATUS]
     failed = str(status[0]).lower() in ("failed", "failure")
