@@ -123,12 +123,22 @@ _FAILED = re.compile(
     r"|zsh:(?:\d+:)? (?:command not found|no such file or directory|permission denied|no matches found|parse error)\b"
     r"|'[^'\n]{1,200}' is not recognized as an internal or external command)"
 )
-# Frames of a command that failed: of Codex, mini-SWE-agent and Roo. The output below may quote another one.
+# A program's complaint, as the whole result. 403 of 403 such results in logs of shells were failures. More lines, or
+# other ones between them, may be what was found.
+_COMPLAINT = (
+    r"[\w.@/+-]++: (?:[^\n]{0,500}: )?(?:No such file or directory|Permission denied|Is a directory|Not a directory)"
+    r"(?: \([^()\n]{1,100}\))?\.?[^\S\n]*(?:\n|\Z)"
+    r"|[\w./+-]++: (?:(?:invalid|illegal) option|unrecognized option|option requires an argument) [^\n]{1,200}(?:\n|\Z)"
+    r"|(?:[\w.-]{1,100}: )?Try ['`][^\n]{1,200}(?:\n|\Z)"
+)
+_COMPLAINED = re.compile(rf"\s*+(?=[\w.@/+-]++: )(?:{_COMPLAINT}){{1,3}}\s*\Z")
+# Frames of a command that failed: of Codex, mini-SWE-agent, Roo and AutoGen. The output below may quote another one.
 _EXITED = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Total output lines)\b[^\n]*\n+)*"
     r"(?:(?:Process exited with code|Exit code:?) -?0*[1-9]\d*[^\S\n]*(?:\n|\Z)"
     r"|(?:<exception>[^<]*</exception>\s*)?<returncode>-?0*[1-9]\d*</returncode>"
-    r"|Command executed in terminal\b[^\n]* Exit code: -?0*[1-9]\d*\n)"
+    r"|Command executed in terminal\b[^\n]* Exit code: -?0*[1-9]\d*\n"
+    r"|exitcode: -?0*[1-9]\d* \(execution failed\))"
 )
 # The end of such a frame: of OpenHands, Copilot and Gemini CLI.
 _FRAME_END = 400
@@ -227,6 +237,8 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
         if result.strip() == _LACKED or _NEVER_MADE.match(result):
             return Verdict(made=False)
         has_failed = _FAILED.match(result, 0, _BEGINNING) or _EXITED.match(result)
+        if not has_failed and len(result) < _BEGINNING:
+            has_failed = _COMPLAINED.match(result)
         # Most results have no frame: looking for a word takes a tenth of the search's time.
         if not has_failed and "xit" in (end := result[-_FRAME_END:]):
             has_failed = _EXITED_AT_END.search(end)

@@ -272,11 +272,17 @@ ERRORS = (
     "unsupported call: shel",
     "failed to parse function arguments: missing field `command`",
     "command timed out after 1000 milliseconds\nx",
+    "ls: cannot access 'x': No such file or directory\n",
+    "find: '/root': Permission denied\nfind: '/srv/a b': Permission denied",
+    "git@example.org: Permission denied (publickey).",
+    "cut: option requires an argument -- 'd'\nTry 'cut --help' for more information.",
+    "run.sh: line 3: cd: /srv: Not a directory",
 )
 
 
 FRAMES = (
     "Exit code: 2\nOutput:\nno rule",
+    "exitcode: 1 (execution failed)\nCode output: no rule",
     "Exit code: -1\nWall time: 3 seconds\nOutput:\n",
     "Chunk ID: 3f9c\nWall time: 0.1 seconds\nProcess exited with code -1\nOutput:\nkilled",
     "Chunk ID: 3f9c\r\nWall time: 0.1 seconds\r\nProcess exited with code 2\r\nOutput:\r\nno rule",
@@ -326,6 +332,12 @@ WORKED += [
     '{"data": {"rows": 3}, "errors": [{"message": "x"}]}',
     '{"errors": [{"message": "line 3"}], "warnings": []}',
     "Exit code: 1 means that no line was found",
+    "exitcode: 0 (execution succeeded)\nCode output: cat: x: Permission denied",
+    "find: '/root': Permission denied\n/srv/a",
+    "ls: x: No such file or directory\n" * 4,
+    "Permission denied",
+    "log: the word Permission denied is here",
+    "invalid option: none",
     "from ci.log:\nstep 3: Process exited with code 1\nretried, all green",
     "Chunk ID: 3f9c\nProcess exited with code 0\nOutput:\nci.log: Process exited with code 1",
     '{"output": "Error: x", "metadata": {"exit_code": 0}}',
