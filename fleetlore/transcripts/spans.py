@@ -7,13 +7,15 @@ import math
 import re
 import struct
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from fleetlore.transcripts.calls import json_or_text
+from fleetlore.transcripts.protobuf import Fields, ProtobufReader
 from fleetlore.transcripts.session import LATEST, MALFORMED, Conversation, LoggedSession
 from fleetlore.wire.decode import MAX_VALUES, read_json
 
@@ -58,6 +60,8 @@ _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError", "GraphInterru
 _MAX_BETWEEN = 16  # spans between a call's span and another of it
 # Fields of an export: a Collector's full batch of 8,192 spans has a million. They take at most 0.45 GB.
 _MAX_FIELDS = 2 * MAX_VALUES
+# Resources and scopes of an export: one costs 4 µs, even where it holds nothing. A full batch has at most 16,384.
+_MAX_GROUPS = 40_000
 
 
 class Span(NamedTuple):
@@ -80,6 +84,7 @@ class Span(NamedTuple):
 
 
 _Call = tuple[Span, str, Any, Any]
+_Group = TypeVar("_Group")
 
 
 def session_of(spans: Sequence[Span]) -> LoggedSession | None:
@@ -240,20 +245,20 @@ def spans_of(body: bytes, form: str, *, logs: bool = False) -> Iterator[Span | V
 
 
 def _of_json(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
-    export = read_json(body, _MAX_FIELDS)
+    export, bounded = read_json(body, _MAX_FIELDS), _bounded()
     if not isinstance(export, dict):
         raise ValueError("an export is a JSON object")
     resources, scopes, records = _LOGS if logs else _TRACES
-    for each in _listed(export, resources):
-        found = (record for scope in _listed(each, scopes) for record in _listed(scope, records))
+    for each in bounded(_listed(export, resources)):
+        found = (record for scope in bounded(_listed(each, scopes)) for record in _listed(scope, records))
         yield (each.get("resource") or {} if isinstance(each, dict) else {}), found
 
 
 def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]:
     """A text that is not UTF-8 makes its whole message unreadable, so each record is read alone."""
-    export = _Protobuf()
+    export, bounded = ProtobufReader(_MAX_FIELDS), _bounded()
 
-    def read(message: bytes | memoryview, fields: _Fields) -> Any:
+    def read(message: bytes, fields: Fields) -> Any:
         try:
             return export.read(message, fields)
         except MALFORMED as error:
@@ -261,9 +266,22 @@ def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]
 
     record = _LOG if logs else _SPAN
     # The messages of traces and of logs have the same numbers: resource 1, scopes 2, records 2.
-    for each in export.parts(body, 1):
-        found = (read(part, record) for scope in export.parts(each, 2) for part in export.parts(scope, 2))
+    for each in bounded(export.parts(body, 1)):
+        found = (read(part, record) for scope in bounded(export.parts(each, 2)) for part in export.parts(scope, 2))
         yield read(b"".join(export.parts(each, 1)), _RESOURCE), found
+
+
+def _bounded() -> Callable[[Iterable[_Group]], Iterator[_Group]]:
+    """Return what passes on at most `_MAX_GROUPS` resources and scopes of one export."""
+    numbers = count(1)
+
+    def bounded(groups: Iterable[_Group]) -> Iterator[_Group]:
+        for each, number in zip(groups, numbers, strict=False):
+            if number > _MAX_GROUPS:
+                raise ValueError(f"an export of more than {_MAX_GROUPS} resources and scopes: send smaller batches")
+            yield each
+
+    return bounded
 
 
 def _listed(holder: Any, name: str) -> list[Any]:
@@ -321,80 +339,26 @@ def _value(value: dict[str, Any]) -> Any:
     return None
 
 
-# A message's fields by number: the name in JSON, and how it is read. A list holds the fields of a repeated message.
-_Fields = dict[int, tuple[str, Any]]
-
-
-def _double(value: memoryview) -> float | str:
+def _double(value: bytes) -> float | str:
     number = struct.unpack("<d", value)[0]
     return number if math.isfinite(number) else str(number)
 
 
 _text, _fixed = partial(str, encoding="utf-8"), partial(int.from_bytes, byteorder="little")
-_ANY: _Fields = {
+_ANY: Fields = {
     1: ("stringValue", _text), 2: ("boolValue", bool), 3: ("intValue", lambda value: value - (value >> 63 << 64)),
     4: ("doubleValue", _double), 7: ("bytesValue", lambda value: b64encode(value).decode()),
 }  # fmt: skip
 _PAIRS = [{1: ("key", _text), 2: ("value", _ANY)}]
 _ANY |= {5: ("arrayValue", {1: ("values", [_ANY])}), 6: ("kvlistValue", {1: ("values", _PAIRS)})}
-_RESOURCE: _Fields = {1: ("attributes", _PAIRS)}
-_SPAN: _Fields = {
-    1: ("traceId", memoryview.hex), 2: ("spanId", memoryview.hex), 4: ("parentSpanId", memoryview.hex),
+_RESOURCE: Fields = {1: ("attributes", _PAIRS)}
+_SPAN: Fields = {
+    1: ("traceId", bytes.hex), 2: ("spanId", bytes.hex), 4: ("parentSpanId", bytes.hex),
     5: ("name", _text), 7: ("startTimeUnixNano", _fixed), 8: ("endTimeUnixNano", _fixed), 9: ("attributes", _PAIRS),
     11: ("events", [{2: ("name", _text), 3: ("attributes", _PAIRS)}]),
     15: ("status", {2: ("message", _text), 3: ("code", int)}),
 }  # fmt: skip
-_LOG: _Fields = {
-    1: ("timeUnixNano", _fixed), 6: ("attributes", _PAIRS), 9: ("traceId", memoryview.hex),
-    10: ("spanId", memoryview.hex), 11: ("observedTimeUnixNano", _fixed), 12: ("eventName", _text),
+_LOG: Fields = {
+    1: ("timeUnixNano", _fixed), 6: ("attributes", _PAIRS), 9: ("traceId", bytes.hex),
+    10: ("spanId", bytes.hex), 11: ("observedTimeUnixNano", _fixed), 12: ("eventName", _text),
 }  # fmt: skip
-# Wire types of protobuf. Groups are obsolete.
-_VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
-_MAX_VARINT_BYTES = 10
-
-
-class _Protobuf:
-    """Reads the messages of one export, and counts their fields: an empty one of two bytes takes 300 of memory."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_FIELDS
-
-    def parts(self, message: bytes | memoryview, number: int) -> Iterator[memoryview]:
-        return (value for found, value in self._fields(message) if found == number and isinstance(value, memoryview))
-
-    def read(self, message: bytes | memoryview, fields: _Fields) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for number, value in self._fields(message):
-            name, kind = fields.get(number, ("", None))
-            if isinstance(kind, list):
-                found.setdefault(name, []).append(self.read(value, kind[0]))
-            elif kind is not None:
-                found[name] = self.read(value, kind) if isinstance(kind, dict) else kind(value)
-        return found
-
-    def _fields(self, message: bytes | memoryview) -> Iterator[tuple[int, Any]]:
-        view, place = memoryview(message), 0
-        while place < len(view):
-            self._left -= 1
-            if self._left < 0:
-                raise ValueError(f"an export of more than {_MAX_FIELDS} values is not read: send smaller batches")
-            tag, place = _varint(view, place)
-            kind, size = tag & 7, _FIXED.get(tag & 7)
-            if size is None:
-                size, place = _varint(view, place)
-            if kind == _VARINT:
-                yield tag >> 3, size
-                continue
-            if kind not in (_SIZED, *_FIXED) or place + size > len(view):
-                raise ValueError("a message is cut off or of an unknown kind")
-            yield tag >> 3, view[place : place + size]
-            place += size
-
-
-def _varint(view: memoryview, place: int) -> tuple[int, int]:
-    value = 0
-    for number, byte in enumerate(view[place : place + _MAX_VARINT_BYTES]):
-        value |= (byte & 127) << 7 * number
-        if byte < 128:
-            return value & (2**64 - 1), place + number + 1
-    raise ValueError("a number is cut off")

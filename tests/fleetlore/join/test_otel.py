@@ -559,14 +559,28 @@ async def test_other_bytes_are_refused(fleet: Fleet, recorder: Recorder, body: b
 def test_a_full_batch_of_a_collector_is_read_and_a_larger_export_is_told_to_be_smaller(form: str) -> None:
     named = [{"key": f"key {number:02}", "value": {"stringValue": "v" * 30}} for number in range(31)]
     ids = {"traceId": "YWFhYWFhYWFhYWFhYWFhYQ==", "spanId": "YWFhYWFhYWE="}
-    body, _ = made_export([{**ids, "attributes": named}] * (4_096 if form == "application/json" else 8_192))
+    span = {**ids, "attributes": named}
+    body, _ = made_export([span] * 4_096)
     large = b'{"resourceSpans":[' + b"{}," * 1_000_000 + b"{}]}"
     if form == "application/x-protobuf":
-        body = ParseDict(orjson.loads(body), ExportTraceServiceRequest()).SerializeToString()
-        large = b"\x0a\x00" * 2_000_001
+        request = ParseDict(orjson.loads(made_export([span])[0]), ExportTraceServiceRequest())
+        [scope] = request.resource_spans[0].scope_spans
+        scope.spans.extend([scope.spans[0]] * 8_191)
+        body, large = request.SerializeToString(), b"\x10\x00" * 2_000_001
     assert len(list(spans_of(body, form))) in (4_096, 8_192) and len(body) < 1 << 24
     with pytest.raises(ValueError, match="smaller batches"):
         list(spans_of(large, form))
+
+
+@for_each("form", "application/json", "application/x-protobuf")
+@for_each("export", {"resourceSpans": [{}] * 40_001}, {"resourceSpans": [{"scopeSpans": [{}] * 40_000}]})
+def test_an_export_of_very_many_empty_resources_or_scopes_is_refused_early(form: str, export: dict[str, Any]) -> None:
+    """Each takes two bytes and as much time as a small span."""
+    body = orjson.dumps(export)
+    if form == "application/x-protobuf":
+        body = ParseDict(export, ExportTraceServiceRequest()).SerializeToString()
+    with pytest.raises(ValueError, match="40000 resources and scopes"):
+        list(spans_of(body, form))
 
 
 SPAN = {

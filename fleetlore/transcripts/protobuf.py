@@ -1,0 +1,64 @@
+"""Read messages of protobuf without generated code."""
+
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["Fields", "ProtobufReader"]
+
+# A message's fields by number: the name in JSON, and how it is read. A list holds the fields of a repeated message.
+Fields = dict[int, tuple[str, Any]]
+
+_NO_FIELD = ("", None)
+# Wire types. Groups are obsolete.
+_VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
+_MAX_VARINT_BYTES = 10
+
+
+class ProtobufReader:
+    """Reads at most `max_fields` fields of one body: an empty message of two bytes takes 300 of memory."""
+
+    def __init__(self, max_fields: int) -> None:
+        self._max_fields = self._left = max_fields
+
+    def parts(self, message: bytes, number: int) -> Iterator[bytes]:
+        return (value for found, value in self._fields(message) if found == number and isinstance(value, bytes))
+
+    def read(self, message: bytes, fields: Fields) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, value in self._fields(message):
+            name, kind = fields.get(number, _NO_FIELD)
+            if isinstance(kind, list):
+                found.setdefault(name, []).append(self.read(value, kind[0]))
+            elif kind is not None:
+                found[name] = self.read(value, kind) if isinstance(kind, dict) else kind(value)
+        return found
+
+    def _fields(self, message: bytes) -> Iterator[tuple[int, Any]]:
+        place, end = 0, len(message)
+        while place < end:
+            self._left -= 1
+            if self._left < 0:
+                raise ValueError(f"an export of more than {self._max_fields} values is not read: send smaller batches")
+            tag, place = _varint(message, place)
+            kind, size = tag & 7, _FIXED.get(tag & 7)
+            if size is None:
+                size, place = _varint(message, place)
+            if kind == _VARINT:
+                yield tag >> 3, size
+                continue
+            if kind not in (_SIZED, *_FIXED) or place + size > end:
+                raise ValueError("a message is cut off or of an unknown kind")
+            yield tag >> 3, message[place : place + size]
+            place += size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    # Most numbers have one byte.
+    if place < len(message) and message[place] < 128:
+        return message[place], place + 1
+    value = 0
+    for number, byte in enumerate(message[place : place + _MAX_VARINT_BYTES]):
+        value |= (byte & 127) << 7 * number
+        if byte < 128:
+            return value & (2**64 - 1), place + number + 1
+    raise ValueError("a number is cut off")
