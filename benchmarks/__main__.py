@@ -20,8 +20,7 @@ from fleetlore.errors import ConfigError, FleetloreError
 
 # One a row of docs/results/performance.md, in its order.
 NAMES = (
-    "ingest", "same_work", "single", "emitter", "advice", "immunity", "step", "backfill", "scale", "patterns",
-    "formats",
+    "ingest", "same_work", "emitter", "advice", "immunity", "step", "backfill", "scale", "patterns", "formats",
 )  # fmt: skip
 
 

@@ -70,6 +70,14 @@ def chosen(learned: OfflineRun, order: dict[str, int], teacher: Teacher) -> tupl
     return {each.trajectory.id: each for each in asked}, {failure for kind in most for failure, _ in kind}
 
 
+def recorded(answers: dict[str, Any]) -> tuple[Settings, Answers]:
+    """Return settings of a model, and its answers by the prompt's hash."""
+    known = Answers(":memory:")
+    for key, answer in answers.items():
+        known.put(key, orjson.dumps(answer).decode())
+    return Settings(llm_url="http://127.0.0.1:9/v1", llm_model="recorded"), known  # part of the key, and never asked
+
+
 async def merged(candidates: Sequence[Candidate]) -> list[MemoryItem]:
     """Merge the candidates in stage 4 and return the items that it publishes."""
     store, clock = MemoryStore(), EventClock()
@@ -116,11 +124,8 @@ def _worked(log: CallLog, place: int) -> list[str]:
 async def measure(sessions: Iterable[LoggedSession], answers: dict[str, Any]) -> dict[str, Any]:
     past, later = halves(sessions)
     learned = await run_logs(past, seed=0, learn=True)
-    recorded = Answers(":memory:")
-    for key, answer in answers.items():
-        recorded.put(key, orjson.dumps(answer).decode())
-    settings = Settings(llm_url="http://127.0.0.1:9/v1", llm_model="recorded")  # part of the key, and never asked
-    teacher = Teacher(settings, recorded, lambda result, tokens: None)
+    settings, known = recorded(answers)
+    teacher = Teacher(settings, known, lambda result, tokens: None)
     asked, failures = chosen(learned, {each.session: place for place, each in enumerate(past)}, teacher)
     candidates = [lesson for judged in asked.values() for lesson in teacher.known(judged)]
     items = await merged(candidates)

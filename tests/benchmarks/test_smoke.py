@@ -29,10 +29,6 @@ def test_the_stages_and_the_script_by_hand_end_with_the_same() -> None:
     assert thermometer.figure > 1
 
 
-def test_single() -> None:
-    assert quick("single").peers == {"bare Faust agent": 100.0}
-
-
 def test_backfill() -> None:
     assert quick("backfill").unit == "× real time"
 

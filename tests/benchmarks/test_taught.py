@@ -1,11 +1,12 @@
 """Recorded lessons of a language model pass through the teacher's own check, and are counted without a model."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
-from benchmarks import taught
+from benchmarks import judged, taught
 from benchmarks.taught import CASSETTE, measure
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
@@ -48,3 +49,22 @@ def test_the_recorded_answers_have_the_form_that_the_prompt_asks_for() -> None:
     answers = orjson.loads(CASSETTE.read_bytes())
     lessons = [lesson for answer in answers.values() for lesson in answer["lessons"]]
     assert len(answers) == 36 and all(lesson.keys() == LESSON.keys() for lesson in lessons)
+
+
+async def test_verdicts_are_counted_against_the_hidden_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taught, "Answers", AnyPrompt)
+    answer = dict.fromkeys(("complete", "grounded", "right_target"), "yes") | {"verdict": "success"}
+    sessions = [
+        replace(logged(name), source="tau1", task=name, outcome=outcome, reward=1.0)
+        for name, outcome in (("a", "success"), ("b", "failure"), ("c", "success"))
+    ]
+    found = await judged.measure(sessions, {"every prompt": answer})
+    assert found["tau1, model"].startswith("2 of 3 right") and found["tau1, always success"].startswith("2 of 3 right")
+    unsure = await judged.measure(sessions, {"every prompt": answer | {"verdict": "unsure"}})
+    assert unsure["tau1, model"].endswith("3 abstained")
+
+
+def test_the_recorded_verdicts_have_the_form_that_the_prompt_asks_for() -> None:
+    answers = orjson.loads(judged.CASSETTE.read_bytes())
+    assert len(answers) == len(judged.LOGS) * judged.SESSIONS
+    assert {each["verdict"] for each in answers.values()} == {"success", "failure", "unsure"}
