@@ -81,10 +81,10 @@ def events_of(runs: Sequence[LoggedSession], seed: int, tenant: str = TENANT) ->
         yield from interleave(named, tenant, seed + round, time.time())
 
 
-def traffic(events: int, per_record: int = MAX_EVENTS, seed: int = 0) -> Traffic:
-    """About `events` events, in records of at most `per_record`."""
+def traffic(events: int) -> Traffic:
+    """About `events` events."""
     source, runs = sessions()
-    return Traffic(source, list(pack(ended(islice(events_of(runs, seed), events)), per_record)))
+    return Traffic(source, list(pack(ended(islice(events_of(runs, 0), events)))))
 
 
 def ended(events: Iterable[Event]) -> Iterator[Event]:
@@ -102,7 +102,7 @@ def ended(events: Iterable[Event]) -> Iterator[Event]:
         yield event._replace(kind="session.ended", sequence=event.sequence + 1, data={ev.OUTCOME: "unknown"})
 
 
-def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int = PARTITIONS) -> Iterator[Sent]:
+def pack(events: Iterable[Event], partitions: int = PARTITIONS) -> Iterator[Sent]:
     """Make records as a busy `fleetlore.kafka.emitter` fills them: by partition, bounded in events and bytes."""
     waiting: list[list[bytes]] = [[] for _ in range(partitions)]
     sizes = [0] * partitions
@@ -110,7 +110,7 @@ def pack(events: Iterable[Event], per_record: int = MAX_EVENTS, partitions: int 
         partition = partition_for(event.session, partitions)
         value = encode_event(event)
         queue = waiting[partition]
-        if queue and (len(queue) == per_record or sizes[partition] + len(value) + 2 > MAX_BYTES):
+        if queue and (len(queue) == MAX_EVENTS or sizes[partition] + len(value) + 2 > MAX_BYTES):
             yield Sent(partition, len(queue), b"[" + b",".join(queue) + b"]")
             queue.clear()
             sizes[partition] = 0

@@ -79,8 +79,10 @@ _NESTS = re.compile(
     r"|\b(?:error|exception) message(?: from server)?: |\[[45]\d\d (?-i:(?:[A-Z]\w* ?)+)\] )",
     re.I,
 ).finditer
-_NEST_WORDS = ("; nested", "mcp error", "api error", ", stderr", "error running", "nal error", "the error", "root ")
-_NEST_WORDS += ("error message", "exception message", "[4", "[5")
+_NEST_WORDS = (
+    "; nested", "mcp error", "api error", ", stderr", "error running", "nal error", "the error", "root ",
+    "error message", "exception message", "[4", "[5",
+)  # fmt: skip
 
 # A code that names the failure in any language.
 _CODED = re.compile(r"((?:ora|pls|tns|sp2)-\d{4,5}|(?:error )?(?:ts|cs|ms|msb|nu|c|lnk)\d{4,5}):")
