@@ -168,7 +168,7 @@ class AdapterPublisher(Generic[Manifest]):
         return record
 
     async def matching(self, tenant: str, version: str) -> list[str]:
-        return [known for known in (await self._read_all(tenant)).versions if known.startswith(version)]
+        return _matching(await self._read_all(tenant), version)
 
     async def rollback(
         self, tenant: str, version: str, reason: str = "rollback", pinned: bool = False
@@ -328,8 +328,13 @@ class AdapterPublisher(Generic[Manifest]):
         await self._producer.deliver([Outgoing(tenant, "adapters", key.decode(), value)])
 
 
+def _matching(known: AdapterView[Manifest], version: str) -> list[str]:
+    """An empty `version`, as an unset variable of a script gives it, matches none: it would name the only one."""
+    return [each for each in known.versions if version and each.startswith(version)]
+
+
 def _find_version(known: AdapterView[Manifest], version: str) -> str:
-    matching = [each for each in known.versions if each.startswith(version)]
+    matching = _matching(known, version)
     if len(matching) != 1:
         raise ConfigError(f"{len(matching) or 'no'} published versions begin with {version!r}")
     return matching[0]

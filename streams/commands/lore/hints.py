@@ -83,7 +83,7 @@ def author(settings: Settings, by: str) -> str:
 
 def whole(beginning: str, known: Iterable[str], what: str) -> str:
     known = list(known)
-    found = [beginning] if beginning in known else [id for id in known if id.startswith(beginning)]
+    found = [beginning] if beginning in known else [id for id in known if beginning and id.startswith(beginning)]
     if len(found) != 1:
         raise ConfigError(f"{f'{len(found)} {what}s begin' if found else f'no {what} begins'} with {beginning!r}")
     return found[0]

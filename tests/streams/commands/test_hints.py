@@ -192,7 +192,10 @@ async def test_bad_input_is_explained(fleet: Fleet) -> None:
     assert "is no date" in await fleet.refused("hints", "add", TEXT, "--start", "--until", "soon", *WHY)
     assert "year 9999" in await fleet.refused("hints", "add", TEXT, "--start", "--until", "99999999d", *WHY)
     assert "--by must be" in await fleet.refused("hints", "add", TEXT, "--start", *WHY, "--by", "a\x1b[31m")
-    assert "begins with 'x'" in await fleet.refused("hints", "edit", "x", "--text", "y", *WHY)
+    for id in ("x", ""):
+        assert f"no hint or memory item begins with {id!r}" in await fleet.refused(
+            "hints", "edit", id, "--text", "y", *WHY
+        )
     assert "reject it" in await fleet.refused("hints", "expire", ITEM.id, *WHY)
 
 

@@ -93,6 +93,8 @@ def test_it_says_what_was_done_in_words(stack: tuple[Path, list[str]], tenant: s
     where = ("--data", str(folder), "--tenant", tenant)
     assert f"runs {versions[0][:12]} (epoch 3)." in run("adapters", "rollback", versions[0], *where).stdout
     assert f"runs {versions[1][:12]}" in run("adapters", "revoke", versions[0], *where).stdout
+    # An unset variable of a script names no version, and not the only one.
+    assert "no published versions begin with ''" in run("adapters", "revoke", "", *where).output
     assert "has no version left" in run("adapters", "revoke", versions[1], *where).stdout
 
 
