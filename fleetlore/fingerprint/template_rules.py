@@ -279,6 +279,8 @@ FRAMES = tuple(
         ("drop", r"make(?:\[\d+\])?: (?:\*\*\* \[|[EL]\w+ing |Nothing )", "make: Entering folder 'a'\nboom"),
         ("strip", r"make(?:\[\d+\])?: (?:\*\*\* )?(?!\*|\[|[EL]\w+ing |Nothing )", "make: cc: Command not found"),
         ("drop", r"\[?(?:INFO|DEBUG)\b|COMPILATION ERROR|Tests? ?(?:run|Suites|Files)?: ", "[INFO] 3 files\nboom"),
+        ("drop", r"There w\w+ \d+ \w+:$|\d+\) [\w\\]+::\w+$", "There was 1 failure:\n\n1) CartTest::testTotal\nboom"),
+        ("drop", r"[^.]+\.{6,}+(?:Failed|Passed)$|- (?:hook id|exit code): ", "mypy......Failed\n- hook id: a\nboom"),
         ("drop", r"-- |==> (?!\S+: )|== Comp|(?:Error: )?(?:# [\w./-]+|#{2,4} [\w ./-]+)$", "# example.com/app\nboom"),
         ("drop", r"(?:Using|Resolved|Prepared|Audited|Downloaded|Finished|Fresh|Solving|Channels:?"
          r"|Found \d+ (?:pack|file|error)) ?", "Using Python 3.12.1 environment at: .venv\nboom"),
