@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
 import orjson
 
 from fleetlore.clock import SystemClock
 from fleetlore.config import Settings
+from fleetlore.errors import StackError
 from fleetlore.files import write_whole
 from fleetlore.kafka.read import Fetched, Follower
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
@@ -23,7 +25,13 @@ class KeptDecisions:
         self._path = path
         self._settings = settings
         self._text = path.read_bytes() if path.exists() else b"{}"
-        self._known: dict[str, dict[str, str]] = orjson.loads(self._text)
+        try:
+            self._known = msgspec.json.decode(self._text, type=dict[str, dict[str, str]])
+        except msgspec.DecodeError as error:
+            raise StackError(
+                f"{path}, the copy of what persons decided, cannot be read ({error}): restore it from a backup, or "
+                "move it away if this folder keeps the event log, which holds the decisions, too"
+            ) from None
         for name, known in self._known.items():
             if name.endswith(HISTORY):  # the file of an older release has other keys
                 self._known[name] = _history(text.encode() for text in known.values())

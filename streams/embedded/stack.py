@@ -117,10 +117,12 @@ class Stack:
             if failed.done():  # the cause of whatever the start itself reports
                 raise failed.result()
             await start
-        except BaseException:
+        except BaseException as error:
             start.cancel()
             await asyncio.gather(start, return_exceptions=True)
             await self.stop()
+            if isinstance(error, OSError):  # the disk is full, or a file of the folder cannot be used
+                raise StackError(f"the stack cannot start on {self.data}: {error}") from error
             raise
         finally:
             failed.cancel()

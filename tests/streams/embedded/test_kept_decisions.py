@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
+from fleetlore.errors import StackError
 from fleetlore.kafka.read import read_to_end
 from fleetlore.wire.lore import HISTORY, Decision
 from fleetlore.wire.topics import topic
@@ -35,6 +36,16 @@ async def following(orders: KeptDecisions, path: Path, mark: bytes) -> AsyncIter
             await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"fleetlore.default.decisions": {"i"', "[]", '{"fleetlore.default.decisions": [1]}']
+)
+def test_a_broken_file_of_decisions_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "orders.json"
+    path.write_text(text)
+    with pytest.raises(StackError, match=f"{path}.*cannot be read .* move it away"):
+        KeptDecisions(path, Settings())
 
 
 @pytest.mark.long

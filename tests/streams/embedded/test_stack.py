@@ -144,6 +144,14 @@ async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize("name", ["logs", "keys"])
+async def test_a_part_of_the_folder_that_cannot_be_used_is_said(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("")
+    with pytest.raises(StackError, match=f"cannot start on {tmp_path}: .*{name}"):
+        async with Stack(tmp_path):
+            pass
+
+
 async def test_a_port_that_is_taken_is_said_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
