@@ -294,7 +294,6 @@ def print_json(document: Any) -> None:
 
 
 def print_result(as_json: bool, document: Any, text: str) -> None:
-    """Print the document with --json, and the text without."""
     typer.echo(json.dumps(document) if as_json else text)
 
 

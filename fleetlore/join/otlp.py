@@ -219,7 +219,6 @@ async def take_export(traces: Traces, request: Request) -> Response:
 
 
 def _answer(malformed: list[ValueError], form: str, *, logs: bool) -> bytes:
-    """Return `partial_success` of the export's response."""
     if not malformed:
         return b"{}" if form == "application/json" else b""
     why = str(malformed[0])[:_SHOWN]

@@ -115,7 +115,6 @@ def _take_call(talk: Conversation, call: dict[str, Any], result: dict[str, Any],
 
 
 def _named(call: dict[str, Any]) -> tuple[str, Any]:
-    """Return its tool and arguments, in the words of Codex's hooks."""
     name = str(call.get("name") or call["type"])
     given = next((call[each] for each in ("arguments", "action", "input") if each in call), None)
     if name == _SCRIPT and len(called := set(_OF_SCRIPT.findall(str(given)))) == 1:
@@ -129,7 +128,6 @@ def _named(call: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _line(words: Any) -> Any:
-    """Return a shell's command line of the words that ran it."""
     if not isinstance(words, list):
         return words
     words = list(map(str, words))
