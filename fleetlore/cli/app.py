@@ -46,7 +46,6 @@ _NO_BROKER = "; name one by --broker or FLEETLORE_BROKER, or run `fleetlore up -
 
 
 def _choices(argument: TyperArgument, ctx: Any) -> str | None:
-    """The argument's name and help describe it."""
     return argument.display_type(ctx) if argument.type_descriptor.is_choice else None
 
 

@@ -150,13 +150,8 @@ _DECIDING = {phrase.kind for phrase in PHRASES if phrase.decides}
 class _Clause(NamedTuple):
     """A part of a sentence.
 
-    Attributes:
-        kind: of its first phrase, or "".
-        code: of its last phrase that decides, or "".
-        names: in lower case. A name of the place is left out if the subject has a name.
-        words: those that tell the failure, outside phrases and names.
-        spoken: all words and names, in order.
-        rank: how well it names a failure, from -1 (no phrase) to 3 (phrase and name).
+    `kind`, `code`: of its first phrase, and of the last that decides. `names`: none of the place if the subject has
+    one. `words`: outside phrases and names. `rank`: from -1 (no phrase) to 3 (phrase and name).
     """
 
     text: str

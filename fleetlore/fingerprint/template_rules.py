@@ -160,7 +160,7 @@ PLACES: tuple[Rule, ...] = (
     (("resolve host",), re.compile(r"(resolve host(?:name)?:? )[\w.-]+", re.I), rf"\1{MASK}"),
     (("provided: ",), re.compile(r"(\bprovided: )\S+"), rf"\1{MASK}"),
     (("invalid ",), re.compile(r"(\binvalid [\w ]{1,30}: )\S+$", re.I), rf"\1{MASK}"),
-    # Expected, actual and unconvertible values, positions of a parser, and searched texts.
+    # Values, positions of a parser, and searched texts.
     (("expected",), re.compile(r"(\bexpected:?) .+?(,? (?:but )?(?:got|received|found|was|actual)\b:?) "
      r".+", re.I), rf"\1 {MASK}\2 {MASK}"),
     (("literal", "convert", "parse", "input", "invalid "),
@@ -172,7 +172,7 @@ PLACES: tuple[Rule, ...] = (
     # A command that was run: only its exit counts.
     (("command",),
      re.compile(r"(\bcommand )['\"`\[].*['\"`\]](?= (?:returned|failed|exited|timed out|died))", re.I), rf"\1{MASK}"),
-    # Codes of curl replace its varying words, but for those on certificates and HTTP statuses.
+    # Codes of curl replace its varying words.
     (("curl: (",), re.compile(r"(curl): \((?!60\))(\d+)\) (?!The requested URL).*"), r"\1 code \2"),
     ((" -> ",), re.compile(r"(?<!\S)\S+\s+-> +\S+"), MASK),
     (("conflict (",), re.compile(r"(?<=\bin )\S+?(?=\.? )|(?<=\bversion )\S+(?= of )", re.I), MASK),

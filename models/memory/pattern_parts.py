@@ -23,7 +23,7 @@ class Timeline:
     """A mergeable series of equal periods of event time.
 
     A period keeps a sample of the sessions that first saw the thing in it. Which periods are kept depends on the set of
-    periods alone. They share the room equally, so a young timeline counts exactly where an old one estimates.
+    periods alone.
 
     `kept`: number of newest periods. `room`: sessions that all keep together. `k`: those of one; it never grows,
     because dropped sessions cannot come back.

@@ -65,10 +65,10 @@ SESSION_TIMEOUT_SECONDS = 6.0
 class Stack:
     """A running stack; an async context manager.
 
-    `data`: folder of one stack. `keep_log`: the event log survives a restart, if Kafka can run (a warning says why
-    not). `partitions`: by default one a worker, as each fetch on the embedded broker scans them. `console_port`,
-    `broker_port`: preferred ports; without the first there is no console. `http`: `HOST:PORT` of a relay, or ""; remote
-    agents need the token in `DIR/tokens`. `policy`: language model to learn a LoRA for, or "".
+    `data`: folder of one stack. `keep_log`: the event log survives a restart, if Kafka can run. `partitions`:
+    by default one a worker, as each fetch on the embedded broker scans them. `console_port`, `broker_port`: preferred
+    ports; without the first there is no console. `http`: `HOST:PORT` of a relay, or "". `policy`: language model to
+    learn a LoRA for, or "".
     """
 
     def __init__(

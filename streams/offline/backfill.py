@@ -302,7 +302,6 @@ async def _named(store: Store, tenant: str) -> dict[str, _Named]:
 
 
 async def _renamed(old: Store, new: Store, tenant: str, wanted: Collection[str]) -> defaultdict[str, list[str]]:
-    """Return the new ids of each wanted id, the most frequent first."""
     places = {place: ids async for place, ids in _ids_of_calls(old, tenant) if any(map(wanted.__contains__, ids))}
     votes = Counter[tuple[str, str]]()
     async for place, ids in _ids_of_calls(new, tenant):

@@ -2,8 +2,7 @@
 
 The last line holds the number of lines, their SHA-256, and a signature if the tenant has a key, so a cut or changed
 file is refused. An import reads the `state` of a pattern or item, not its `body`. It asks the states' owners (`Adopt`),
-so it merges with the tenant's lore, may be repeated, and runs beside live workers. A skill is a folder with a
-`SKILL.md`, as coding agents read it, for each tool or task.
+so it merges with the tenant's lore, may be repeated, and runs beside live workers.
 """
 
 import re
