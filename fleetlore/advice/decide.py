@@ -37,8 +37,8 @@ _YEAR_10000 = 253_402_300_800.0  # in Unix seconds, the end of `Moment`
 _Name = Annotated[str, Meta(max_length=_MAX_NAME)]
 
 
-class Draft(msgspec.Struct, kw_only=True):
-    """A hint as a person writes it."""
+class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A hint as a person writes it. Without a field whose name is mistyped more agents would be shown it."""
 
     text: Annotated[str, Meta(description=f"What agents are shown, 1 to {MAX_TEXT} characters.")]
     why: Annotated[str, Meta(description="Reason; it is kept with the hint.")]

@@ -209,7 +209,7 @@ class LoreAnswer(msgspec.Struct):
     items: tuple[MemoryItem, ...]
 
 
-class JudgeRequest(msgspec.Struct, kw_only=True):
+class JudgeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A person's judgment of a hint or a memory item."""
 
     judgment: Judgment

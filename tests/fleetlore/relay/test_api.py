@@ -316,6 +316,8 @@ async def test_only_operators_use_hints(broker: EmbeddedBroker, make_topics: Any
         status, refused = await post("/v1/hints", "o", **hint | {"text": ""})
         assert status == 400 and "the text has 1 to 400 characters" in refused["detail"]
         assert (await post("/v1/hints", "o", text="x"))[0] == 400
+        status, refused = await post("/v1/hints", "o", **hint, tools="search")
+        assert status == 400 and "`tools`" in refused["detail"], "agents of all tools would be shown it"
         status, made = await post("/v1/hints", "o", **hint)
         assert status == 200 and made["by"] == made["hint"]["author"] == "ann"
         assert await fleet.replica.caught_up(120)
@@ -329,6 +331,7 @@ async def test_only_operators_use_hints(broker: EmbeddedBroker, make_topics: Any
         path = f"/v1/hints/{made['id']}/judge"
         assert (await post(path, "a", judgment="reject", why="no"))[0] == 403
         assert (await post(path, "o", judgment="burn", why="no"))[0] == 400
+        assert (await post(path, "o", judgment="reject", why="no", words=wording))[0] == 400
         assert not (await post(path, "o", judgment="approve", why="yes", wording=wording))[1]["on"]
         for read in ({}, {"wording": "other"}):
             status, refused = await post(path, "o", judgment="approve", why="yes", **read)
