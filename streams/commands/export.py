@@ -63,10 +63,14 @@ def export_sessions(
     from streams.training.window import judged_sessions
 
     wanted = Wanted(tenant=asked.tenant, session=session, agent=agent, user=user)
+    written = 0
     for judgment in shared.ask(judged_sessions(asked.settings, asked.tenant)):
         of = judgment.trajectory
         if wanted.means(of.session, of.agent, of.user):
             sys.stdout.buffer.write(judgment.to_json() + b"\n")
+            written += 1
+    if not written:
+        typer.echo(f"No judged session of {wanted.scope} is on the log: is its name right?", err=True)
 
 
 @shared.command

@@ -75,6 +75,10 @@ async def test_the_sessions_of_one_person_are_written_whole_and_no_others(
         done = await run_beside("export", "sessions", "--broker", broker.address, "--tenant", tenant, option, name)
         assert done.exit_code == 0, done.output
         assert [Judgment.from_json(line) for line in done.stdout_bytes.splitlines()] == [expected]
+        assert not done.stderr
+    mistyped = await run_beside("export", "sessions", "--broker", broker.address, "--tenant", tenant, "--user", "Ann")
+    assert mistyped.exit_code == 0 and not mistyped.stdout
+    assert "No judged session" in mistyped.stderr and "is its name right?" in mistyped.stderr
 
 
 def test_it_is_asked_whose_sessions_are_meant() -> None:
