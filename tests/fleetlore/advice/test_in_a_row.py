@@ -101,6 +101,7 @@ async def test_the_way_that_others_found_is_told_before_the_call(wrong: str, err
     for agent in "abc":
         await work(memory, agent, "bash", ({"command": wrong}, error), ({"command": right}, None))
     with memory.session("new", "another job", "shop api", "new", []) as session:
+        session.fleet.settings = replace(session.fleet.settings, holdout_share=0.0)  # the share goes by ids of patterns
         assert f"- {told} in bash." in session.advise("bash", {"command": wrong}).text
         assert session.advise("bash", {"command": right}).text == ""
 
