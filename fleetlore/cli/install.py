@@ -92,12 +92,19 @@ def install(
         return
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), str(file), str(file))
     typer.echo("".join(lines))
-    if not yes:
-        typer.confirm("Write this?", abort=True)
+    if not yes and not _agreed(file):
+        raise typer.Abort
     _write(file, after)
     if not remove:
         typer.echo(f"The hooks of {agent} send to {relay}: keep `fleetlore relay` running there.")
         typer.echo(_NOTES.get(agent, ""), nl=agent in _NOTES)
+
+
+def _agreed(file: Path) -> bool:
+    try:
+        return typer.confirm("Write this?")
+    except typer.Abort:  # standard input has ended, or Ctrl-C
+        raise ConfigError(f"{file} is unchanged: without a terminal say --yes") from None
 
 
 def _file(agent: str, project: bool) -> Path:

@@ -70,6 +70,9 @@ def test_it_shows_the_change_asks_and_undoes_it(home: Path, agent: str) -> None:
     file = home / FILES[agent]
     refused = run(agent, answer="n\n")
     assert refused.exit_code == 1 and "+  " in refused.output and not file.exists()
+    unanswered = run(agent)
+    assert unanswered.exit_code == 1 and "is unchanged" in unanswered.output and "--yes" in unanswered.output
+    assert not file.exists()
     done = run(agent, answer="y\n")
     assert done.exit_code == 0 and "keep `fleetlore relay` running" in done.output, done.output
     written = file.read_text()
