@@ -14,7 +14,7 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.read import records_of
 from fleetlore.redact.redact import PART_OF_ID, spellings, stored_name
-from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming
+from fleetlore.wire.decode import FEEDBACK, STARTED, Incoming, json_reader
 from fleetlore.wire.principals import id_key, principal_of, review_key, session_key
 from fleetlore.wire.stats import stable_hash, user_hash
 from fleetlore.wire.topics import DAY_SECONDS, TOPICS, topic
@@ -199,9 +199,12 @@ def _sessions_of(name: str, record: ConsumerRecord) -> Iterator[tuple[int, int]]
                 yield _hashes_of(session, agent if isinstance(agent, str) else "")
 
 
+_read_ack = json_reader(dict[str, Any])
+
+
 def _names_person(wanted: Wanted, ack: bytes) -> bool:
     try:
-        agent = msgspec.json.decode(ack, type=dict[str, Any]).get("agent")
+        agent = _read_ack(ack).get("agent")
     except msgspec.DecodeError:
         return False
     return isinstance(agent, str) and not wanted.user and wanted.means_person(agent)

@@ -143,7 +143,7 @@ class _Contribution(msgspec.Struct, gc=False):
     session: str = ""
 
 
-_read = msgspec.json.Decoder(_Contribution).decode
+_read = json_reader(_Contribution)
 
 
 def contributed(tenant: str, value: bytes, items: Collection[str], gone: Collection[int]) -> Iterator[Outgoing]:

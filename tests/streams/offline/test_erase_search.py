@@ -23,6 +23,8 @@ from fleetlore.wire.topics import ADAPTER_TOPICS, topic
 from sinks.adapter_publisher import AdapterPublisher, LocalMirror
 from streams.offline.erase import has_learned, learned_versions
 from streams.offline.erase_search import Found, OnTopic, Wanted, find
+from streams.offline.operator_word import contributed
+from streams.stage.base import Outgoing
 from streams.stage.operators import Erasure
 from tests.random_adapters import version_of
 from tests.rows import for_each
@@ -120,13 +122,21 @@ async def test_a_name_is_found_in_each_normal_form_and_acks_name_agents(
     kept, given = normalize(stored, "Jos\u00e9"), normalize(asked, "Jos\u00e9")
     await pipeline.send(pipeline.story.session(f"{kept} 1", FAILED, agent=kept))
     await pipeline.drain()
-    for value in (orjson.dumps({"adapter": "calls", "agent": kept}), b'{"agent": "ann"}', b"junk", b"[]"):
+    odd = b"junk", b"[]", b'{"agent": "\xff"}', b'{"agent": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    for value in (orjson.dumps({"adapter": "calls", "agent": kept}), b'{"agent": "ann"}', *odd):
         pipeline.log.append(topic(pipeline.tenant, "adapters.acks"), value)
     row = rows(pipeline, session_key(kept, f"{kept} 1"))
     for scope, acks in (({"agent": given}, 1), ({"session": f"{given} 1"}, 0), ({"everything": True}, 2)):
         erased = await found(pipeline, **scope)
         assert set(erased.rows) == row
         assert erased.topics.get("adapters.acks", OnTopic()).records == acks
+
+
+def test_a_record_that_nothing_can_read_ends_no_erasure() -> None:
+    good = b'{"item_id":"i","session":"s"}'
+    deep = b'{"item_id":"i","x":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+    found = [list(contributed("t", value, {"i"}, set())) for value in (good, deep, b'{"item_id":"\xff"}', b"[", b"1")]
+    assert found == [[Outgoing("t", "candidates", "i", good)], [], [], [], []]
 
 
 async def test_a_correction_wakes_no_session_that_is_being_erased(pipeline: LogPipeline) -> None:
