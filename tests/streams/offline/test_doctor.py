@@ -84,7 +84,9 @@ async def test_a_role_that_does_not_answer_is_named(unused_address: str, tmp_pat
         Metrics("worker").serve(0, "127.0.0.1", Readiness()) as worker,
         Metrics("trainer").serve(0, "127.0.0.1", waiting) as trainer,
     ):
-        stack = {"broker": "", "metrics": {"worker-0": worker.url, "trainer": trainer.url}}
+        roles = {"worker-0": worker, "trainer": trainer}
+        urls = {name: f"http://127.0.0.1:{each.port}" for name, each in roles.items()}
+        stack = {"broker": "", "metrics": urls}
         (tmp_path / STACK_FILE).write_text(json.dumps(stack))
         roles = roles_of(tmp_path)
         found = (await examine(settings, roles=roles))[-1]
