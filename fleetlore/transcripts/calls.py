@@ -123,8 +123,7 @@ _FAILED = re.compile(
     r"|zsh:(?:\d+:)? (?:command not found|no such file or directory|permission denied|no matches found|parse error)\b"
     r"|'[^'\n]{1,200}' is not recognized as an internal or external command)"
 )
-# A program's complaint, as the whole result. 403 of 403 such results in logs of shells were failures. More lines, or
-# other ones between them, may be what was found.
+# A program's complaint, as the whole result: 403 of 403 in logs of shells were failures. More lines may be finds.
 _COMPLAINT = (
     r"[\w.@/+-]++: (?:[^\n]{0,500}: )?(?:No such file or directory|Permission denied|Is a directory|Not a directory)"
     r"(?: \([^()\n]{1,100}\))?\.?[^\S\n]*(?:\n|\Z)"
