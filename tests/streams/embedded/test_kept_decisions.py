@@ -39,11 +39,12 @@ async def following(orders: KeptDecisions, path: Path, mark: bytes) -> AsyncIter
 
 
 @pytest.mark.parametrize(
-    "text", ["", '{"fleetlore.default.decisions": {"i"', "[]", '{"fleetlore.default.decisions": [1]}']
+    "value",
+    [b"", b'{"fleetlore.default.decisions": {"i"', b"[]", b'{"fleetlore.default.decisions": [1]}', b'{"\xff": {}}'],
 )
-def test_a_broken_file_of_decisions_is_named(tmp_path: Path, text: str) -> None:
+def test_a_broken_file_of_decisions_is_named(tmp_path: Path, value: bytes) -> None:
     path = tmp_path / "orders.json"
-    path.write_text(text)
+    path.write_bytes(value)
     with pytest.raises(StackError, match=f"{path}.*cannot be read .* move it away"):
         KeptDecisions(path, Settings())
 
