@@ -11,6 +11,7 @@ import typer
 from fleetlore.cli import shared
 from fleetlore.cli.lore import read_lore
 from fleetlore.errors import ConfigError
+from streams.commands.lore.erase import Agent, Session, User
 
 __all__ = ["register"]
 
@@ -50,9 +51,9 @@ def export(
 @shared.command
 def export_sessions(
     asked: shared.Asked,
-    session: Annotated[str, typer.Option("--session", help="Id of a session; of every agent without --agent.")] = "",
-    agent: Annotated[str, typer.Option("--agent", help="Name of the agent.")] = "",
-    user: Annotated[str, typer.Option("--user", help="User of the sessions, as `user=` named them.")] = "",
+    session: Session = None,
+    agent: Agent = None,
+    user: User = None,
 ) -> None:
     """Write a person's sessions as JSON lines.
 
@@ -62,7 +63,7 @@ def export_sessions(
     from streams.offline.erase_search import Wanted
     from streams.training.window import judged_sessions
 
-    wanted = Wanted(tenant=asked.tenant, session=session, agent=agent, user=user)
+    wanted = Wanted(tenant=asked.tenant, session=session or "", agent=agent or "", user=user or "")
     written = 0
     for judgment in shared.ask(judged_sessions(asked.settings, asked.tenant)):
         of = judgment.trajectory

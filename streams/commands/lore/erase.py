@@ -10,7 +10,26 @@ from fleetlore.cli.shared import Json, Stack, Workers, Yes, ask, command, confir
 from fleetlore.config import DEFAULT_TENANT, check_tenant
 from fleetlore.words import count
 
-__all__ = ["register"]
+__all__ = ["Agent", "Session", "User", "register"]
+
+
+def _named(name: str | None) -> str | None:
+    """Refuse "", as an unset variable of a script gives it: fewer names mean more sessions."""
+    if name == "":
+        raise typer.BadParameter("this is no name")
+    return name
+
+
+Session = Annotated[
+    str | None,
+    typer.Option("--session", callback=_named, help="Id of a session; of every agent without --agent."),
+]
+Agent = Annotated[
+    str | None, typer.Option("--agent", callback=_named, help="Name of the agent: everything it did so far.")
+]
+User = Annotated[
+    str | None, typer.Option("--user", callback=_named, help="User of the sessions, as `user=` named them.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -20,11 +39,12 @@ def register(app: typer.Typer) -> None:
 @command
 def erase(
     stack: Stack,
-    session: Annotated[str, typer.Option("--session", help="Id of a session; of every agent without --agent.")] = "",
-    agent: Annotated[str, typer.Option("--agent", help="Name of the agent: everything it did so far.")] = "",
-    user: Annotated[str, typer.Option("--user", help="User of the sessions, as `user=` named them.")] = "",
+    session: Session = None,
+    agent: Agent = None,
+    user: User = None,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Tenant; alone, everything that it has. Default: default.")
+        str | None,
+        typer.Option("--tenant", callback=_named, help="Tenant; alone, everything that it has. Default: default."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be erased and change nothing.")] = False,
     yes: Yes = False,
@@ -47,7 +67,7 @@ def erase(
     from streams.offline.erase import erase as run
     from streams.offline.erase_search import Wanted
 
-    wanted = Wanted(tenant=name, session=session, agent=agent, user=user, everything=everything)
+    wanted = Wanted(tenant=name, session=session or "", agent=agent or "", user=user or "", everything=everything)
     if not dry_run and not yes:
         confirm(f"Erase {safe(wanted.scope)} from all that was learned? It cannot be brought back.")
     key = None if certificate is None else load_signing_key(settings.signing_key)

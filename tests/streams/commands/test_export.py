@@ -86,6 +86,16 @@ def test_it_is_asked_whose_sessions_are_meant() -> None:
     assert done.exit_code == 1 and "give --session, --agent or both, or --user" in done.output
 
 
+@pytest.mark.parametrize("command", [("export", "sessions"), ("erase", "--yes")], ids=" ".join)
+@pytest.mark.parametrize("option", ["--session", "--agent", "--user", "--tenant"])
+def test_an_option_without_a_name_widens_no_scope(command: tuple[str, ...], option: str) -> None:
+    """So a script gives it whose variable is not set."""
+    others = [each for each in ("--tenant", "--agent") if each != option]
+    named = [text for each in others for text in (each, "a")]
+    done = run(*command, "--broker", "127.0.0.1:1", *named, option, "")
+    assert done.exit_code > 0 and ("this is no name" in done.output or "tenant '' must be" in done.output), done.output
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(*_: object) -> list[Judgment]:
         return []
