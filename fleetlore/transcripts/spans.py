@@ -60,7 +60,7 @@ _CANCELLED = ("CancelledError", "KeyboardInterrupt", "AbortError", "GraphInterru
 _MAX_BETWEEN = 16  # spans between a call's span and another of it
 # Fields of an export: a Collector's full batch of 8,192 spans has a million. They take at most 0.45 GB.
 _MAX_FIELDS = 2 * MAX_VALUES
-# Resources and scopes of an export: one costs 4 µs, even where it holds nothing. A full batch has at most 16,384.
+# Resources and scopes of an export: an empty one costs 4 µs. A full batch has at most 16,384.
 _MAX_GROUPS = 40_000
 
 
@@ -272,7 +272,7 @@ def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]
 
 
 def _bounded() -> Callable[[Iterable[_Group]], Iterator[_Group]]:
-    """Return what passes on at most `_MAX_GROUPS` resources and scopes of one export."""
+    """Return what passes on at most `_MAX_GROUPS` groups."""
     numbers = count(1)
 
     def bounded(groups: Iterable[_Group]) -> Iterator[_Group]:
