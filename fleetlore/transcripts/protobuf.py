@@ -15,7 +15,7 @@ _MAX_VARINT_BYTES = 10
 
 
 class ProtobufReader:
-    """Reads at most `max_fields` fields of one body: an empty message of two bytes takes 300 of memory."""
+    """Reads at most `max_fields` fields: an empty message takes 300 bytes of memory."""
 
     def __init__(self, max_fields: int) -> None:
         self._max_fields = self._left = max_fields
@@ -53,7 +53,6 @@ class ProtobufReader:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    # Most numbers have one byte.
     if place < len(message) and message[place] < 128:
         return message[place], place + 1
     value = 0
