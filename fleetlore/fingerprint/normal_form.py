@@ -76,7 +76,7 @@ _MAX_WRAPPERS = 4
 _NESTS = re.compile(
     r"(?:; nested exception is |MCP error -?\d+: (?:Invalid arguments for tool \S+: )?|\bapi error \w+: |, stderr: "
     r"|Error running query: |\b(?:original|this is the|root) (?:error|cause)(?: is| was)?: "
-    r"|\b(?:error|exception) message(?: from server)?: |\[[45]\d\d (?-i:(?:[A-Z]\w* ?)+)\] )",
+    r"|\b(?:error|exception) message(?: from server)?: |\[[45]\d\d (?-i:(?:[A-Z]\w*+ ?)++)\] )",
     re.I,
 ).finditer
 _NEST_WORDS = (

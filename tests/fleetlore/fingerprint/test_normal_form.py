@@ -1,5 +1,6 @@
 """One failure has one form, whatever framework handed it over; and different codes and names have different ones."""
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -263,3 +264,9 @@ def test_a_form_taken_again_is_the_same(error_type: str | None, message: str) ->
     assert 0 < len(found.error_class) <= MAX_CLASS
     again = normal_form(found.error_class, message)
     assert again == normal_form(again.error_class, message)
+
+
+def test_a_status_in_brackets_that_never_closes_is_read_at_once() -> None:
+    began = time.process_time()
+    normal_form("", f"[400 {'A' * 26}")
+    assert time.process_time() - began < 0.5
