@@ -21,20 +21,29 @@ class ProtobufReader:
         self._max_fields = self._left = max_fields
 
     def parts(self, message: bytes, number: int) -> Iterator[bytes]:
-        return (value for found, value in self._fields(message) if found == number and isinstance(value, bytes))
+        for found, value in self._fields(message, range(len(message))):
+            if found == number and isinstance(value, range):
+                yield message[value.start : value.stop]
 
     def read(self, message: bytes, fields: Fields) -> dict[str, Any]:
+        return self._read(message, fields, range(len(message)))
+
+    def _read(self, message: bytes, fields: Fields, part: range) -> dict[str, Any]:
+        # Messages within messages are not copied: a thousand levels would take a thousand times the body's memory.
         found: dict[str, Any] = {}
-        for number, value in self._fields(message):
+        for number, value in self._fields(message, part):
             name, kind = fields.get(number, _NO_FIELD)
             if isinstance(kind, list):
-                found.setdefault(name, []).append(self.read(value, kind[0]))
+                found.setdefault(name, []).append(self._read(message, kind[0], value))
+            elif isinstance(kind, dict):
+                found[name] = self._read(message, kind, value)
             elif kind is not None:
-                found[name] = self.read(value, kind) if isinstance(kind, dict) else kind(value)
+                found[name] = kind(value if isinstance(value, int) else message[value.start : value.stop])
         return found
 
-    def _fields(self, message: bytes) -> Iterator[tuple[int, Any]]:
-        place, end = 0, len(message)
+    def _fields(self, message: bytes, part: range) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each field with its value, or with the range of its bytes."""
+        place, end = part.start, part.stop
         while place < end:
             self._left -= 1
             if self._left < 0:
@@ -48,7 +57,7 @@ class ProtobufReader:
                 continue
             if kind not in (_SIZED, *_FIXED) or place + size > end:
                 raise ValueError("a message is cut off or of an unknown kind")
-            yield tag >> 3, message[place : place + size]
+            yield tag >> 3, range(place, place + size)
             place += size
 
 

@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Sum
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -524,6 +525,21 @@ def test_the_attributes_of_a_resource_are_not_copied_for_each_span() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(spans) == 10_000 and peak < 30 * len(body)
+
+
+def test_values_within_values_are_not_copied_at_each_level() -> None:
+    value = AnyValue(string_value="v" * 100_000)
+    for _ in range(45):
+        value = AnyValue(array_value=ArrayValue(values=[value]))
+    export = ExportTraceServiceRequest()
+    span = export.resource_spans.add().scope_spans.add().spans.add(trace_id=b"a" * 16, span_id=b"b" * 8)
+    span.attributes.add(key="k", value=value)
+    body = export.SerializeToString()
+    tracemalloc.start()
+    [read] = spans_of(body, "application/x-protobuf")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(read, Span) and peak < 10 * len(body)
 
 
 @pytest.mark.parametrize("name", ["traceId", "spanId", "parentSpanId"])
