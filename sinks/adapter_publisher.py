@@ -329,7 +329,7 @@ class AdapterPublisher(Generic[Manifest]):
 
 
 def _matching(known: AdapterView[Manifest], version: str) -> list[str]:
-    """An empty `version`, as an unset variable of a script gives it, matches none: it would name the only one."""
+    """An empty `version` (an unset variable of a script) matches none, and not the only one."""
     return [each for each in known.versions if version and each.startswith(version)]
 
 

@@ -27,7 +27,7 @@ class KeptDecisions:
         self._text = path.read_bytes() if path.exists() else b"{}"
         try:
             self._known = msgspec.json.decode(self._text, type=dict[str, dict[str, str]])
-        except ValueError as error:  # no JSON of this form, or no UTF-8
+        except ValueError as error:  # also a UnicodeDecodeError
             raise StackError(
                 f"{path}, the copy of what persons decided, cannot be read ({error}): restore it from a backup, or "
                 "move it away if this folder keeps the event log, which holds the decisions, too"

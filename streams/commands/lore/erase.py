@@ -14,7 +14,7 @@ __all__ = ["Agent", "Session", "User", "register"]
 
 
 def _named(name: str | None) -> str | None:
-    """Refuse "", as an unset variable of a script gives it: fewer names mean more sessions."""
+    """Refuse an unset variable of a script: fewer names mean more sessions."""
     if name == "":
         raise typer.BadParameter("this is no name")
     return name
