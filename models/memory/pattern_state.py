@@ -326,7 +326,6 @@ class PatternState:
         return orjson.dumps(kept).decode()
 
 
-# Numbers of a row: a period, hashes of a session and its agent, and counts.
 _Number = Annotated[int, Meta(ge=-HASHES, lt=HASHES)]
 
 

@@ -121,7 +121,7 @@ class Stack:
             start.cancel()
             await asyncio.gather(start, return_exceptions=True)
             await self.stop()
-            if isinstance(error, OSError):  # the disk is full, or a file of the folder cannot be used
+            if isinstance(error, OSError):  # such as a full disk
                 raise StackError(f"the stack cannot start on {self.data}: {error}") from error
             raise
         finally:
