@@ -61,7 +61,7 @@ class Session:
         self._watchdog = Watchdog(fleet.clock.monotonic(), options.budget, options.stall_seconds)
         self._user = user_hash(options.user) if options.user else ""
         self.id, self._conversation = _ids(options)
-        self._sequence = 0
+        self._sequence, self._open_calls = 0, 0
         self._history = CallHistory(self.goal)
         self._advice = SessionAdvice(fleet, options, self.id, self._history, self._ledger)
         self._lifetime = Lifetime(f"session {self.id}")
@@ -92,6 +92,8 @@ class Session:
                 self._emit("session.ended", {names.OUTCOME: self.outcome} | reward | known)
             finally:
                 self._lifetime.leave()
+                while self._open_calls:  # of a coroutine never awaited
+                    self._call_closes()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -193,6 +195,7 @@ class Session:
                 return begun._replace(made=made, recorded=recorded)
             self.fleet.replica.uses(action.tool)
             self.fleet.adapters.action_opens()
+            self._open_calls += 1
             advice, withheld = self._ledger.take(made.key(action.call_id))
             followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: self.fleet.adapter_version}
             started = self.fleet.clock.monotonic()
@@ -218,7 +221,12 @@ class Session:
                 self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
                 said = result if error is None else error[1] or error[0]
                 self._history.record(call.made, said, error, failure, self.fleet.clock.now())
-            self.fleet.adapters.action_closes()
+            if self._open_calls:
+                self._call_closes()
+
+    def _call_closes(self) -> None:
+        self._open_calls -= 1
+        self.fleet.adapters.action_closes()
 
     def _send_outcome(self, action: Action, call: BegunCall, duration_seconds: float) -> Failure | None:
         """Return the call's failure. One that is new to session and fleet is sent at once."""

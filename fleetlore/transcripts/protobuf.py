@@ -9,7 +9,7 @@ __all__ = ["Fields", "ProtobufReader"]
 Fields = dict[int, tuple[str, Any]]
 
 _NO_FIELD = ("", None)
-# Wire types. Groups are obsolete.
+# Wire types.
 _VARINT, _SIZED, _FIXED = 0, 2, {1: 8, 5: 4}
 _MAX_VARINT_BYTES = 10
 

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
-from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session, current_session
+from fleetlore import BlockingFleet, ConfigError, Fleet, NotOpen, Session, current_session, tool
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
 from tests.rows import for_each
@@ -39,6 +40,26 @@ def test_a_session_is_used_inside_its_block(fleet: Fleet, recorder: Recorder, us
     with pytest.raises(NotOpen, match="session s1 has been left"):
         use(session)
     assert recorder.kinds == ["session.started", "session.ended"]
+
+
+async def test_a_call_without_an_end_holds_no_version_back_after_its_session(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is cancelled before its first step awaits no call."""
+    swaps: list[str] = []
+    monkeypatch.setattr(fleet.adapters, "calls", SimpleNamespace(apply_pending=lambda: swaps.append("now")))
+
+    answer = asyncio.sleep(0)
+    with fleet.session("g") as session:
+        begun = session.begin("sql")
+        tool(name="search")(lambda: answer)().close()
+        answer.close()
+        assert swaps == []
+    assert swaps == ["now"]
+    with fleet.session("g") as session:
+        with session.action("sql"):
+            begun.end()
+        assert swaps == ["now"] * 2
 
 
 async def test_a_fleet_is_entered_once_and_used_inside_its_block(unused_address: str) -> None:
