@@ -107,7 +107,7 @@ class Pattern:
         trials = (pattern.again[:2], pattern.balanced, *(each[1:] for each in (*pattern.hours, *pattern.days)))
         if len(pattern.again) not in (0, 4) or len(pattern.balanced) not in (0, 2):
             raise ValueError("a pattern's figures are incomplete")
-        if pattern.failures > pattern.calls > 0 or any(each and each[1] > each[0] for each in trials):
+        if any(each and each[1] > each[0] for each in trials):
             raise ValueError("a pattern has more failures than calls")
         return _sharing(pattern, "tenant", "tool", "error_class", "shape", "parent", "call")
 

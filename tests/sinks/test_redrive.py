@@ -50,6 +50,13 @@ class World:
     async def observer(self, _: object) -> AsyncIterator[Self]:
         yield self
 
+    async def __aenter__(self) -> Self:
+        """It is its own producer."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
     async def partitions_of(self, _: object, name: str) -> Sequence[int]:
         return range(self.log.partitions(name))
 
@@ -59,11 +66,6 @@ class World:
     async def send(self, records: Sequence[RawRecord]) -> None:
         for name, partition, key, value, headers in records:
             self.log.append(name, value, key=key, partition=partition % PARTITIONS, headers=headers)
-
-    async def start(self) -> None:
-        """It is its own producer."""
-
-    stop = start
 
 
 @pytest.fixture

@@ -83,7 +83,6 @@ async def test_what_cannot_be_read_is_skipped_and_counted(broker: EmbeddedBroker
         {"again": (9,)},
         {"again": (5, 9, 2, 1)},
         {"balanced": (1,)},
-        {"calls": 3, "failures": 4},
         {"hours": [(1, 2, 3)]},
     )
     wrong = [orjson.dumps(orjson.loads(pattern("x")) | each) for each in sums]
