@@ -42,7 +42,7 @@ def forget_answers() -> None:
     """Empty the caches of this process, as at its start."""
     re.purge()
     for each in gc.get_objects():
-        if not isinstance(each, functools._lru_cache_wrapper) or (each.cache_parameters()["maxsize"] or 0) < 2:
+        if type(each) is not functools._lru_cache_wrapper or (each.cache_parameters()["maxsize"] or 0) < 2:
             continue
         if (each.__module__ or "").startswith(("fleetlore.", "models.")):  # `re.Pattern.split` has no module
             each.cache_clear()
