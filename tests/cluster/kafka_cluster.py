@@ -169,7 +169,11 @@ class KafkaCluster:
         self._advertised = advertised or {}
         self._format_options = format_options
         protocols = {INSIDE: "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **(listeners or {CLIENT: "PLAINTEXT"})}
-        ports = {node: {name: free_port() for name in protocols} for node in range(1, brokers + 1)}
+        drawn: set[int] = set()  # ports that are free may be drawn twice
+        while len(drawn) < brokers * len(protocols):
+            drawn.add(free_port())
+        left = iter(drawn)
+        ports = {node: {name: next(left) for name in protocols} for node in range(1, brokers + 1)}
         self.brokers = [
             KafkaBroker(
                 folder / str(node),
