@@ -75,3 +75,30 @@ def test_the_pages_keep_their_size() -> None:
         assert len(page.read_text().splitlines()) <= MAX_EXPLANATION_LINES, page.name
     rows = [line for line in (ROOT / "docs/explain/glossary.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) - 2 <= MAX_GLOSSARY_WORDS
+
+
+def test_no_page_says_that_a_release_was_published() -> None:
+    texts = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    said = [
+        f"{each.relative_to(ROOT)}: {line}"
+        for each in texts
+        for line in each.read_text().split("\n")
+        if re.search(r"is released|was released|pypi\.org/project/fleetlore|available on (PyPI|npm)", line)
+    ]
+    assert said == []
+    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+MAX_LINE = 120
+
+
+@for_each("folder", ".", "docs/guide", "docs/guide/join", "docs/explain")
+def test_lines_are_not_longer_than_the_code_s(folder: str) -> None:
+    for page in (ROOT / folder).glob("*.md"):
+        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        long = [
+            line
+            for line in prose.splitlines()
+            if len(line) > MAX_LINE and not line.startswith("|") and "](" not in line
+        ]
+        assert long == [], page.name
