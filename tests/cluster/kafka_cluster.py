@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,13 @@ class KafkaBroker:
         self.launch()
         self.await_brokers(1)
 
-    def await_brokers(self, count: int, seconds: float = START_SECONDS) -> None:
-        """Wait until it answers and knows of so many brokers, itself among them."""
+    def await_brokers(self, count: int, seconds: float = START_SECONDS, beside: Sequence[KafkaBroker] = ()) -> None:
+        """Wait until it answers and knows of so many brokers, itself among them. Those `beside` it must run."""
         admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.ports[INSIDE]}", "log_level": 0})
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            assert self.running, f"broker {self.node} ended: {self.last_words()}"
+            for each in (self, *beside):
+                assert each.running, f"broker {each.node} ended: {each.last_words()}"
             try:
                 known = admin.list_topics(timeout=1).brokers
             except KafkaException:
@@ -203,7 +204,7 @@ class KafkaCluster:
             broker.format(*self._format_options)
             broker.launch()
         for broker in self.brokers:
-            broker.await_brokers(len(self.brokers))
+            broker.await_brokers(len(self.brokers), beside=self.brokers)
 
     def configure(self, *options: str) -> None:
         """Run Kafka's own tool for configurations, `kafka-configs`."""
