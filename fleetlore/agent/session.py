@@ -92,7 +92,7 @@ class Session:
                 self._emit("session.ended", {names.OUTCOME: self.outcome} | reward | known)
             finally:
                 self._lifetime.leave()
-                while self._open_calls:  # of a coroutine never awaited
+                while self._open_calls:  # a coroutine may never be awaited
                     self._call_closes()
 
     async def __aenter__(self) -> Self:

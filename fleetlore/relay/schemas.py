@@ -218,7 +218,7 @@ class JudgeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class HintsAnswer(msgspec.Struct):
-    """What persons wrote, and the learned lessons that wait for one."""
+    """Hints of persons, and the learned lessons that wait for one."""
 
     hints: Annotated[tuple[Decision, ...], Meta(description="Those that agents are shown, the newest first.")]
     proposed: tuple[MemoryItem, ...]

@@ -357,7 +357,7 @@ def read_files(form: Form, files: Sequence[Path]) -> Iterator[LoggedSession | No
     read, _ = FORMS[form]
     if form in ("claude-code", "codex"):
         read = partial(read, seen=set())
-        # What a copy repeats may end amid a prompt.
+        # A copy may end amid a prompt.
         files = sorted(files, key=lambda path: (b'"forkedFrom"' in _beginning(path), path.stat().st_mtime))
     for path in files:
         with _reading(path):

@@ -42,7 +42,7 @@ def lore_server(fleet: Fleet) -> Iterator[MCPServer]:
 
     @server.tool()
     def advise(session: str, goal: str = "", task: str = "", tool: str = "", arguments: Any = None) -> str:
-        """What the fleet knows: about a call if `tool` is given, else about the goal or the last failure."""
+        """Ask the fleet about a call if `tool` is given, otherwise about the goal or the last failure."""
         return session_of(session, goal, task).advise(tool or None, arguments).text or "Nothing is known of it."
 
     @server.tool()
