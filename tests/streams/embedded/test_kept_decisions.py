@@ -13,7 +13,7 @@ from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.config import Settings
 from fleetlore.errors import StackError
 from fleetlore.kafka.read import read_to_end
-from fleetlore.wire.lore import HISTORY, Decision
+from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.topics import topic
 from sinks.producer import BatchProducer
 from sinks.topics import ensure_topics
@@ -27,12 +27,12 @@ def decision(kind: str, id: str, on: bool, time: float = 1.0) -> Decision:
 
 
 @contextlib.asynccontextmanager
-async def following(orders: KeptDecisions, path: Path, mark: bytes) -> AsyncIterator[None]:
-    """Follow the decisions until the file holds the mark of the last one."""
+async def following(orders: KeptDecisions, path: Path, mark: str, *topics: str) -> AsyncIterator[None]:
+    """Follow the decisions until the file holds the mark of the last one in each of the topics."""
     task = asyncio.create_task(orders.follow())
     yield
     async with asyncio.timeout(120):
-        while not path.exists() or mark not in path.read_bytes():
+        while not path.exists() or not all(mark in str(orjson.loads(path.read_bytes()).get(each)) for each in topics):
             await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.wait([task])
@@ -58,7 +58,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         await ensure_topics(settings)
         orders = KeptDecisions(path, settings)
         await orders.restore()  # there is nothing yet
-        async with following(orders, path, b"a1"):
+        async with following(orders, path, "a1", topic("two", DECISIONS), topic("two", HISTORY)):
             for each in made:
                 await decide(settings, "two", each)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -66,7 +66,7 @@ async def test_decisions_are_there_again_after_a_restart(tmp_path: Path) -> None
         settings = Settings(broker=broker.address, tenants=tenants, fetch_wait_ms=50)
         await ensure_topics(settings)
         await KeptDecisions(path, settings).restore()
-        records = await read_to_end(settings.cluster, [topic(tenant, "decisions") for tenant in tenants], 120)
+        records = await read_to_end(settings.cluster, [topic(tenant, DECISIONS) for tenant in tenants], 120)
         assert await read_decisions(settings, "two", 30, HISTORY) == made, "and every one of the history"
     assert [(record.topic, Decision.from_json(record.value)) for record in records] == [
         (topic("two", "decisions"), each) for each in made[1:]
@@ -85,7 +85,7 @@ async def test_a_file_of_an_older_release_forgets_an_erased_person(tmp_path: Pat
         await orders.restore()
         assert await read_decisions(settings, "one", 120, HISTORY) == [made, other]
         erased = replace(made, by="(erased)", why="")
-        async with following(orders, path, b"(erased)"), BatchProducer(settings.cluster) as producer:
+        async with following(orders, path, "(erased)", name), BatchProducer(settings.cluster) as producer:
             await producer.deliver([Outgoing("one", HISTORY, "", erased.to_json())])
     kept = orjson.loads(path.read_bytes())[name]
     assert [Decision.from_json(text) for text in kept.values()] == [erased, other]
