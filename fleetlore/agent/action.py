@@ -217,7 +217,7 @@ def tool(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
 
 def _recorded(function: AnyFunction, name: str) -> AnyFunction:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigError(f"{function.__qualname__} is a generator; record its calls with session.begin and action.end")
+        raise ConfigError(f"{function!r} is a generator; record its calls with session.begin and action.end")
     named = name or getattr(function, "__name__", "")
     if not named:
         raise ConfigError(f"{function!r} has no name: give one by fleetlore.tool(name=...)")

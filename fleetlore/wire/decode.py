@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from gzip import GzipFile
+from io import BytesIO
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
@@ -157,19 +159,15 @@ def _merged(given: Any, before: Any, after: Any) -> Any:
     return after
 
 
-_GZIP = 16 + zlib.MAX_WBITS
 #: Encodings of a body over HTTP.
 ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zlib", "zstd")
 
 
-def _inflated(packed: bytes, limit: int, *, gzip: bool) -> bytes:
-    """Return up to `limit` + 1 bytes of gzip or deflate, the latter with or without zlib's header."""
+def _deflated(packed: bytes, limit: int) -> bytes:
+    """Return up to `limit` + 1 bytes of deflate, with or without zlib's header."""
     has_header = packed[:1] == b"\x78" and int.from_bytes(packed[:2], "big") % 31 == 0
-    unpacking = zlib.decompressobj(_GZIP if gzip else zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
-    try:
-        found = unpacking.decompress(packed, limit + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+    found = unpacking.decompress(packed, limit + 1)
     if len(found) <= limit and not unpacking.eof:
         raise ValueError("it is cut off")
     return found
@@ -190,7 +188,12 @@ def unpacked(packed: bytes, encoding: str, limit: int) -> bytes:
         return packed
     if encoding == "zstd":
         return unpacked_zstd(packed, limit)
-    return _inflated(packed, limit, gzip=encoding.endswith("gzip"))
+    try:
+        if encoding.endswith("gzip"):
+            return GzipFile(fileobj=BytesIO(packed)).read(limit + 1)
+        return _deflated(packed, limit)
+    except (zlib.error, OSError, EOFError) as error:
+        raise ValueError(str(error)) from None
 
 
 def unpacked_zstd(packed: bytes, limit: int) -> bytes:
@@ -208,8 +211,8 @@ def unpacked_zstd(packed: bytes, limit: int) -> bytes:
         found = unpacking.decompress(packed)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
-    if not unpacking.eof:
-        raise ValueError("it is cut off")
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError("it is cut off, or has several frames")
     return found
 
 

@@ -180,12 +180,19 @@ def test_a_tool_without_a_name_is_refused_where_it_is_made() -> None:
         fleetlore.tool(partial(print, "x"))
 
 
+def lines_of(text: str) -> Any:
+    yield text
+
+
 def test_a_generator_is_refused_where_it_is_written() -> None:
     with pytest.raises(ConfigError, match="is a generator"):
 
         @fleetlore.tool
         def lines() -> Any:
             yield "a"
+
+    with pytest.raises(ConfigError, match="is a generator"):
+        fleetlore.tool(name="lines")(partial(lines_of, "a"))
 
 
 async def test_under_a_frameworks_hook_a_call_is_recorded_once_as_it_was(fleet: Fleet, recorder: Recorder) -> None:

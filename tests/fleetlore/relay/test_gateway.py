@@ -437,7 +437,17 @@ async def test_a_request_with_advice_keeps_every_other_value(fleet: Fleet, recor
     assert results_of(recorder) == [("s0", True)]
 
 
-@for_each("encoding, packed", ("gzip", gzip.compress), ("deflate", zlib.compress), ("Zstd", zstandard.compress))
+def in_two_members(body: bytes) -> bytes:
+    return gzip.compress(body[:9]) + gzip.compress(body[9:])
+
+
+@for_each(
+    "encoding, packed",
+    ("gzip", gzip.compress),
+    ("gzip", in_two_members),
+    ("deflate", zlib.compress),
+    ("Zstd", zstandard.compress),
+)
 async def test_a_packed_request_is_read_and_goes_on_unpacked(
     fleet: Fleet, recorder: Recorder, encoding: str, packed: Callable[[bytes], bytes]
 ) -> None:
