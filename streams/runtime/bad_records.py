@@ -21,7 +21,7 @@ from fleetlore.errors import BreakerTripped, InvalidEvent
 from fleetlore.wire.dead_letter import RawRecord, dead_letter
 from fleetlore.wire.decode import read_json
 from fleetlore.wire.principals import ANYONE, SIGNED_BY, Principals, principal_of
-from fleetlore.wire.topics import tenant_of, topic
+from fleetlore.wire.topics import topic
 from streams.stage.base import DeadLetter, Record, Stage, TopicPartition
 
 __all__ = ["Breaker", "record_of", "records_of"]
@@ -180,7 +180,7 @@ def records_of(stage: Stage, dead_letters: Sequence[DeadLetter]) -> list[RawReco
 
 
 def record_of(stage: Stage, letter: DeadLetter) -> RawRecord:
-    to, headers = topic(tenant_of(letter.record.topic), "dead-letters"), _headers_of(stage, letter)
+    to, headers = topic(letter.record.tenant, "dead-letters"), _headers_of(stage, letter)
     about = {"stage": stage.name, "reason": letter.reason, "detail": letter.detail}
     return dead_letter(letter.record, letter.value, headers, to=to, **about)
 

@@ -204,7 +204,7 @@ class Delivery:
             raise ConfigError(f"stages {reader!r} and {stage.name!r} both read {stage.reads!r}: a topic has one reader")
         started = self.clock.monotonic()
         batch = [record for record in batch if record.topic not in self.stopped] if self.stopped else batch
-        self._last |= {(stage.name, tenant_of(record.topic)): record for record in batch}
+        self._last |= {(stage.name, record.tenant): record for record in batch}
         given = [record for record in batch if not record.unreadable]
         effects = await self._retried(lambda: stage.process(given), stage.name)
         for record in batch:

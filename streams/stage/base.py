@@ -18,6 +18,7 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.batches import Unreadable
 from fleetlore.wire.decode import json_reader
 from fleetlore.wire.principals import Principals
+from fleetlore.wire.topics import tenant_of
 from sinks.producer import Outgoing
 
 __all__ = [
@@ -60,6 +61,10 @@ class Record(NamedTuple):
         time = inf if read.timestamp is None else read.timestamp / 1000
         why = read.checksum if isinstance(read, Unreadable) else ""
         return cls(read.topic, read.partition, read.offset, read.key, read.value, dict(read.headers), time, why)
+
+    @property
+    def tenant(self) -> str:
+        return tenant_of(self.topic)
 
     @property
     def tp(self) -> TopicPartition:

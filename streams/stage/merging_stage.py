@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
 from fleetlore.recall.search import row_id
-from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import encode
 from sinks.metrics import Metrics
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store, TopicPartition, Values, dead_letter, yielding
@@ -100,7 +99,7 @@ class MergingStage(Stage, Generic[_State, _Value]):
         forgets: dict[Key, tuple[int, ...]] = {}
         adopted: defaultdict[Key, list[Adopt]] = defaultdict(list)
         for record, value in self.values.read(batch, effects):
-            tenant = tenant_of(record.topic)
+            tenant = record.tenant
             key = tenant, value.id if isinstance(value, Forget | Reconsider | Adopt) else self.id_of(value)
             self._records[key] = record._replace(value=b"", headers={})
             if isinstance(value, Forget):

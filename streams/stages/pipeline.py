@@ -17,7 +17,7 @@ from fleetlore.kafka.encode import encode_event
 from fleetlore.wire.decode import FEEDBACK
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import Principals
-from fleetlore.wire.topics import tenant_of, topic
+from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
@@ -52,7 +52,6 @@ class FeedbackStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         for record in batch:
-            tenant = tenant_of(record.topic)
             events = read_events(record, effects, self.principals)
             clean_records([(record, events)], effects, self.principals)
             for event in events:
@@ -61,7 +60,7 @@ class FeedbackStage(Stage):
                     effects.dead_letters.append(letter_of(event, record, error))
                     effects.processed -= 1
                 elif (given := feedback_of(event, claimed=False)) is not None:
-                    effects.outgoing.append(Outgoing(tenant, "trajectories", given.session, given.to_json()))
+                    effects.outgoing.append(Outgoing(record.tenant, "trajectories", given.session, given.to_json()))
         return effects
 
 

@@ -23,7 +23,6 @@ from fleetlore.errors import InvalidEvent
 from fleetlore.recall.search import row_id
 from fleetlore.wire.principals import id_key, review_key, session_key
 from fleetlore.wire.stats import stable_hash
-from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback, Judgment, Trajectory, encode
 from models.distil.distiller import distil
 from models.judge import JudgeChain, Opinion, SessionState
@@ -73,7 +72,7 @@ class JudgmentsStage(Stage):
         reviews: defaultdict[_Key, list[Feedback]] = defaultdict(list)
         records: dict[_Key, Record] = {}
         for record, value in _VALUES.read(batch, effects):
-            tenant = tenant_of(record.topic)
+            tenant = record.tenant
             if self.erased.count and self._is_erased(tenant, value):
                 continue
             if isinstance(value, Feedback) and not value.claimed:
@@ -275,7 +274,7 @@ class OpinionsStage(Stage):
     async def process(self, batch: Sequence[Record]) -> Effects:
         effects = Effects()
         for record, judgment in _JUDGMENTS.read(batch, effects):
-            tenant, trajectory = tenant_of(record.topic), judgment.trajectory
+            tenant, trajectory = record.tenant, judgment.trajectory
             if self._erased.holds(tenant, trajectory.agent, trajectory.session):
                 continue
             effects.newest = max(effects.newest, trajectory.ended)

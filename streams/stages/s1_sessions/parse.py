@@ -36,7 +36,6 @@ from fleetlore.wire.decode import (
 )
 from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
-from fleetlore.wire.topics import tenant_of
 from fleetlore.wire.trajectory import Feedback
 from streams.stage.base import DeadLetter, Effects, Record, dead_letter, split
 
@@ -66,7 +65,7 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
 
     Events later than the record's broker time are refused: no worker's clock is asked, so replays agree.
     """
-    value, tenant, principal = record.value or b"", tenant_of(record.topic), ANYONE
+    value, tenant, principal = record.value or b"", record.tenant, ANYONE
     if principals is not None:
         try:
             principal = principals.signed_by(record.headers, record.topic, value)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.wire.decode import Incoming
-from fleetlore.wire.topics import tenant_of
 from streams.stage.base import DeadLetter, Record
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import letter_of
@@ -32,10 +31,6 @@ class Arrival(NamedTuple):
     event: Incoming
     key: Key
     record: Record
-
-    @property
-    def tenant(self) -> str:
-        return tenant_of(self.record.topic)
 
 
 class _StoreCheck:

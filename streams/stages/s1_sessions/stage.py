@@ -119,7 +119,7 @@ class SessionsStage(Stage):
             return
         if event.type == FEEDBACK:
             if (feedback := feedback_of(event, claimed=True)) is not None:
-                effects.outgoing.append(Outgoing(arrival.tenant, "trajectories", event.session, feedback.to_json()))
+                effects.outgoing.append(Outgoing(record.tenant, "trajectories", event.session, feedback.to_json()))
             return
         time = event.time.timestamp()
         if time > partition.newest_time:
@@ -133,7 +133,7 @@ class SessionsStage(Stage):
         elif event.sequence % PART_EVENTS:
             partition.wait(arrival, self.clock.monotonic())
         else:
-            session = OpenSession(arrival.tenant, event.session, event.agent, key[2], record.offset)
+            session = OpenSession(record.tenant, event.session, event.agent, key[2], record.offset)
             waiting = partition.begin(key, session)
             self._add(arrival, session, partition, effects)
             self._add_waiting(waiting, session, partition, effects)
@@ -180,8 +180,8 @@ class SessionsStage(Stage):
                 effects.dead_letters.append(letter_of(arrival.event, arrival.record, error))
 
     def _is_erased(self, arrival: Arrival) -> bool:
-        event, erased = arrival.event, self.erased
-        return bool(erased.count) and erased.drops(arrival.tenant, event.session, event.agent, event.time.timestamp())
+        event, tenant, erased = arrival.event, arrival.record.tenant, self.erased
+        return bool(erased.count) and erased.drops(tenant, event.session, event.agent, event.time.timestamp())
 
     def _drop_erased(self) -> None:
         if self._erased_seen == self.erased.count:
@@ -231,7 +231,7 @@ class SessionsStage(Stage):
         if not asked:
             return
         try:
-            known = await self._stored([(tail.events[0][0].tenant, session_key(*key)) for key, tail in asked])
+            known = await self._stored([(tail.events[0][0].record.tenant, session_key(*key)) for key, tail in asked])
         except StoreUnavailable:
             return  # this can wait and events cannot
         oldest = partition.newest_time - self.silent_seconds
