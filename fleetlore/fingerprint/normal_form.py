@@ -20,8 +20,8 @@ from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE,
 
 __all__ = ["head_line", "is_sentence", "template"]
 
-# A lower-case text and others: each match holds one of them. Then the functions that mask.
-_Masks = tuple[str, tuple[str, ...], tuple[Callable[[str], str], ...]]
+# Lower-case texts of which each match holds one, and the functions that mask.
+_Masks = tuple[tuple[str, ...], tuple[Callable[[str], str], ...]]
 
 MAX_TEMPLATE = 240
 # Characters read of the head line: every mask scans them.
@@ -146,7 +146,7 @@ _PASSING_CODES = frozenset({"reset", "requests", "connect time", "no resolver"})
 
 def _grouped(rules: tuple[Rule, ...]) -> tuple[_Masks, ...]:
     return tuple(
-        (marks[0], marks[1:], tuple(_mask(pattern, instead) for _, pattern, instead in group))
+        (marks, tuple(_mask(pattern, instead) for _, pattern, instead in group))
         for marks, group in groupby(rules, key=itemgetter(0))
     )
 
@@ -200,11 +200,12 @@ def _template(line: str) -> str:
 
 
 def _masked(line: str, marked: str, rules: tuple[_Masks, ...]) -> str:
-    holds = marked.__contains__
-    for mark, others, masks in rules:
-        if mark in marked or (others and any(map(holds, others))):
-            for mask in masks:
-                line = mask(line)
+    for marks, masks in rules:
+        for mark in marks:
+            if mark in marked:
+                for mask in masks:
+                    line = mask(line)
+                break
     return line
 
 
