@@ -16,7 +16,7 @@ from fleetlore.wire.trajectory import Count, Hash, Moment
 from models.memory.bottom_k import AgentHash, AgentSample, CountSample, FirstSeen, SessionCounts
 from models.memory.pattern_parts import Timeline, Wordings, Words
 
-__all__ = ["Observation", "PatternState", "Subject", "SubjectCounts"]
+__all__ = ["Observation", "PatternState", "Subject"]
 
 # Sessions kept of a failure pattern. The largest state takes 63 kB; the store's fields take 65,535 bytes.
 PATTERN_SESSIONS = 256
@@ -74,35 +74,6 @@ class Observation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __post_init__(self) -> None:
         if self.failures > self.calls:
             raise ValueError(f"{self.failures} failures of {self.calls} calls")
-
-
-class SubjectCounts(msgspec.Struct, gc=False):
-    """One subject's counts in an open session; mutable, because every call changes two to five."""
-
-    subject: Subject
-    first: float
-    last: float
-    arrived: float
-    calls: int = 0
-    failures: int = 0
-    reported: bool = False
-    ended: int = 0
-    again: int = 0
-
-    def add(self, subject: Subject, time: float, calls: int, failures: int) -> None:
-        if subject is not self.subject and subject.words < self.subject.words:
-            self.subject = subject
-        self.calls += calls
-        self.failures += failures
-        self.reported = False
-        if time > self.last:
-            self.last = time
-        if time < self.first:
-            self.first = time
-
-    def observation(self, session: int, agent: int, ended: int) -> Observation:
-        counts = self.calls, self.failures, self.first, self.last
-        return Observation(self.subject, session, agent, *counts, ended, "", self.arrived, self.again)
 
 
 @dataclass(slots=True)

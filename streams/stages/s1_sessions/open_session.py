@@ -14,10 +14,11 @@ from fleetlore.wire.decode import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incomi
 from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.stats import cached_hash, stable_hash
 from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
-from models.memory.pattern_state import Observation, Subject, SubjectCounts
+from models.memory.pattern_state import Observation, Subject
 from streams.stage.base import DeadLetter
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
+    SubjectCounts,
     gaps_of,
     how_it_ended,
     recognise_call,
@@ -89,11 +90,13 @@ class OpenSession(msgspec.Struct):
     _ways_out: int = 0
     _unchanged: dict[tuple[str, str], tuple[Step, int]] = {}
     _waiting: dict[int, tuple[int, str]] = {}
+    _hashes: tuple[int, int] = (0, 0)  # session, principal
     _next: int = 0
     _detector: LoopDetector = msgspec.field(default_factory=LoopDetector)
 
     def __post_init__(self) -> None:
-        self._next = self.part * PART_EVENTS
+        self._next = self.first
+        self._hashes = stable_hash(self.id), cached_hash(principal_of(self.agent))
 
     @property
     def id(self) -> str:
@@ -232,16 +235,15 @@ class OpenSession(msgspec.Struct):
     def take_observations(self) -> list[Observation]:
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
-        session, agent = stable_hash(self.id), cached_hash(principal_of(self.agent))
         observations = []
         for each in self._counts.values():
             if not each.reported or each.ended != ended:
                 each.reported, each.ended = True, ended
-                observations.append(each.observation(session, agent, ended))
+                observations.append(each.observation(*self._hashes, ended))
         return observations
 
     def follows(self, sequence: int) -> bool:
-        return sequence - 1 in self.sequences or sequence == self.part * PART_EVENTS
+        return sequence - 1 in self.sequences or sequence == self.first
 
     def covered_by(self, known: Trajectory) -> int | None:
         """Return up to which sequence a stored judgment covers it, or None if it may become a separate session.

@@ -1,10 +1,11 @@
-"""Make the step of a call, and name the subjects for which it counts."""
+"""Make the step of a call, and count it for its subjects."""
 
 from collections.abc import Container
 from functools import lru_cache
 from sys import getsizeof
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from fleetlore.calls.call import text_of
@@ -16,8 +17,37 @@ from fleetlore.wire.events import finite
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
 from models.memory.bottom_k import BADLY, WELL
-from models.memory.pattern_state import Subject
+from models.memory.pattern_state import Observation, Subject
 from models.place_names import shows_schema
+
+
+class SubjectCounts(msgspec.Struct, gc=False):
+    """One subject's counts in an open session; mutable, because every call changes two to five."""
+
+    subject: Subject
+    first: float
+    last: float
+    arrived: float
+    calls: int = 0
+    failures: int = 0
+    reported: bool = False
+    ended: int = 0
+    again: int = 0
+
+    def add(self, subject: Subject, time: float, calls: int, failures: int) -> None:
+        if subject is not self.subject and subject.words < self.subject.words:
+            self.subject = subject
+        self.calls += calls
+        self.failures += failures
+        self.reported = False
+        if time > self.last:
+            self.last = time
+        if time < self.first:
+            self.first = time
+
+    def observation(self, session: int, agent: int, ended: int) -> Observation:
+        counts = self.calls, self.failures, self.first, self.last
+        return Observation(self.subject, session, agent, *counts, ended, "", self.arrived, self.again)
 
 
 def how_it_ended(ending: str | None, reward: float | None) -> int:
