@@ -96,6 +96,16 @@ async def test_what_an_agent_did_before_its_erasure_is_dropped_and_what_it_does_
     assert [each["session"] for each in await pipeline.bodies("judgments")] == ["late"]
 
 
+async def test_what_waits_for_the_first_event_of_its_session_is_dropped_too() -> None:
+    pipeline = LogPipeline()
+    first, *others = pipeline.story.session("s", WRONG, RIGHT, agent="a1")
+    await pipeline.take(others)
+    record = Erasure(time=BASE_TIME, agent=stable_hash("a1"), before=BASE_TIME + 50)
+    pipeline.operators.erased.take(pipeline.tenant, record.to_json())
+    await pipeline.take([first._replace(time=BASE_TIME + 60)])
+    assert not await pipeline.bodies("patterns")
+
+
 async def test_an_item_of_more_sessions_than_it_samples_keeps_its_support() -> None:
     pipeline = LogPipeline(batch_records=64)
     many = 3 * SAMPLED_SESSIONS

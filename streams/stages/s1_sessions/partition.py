@@ -170,6 +170,4 @@ class Partition:
             for sessions in (self.open, self.closed):
                 if (session := sessions.pop(key, None)) is not None:
                     self.size -= session.size
-            if key in self.tails:
-                self.drop_tail(key)
             self.incomplete.pop(key, None)

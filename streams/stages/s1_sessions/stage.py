@@ -174,8 +174,7 @@ class SessionsStage(Stage):
     def _add_waiting(self, waiting: Waiting, session: OpenSession, partition: Partition, effects: Effects) -> None:
         for arrival, _ in waiting:
             try:
-                if not self._is_erased(arrival):
-                    self._add(arrival, session, partition, effects)
+                self._add(arrival, session, partition, effects)
             except Exception as error:
                 effects.dead_letters.append(letter_of(arrival.event, arrival.record, error))
 
@@ -189,8 +188,12 @@ class SessionsStage(Stage):
         self._erased_seen = self.erased.count
         for tp, partition in self._partitions.items():
             tenant = tenant_of(tp.topic)
-            known = (*partition.open, *partition.tails, *partition.closed)
+            known = (*partition.open, *partition.closed)
             partition.forget([key for key in known if self.erased.holds(tenant, *key[:2])])
+            for key, tail in list(partition.tails.items()):
+                tail.events = [each for each in tail.events if not self._is_erased(each[0])]
+                if not tail.events:
+                    partition.drop_tail(key)
 
     def _report(self, session: OpenSession, effects: Effects) -> None:
         for seen in session.take_observations():
