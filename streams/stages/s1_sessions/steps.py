@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fleetlore.calls.call import text_of
-from fleetlore.fingerprint.fingerprint import Failure, argument_shape, shaped_call_id, shaped_failure, tool_id
+from fleetlore.fingerprint.fingerprint import Failure, shaped_call_id, shaped_failure, tool_id
 from fleetlore.fingerprint.loops import LoopPattern
 from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.decode import Data
@@ -144,14 +144,11 @@ def text_bytes(step: Step) -> int:
 
 
 def subjects_of_step(step: Step) -> tuple[Subject, ...]:
-    """Return the subjects that `OpenSession.add` counted for a step."""
-    shape = argument_shape(step.arguments)
-    subjects = _subjects_of_call(step.tool, step.call, shape)
+    """Return the subjects that `OpenSession.add` counted for a stored step. Their patterns keep the shapes."""
+    subjects = _subjects_of_call(step.tool, step.call, "")
     if step.family is not None and step.pattern is not None and step.exact is not None:
-        error_class = step.error_type or ""
-        template = step.template or shaped_failure(step.tool, shape, error_class, step.error_message or "").template
         ids = step.family, step.pattern, step.exact
-        failure = Failure(step.tool, error_class, template, shape, *ids, step.transient)
+        failure = Failure(step.tool, step.error_type or "", step.template, "", *ids, step.transient)
         subjects += _subjects_of_failure(failure, step.call)
     return subjects
 
