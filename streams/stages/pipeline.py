@@ -22,7 +22,7 @@ from sinks.metrics import Metrics
 from sinks.producer import json_arrays
 from streams.stage.base import Effects, Outgoing, Record, Stage, Store
 from streams.stage.operators import Operators
-from streams.stages.s1_sessions.parse import clean_records, feedback_of, letter_of, read_events
+from streams.stages.s1_sessions.parse import Arrival, clean_records, read_events
 from streams.stages.s1_sessions.stage import SessionsStage
 from streams.stages.s2_patterns import PatternsStage
 from streams.stages.s3_judgments import JudgmentsStage
@@ -55,12 +55,13 @@ class FeedbackStage(Stage):
             events = read_events(record, effects, self.principals)
             clean_records([(record, events)], effects, self.principals)
             for event in events:
-                if event.type != FEEDBACK:
+                arrival = Arrival(event, record)
+                if event.type == FEEDBACK:
+                    effects.outgoing += arrival.feedback(claimed=False)
+                else:
                     error = InvalidEvent("unknown_type", f"{event.type} is no feedback")
-                    effects.dead_letters.append(letter_of(event, record, error))
+                    effects.dead_letters.append(arrival.letter(error))
                     effects.processed -= 1
-                elif (given := feedback_of(event, claimed=False)) is not None:
-                    effects.outgoing.append(Outgoing(record.tenant, "trajectories", given.session, given.to_json()))
         return effects
 
 

@@ -19,7 +19,7 @@ from fleetlore.wire.events import BATCH_TYPE, CONTENT_TYPE, EVENT_TYPE
 from fleetlore.wire.principals import SIGNED_BY
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
 from streams.offline.memory_pipeline import MemoryStore
-from streams.stages.s1_sessions.stage import TAIL_SECONDS
+from streams.stages.s1_sessions.partition import TAIL_SECONDS
 from tests.fuzz.boundary import Boundary
 from tests.fuzz.odd import any_bytes, chance, json_of, mutated, text
 from tests.streams.log_pipeline import MILVUS_FIELD_BYTES, PARTITIONS, LogPipeline, Story

@@ -14,8 +14,8 @@ from fleetlore.errors import StoreUnavailable
 from fleetlore.wire.events import Event
 from fleetlore.wire.topics import partition_for
 from streams.stages.s1_sessions import stage as s1
-from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS
-from streams.stages.s1_sessions.stage import GAP_SECONDS, TAIL_SECONDS
+from streams.stages.s1_sessions.partition import FIRST_CHECK_SECONDS, LONGEST_CHECK_SECONDS, TAIL_SECONDS
+from streams.stages.s1_sessions.stage import GAP_SECONDS
 from tests.rows import for_each
 from tests.streams.log_pipeline import BASE_TIME, OTHER, PARTITIONS, RIGHT, WRONG, LogPipeline, flat, held
 

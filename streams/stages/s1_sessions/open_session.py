@@ -1,5 +1,6 @@
 """Assemble one session from its events: a set, whatever the order in which they arrive."""
 
+from math import inf
 from typing import Self
 
 import msgspec
@@ -13,9 +14,10 @@ from fleetlore.wire import events as ev
 from fleetlore.wire.decode import ENDED, MESSAGE, OUTCOME, STARTED, Data, Incoming
 from fleetlore.wire.principals import principal_of, session_key
 from fleetlore.wire.stats import cached_hash, stable_hash
-from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory
+from fleetlore.wire.trajectory import MAX_LOOPS, MAX_TEXT, Ending, LeftOut, Looped, Step, Trajectory, encode
 from models.memory.pattern_state import Observation, Subject
-from streams.stage.base import DeadLetter
+from streams.stage.base import DeadLetter, Effects, Outgoing
+from streams.stages.s1_sessions.parse import Arrival
 from streams.stages.s1_sessions.steps import (
     MAX_WORD,
     SubjectCounts,
@@ -43,7 +45,7 @@ _MOST_UNCHANGED = 7
 _KEPT = ("goal", "task", "guard", "place", "user", "reward", "left_out")
 
 
-def after_end() -> InvalidEvent:
+def _after_end() -> InvalidEvent:
     return InvalidEvent("after_end", "its session had ended before it")
 
 
@@ -115,7 +117,26 @@ class OpenSession(msgspec.Struct):
         last = max(self.sequences) if self.ended_at is None else self.ended_at
         return last + 1 - self.first - sum(map(last.__ge__, self.sequences))
 
-    def is_another(self, sequence: int, time: float) -> bool:
+    def accept(self, arrival: Arrival) -> bool:
+        """Add an event, and return whether it is new. Raises InvalidEvent: `reused_session` or `after_end`."""
+        event, record = arrival
+        sequence, time = event.sequence, event.time.timestamp()
+        known = sequence in self.sequences
+        if known and self._is_another(sequence, time):
+            raise InvalidEvent("reused_session", f"session {self.session!r} has another event {sequence}")
+        if known or sequence < self.persisted_up_to:
+            return False
+        if self.ended_at is not None and sequence > self.ended_at:
+            raise _after_end()
+        if record.time < inf:  # no broker stamped the record
+            self.arrived = max(self.arrived, record.time)
+        self.add(event, time)
+        if sequence - 1 not in self.sequences and sequence != self.first:
+            self.out_of_order[sequence] = arrival.letter(_after_end())
+            self.size += len(record.value or b"")
+        return True
+
+    def _is_another(self, sequence: int, time: float) -> bool:
         """Whether an event of a known sequence belongs to another session of the same id."""
         known = self.sequences[sequence]
         if known is not None:
@@ -232,6 +253,10 @@ class OpenSession(msgspec.Struct):
             del self._unchanged[next(iter(self._unchanged))]
         return before
 
+    def put_observations(self, effects: Effects) -> None:
+        for seen in self.take_observations():
+            effects.outgoing.append(Outgoing(self.tenant, "observations", seen.subject.id, encode(seen)))
+
     def take_observations(self) -> list[Observation]:
         self.has_new_failure = False
         ended = how_it_ended("failure", None) if self.guard and self.ending else how_it_ended(self.ending, self.reward)
@@ -242,19 +267,22 @@ class OpenSession(msgspec.Struct):
                 observations.append(each.observation(*self._hashes, ended))
         return observations
 
-    def follows(self, sequence: int) -> bool:
-        return sequence - 1 in self.sequences or sequence == self.first
-
-    def covered_by(self, known: Trajectory) -> int | None:
-        """Return up to which sequence a stored judgment covers it, or None if it may become a separate session.
+    def drop_judged(self, known: Trajectory) -> bool:
+        """Drop what a stored judgment covers. Return False if the session may become a separate one.
 
         A stored session that ended but misses events covers none: any event may be a missing one.
         """
         if known.is_open:
-            return None  # the log has more of an open session
+            return False  # the log has more of an open session
         if known.missing == 0 and max(self.sequences) < self.first + known.events:
-            return self.first + known.events
-        return None if known.ending == "continued" else self.first
+            upto = self.first + known.events
+        elif known.ending == "continued":
+            return False
+        else:
+            upto = self.first
+        self.persisted_up_to = upto
+        self.out_of_order = {each: letter for each, letter in self.out_of_order.items() if each >= upto}
+        return True
 
     def close(self) -> tuple[Trajectory, list[DeadLetter]]:
         """Return the trajectory, and dead letters of events after its end."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -37,9 +37,10 @@ from fleetlore.wire.decode import (
 from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.trajectory import Feedback
-from streams.stage.base import DeadLetter, Effects, Record, dead_letter, split
+from streams.stage.base import DeadLetter, Effects, Outgoing, Record, dead_letter, split
+from streams.stage.operators import Erased
 
-__all__ = ["read_events"]
+__all__ = ["Arrival", "read_events"]
 
 _read_all = json_reader(list[Incoming])
 _read_one = json_reader(Incoming)
@@ -58,6 +59,36 @@ _NAMES = ("tool", "error_type", "role", "guard", "place", "user")
 _UNCHECKED = ("adapter", "advice", "withheld")
 _names, _unchecked = attrgetter(*_NAMES), attrgetter(*_UNCHECKED)
 _ALL_UNSET = (None,) * len(_UNCHECKED)
+
+
+class Arrival(NamedTuple):
+    """A good event, and the record that brought it."""
+
+    event: Incoming
+    record: Record
+
+    def letter(self, error: Exception) -> DeadLetter:
+        event, record = self
+        for part, _ in _parts(record):
+            try:
+                found = _read_one(part)
+            except msgspec.DecodeError:
+                continue
+            if (found.session, found.sequence, found.agent) == (event.session, event.sequence, event.agent):
+                return dead_letter(record, error, part)
+        return dead_letter(record, error, record.value or b"")
+
+    def is_erased(self, erased: Erased) -> bool:
+        event = self.event
+        return erased.drops(self.record.tenant, event.session, event.agent, event.time.timestamp())
+
+    def feedback(self, *, claimed: bool) -> list[Outgoing]:
+        event, label = self.event, self.event.data.outcome
+        if label == "unknown":
+            return []
+        time = event.time.timestamp()
+        given = Feedback(session=event.session, label=label, time=time, by=event.agent, claimed=claimed)
+        return [Outgoing(self.record.tenant, "trajectories", given.session, given.to_json())]
 
 
 def read_events(record: Record, effects: Effects, principals: Principals | None = None) -> list[Incoming]:
@@ -81,24 +112,6 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
                 effects.processed += len(events)
                 return events
     return _read_carefully(record, tenant, principal, effects)
-
-
-def letter_of(event: Incoming, record: Record, error: Exception) -> DeadLetter:
-    for part, _ in _parts(record):
-        try:
-            found = _read_one(part)
-        except msgspec.DecodeError:
-            continue
-        if (found.session, found.sequence, found.agent) == (event.session, event.sequence, event.agent):
-            return dead_letter(record, error, part)
-    return dead_letter(record, error, record.value or b"")
-
-
-def feedback_of(event: Incoming, *, claimed: bool) -> Feedback | None:
-    label = event.data.outcome
-    if label == "unknown":
-        return None
-    return Feedback(session=event.session, label=label, time=event.time.timestamp(), by=event.agent, claimed=claimed)
 
 
 def _read_carefully(record: Record, tenant: str, principal: str, effects: Effects) -> list[Incoming]:

@@ -1,36 +1,41 @@
-"""Keep the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
+"""Assemble the sessions of one partition of `events`: open ones, closed ones, and tails whose beginning is missing.
 
 After a restart, a tail's session was closed before the commit. Otherwise its beginning was overtaken or lost. Tails
 hold the commit back as open sessions do: they are stored nowhere else.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice
 
+from fleetlore.clock import Clock
 from fleetlore.errors import InvalidEvent
-from fleetlore.wire.decode import Incoming
-from streams.stage.base import DeadLetter, Record
-from streams.stages.s1_sessions.open_session import OpenSession
-from streams.stages.s1_sessions.parse import letter_of
+from fleetlore.wire.principals import principal_of
+from fleetlore.wire.trajectory import Trajectory
+from sinks.metrics import Metrics
+from streams.stage.base import DeadLetter, Effects, Outgoing
+from streams.stage.operators import Erased
+from streams.stages.s1_sessions.open_session import PART_EVENTS, OpenSession
+from streams.stages.s1_sessions.parse import Arrival
 
-__all__ = ["Arrival", "Partition", "Waiting"]
+__all__ = ["Partition"]
 
 # Seconds until the store is asked about what holds a commit back; doubled each time.
 FIRST_CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 60.0
+# Beyond, a session is closed as continued: this bounds what a restart reads again.
+MAX_OPEN_RECORDS = 100_000
+# Kafka's default batch limit is 1 MiB; a long session may have six times that.
+_MAX_TRAJECTORY_BYTES = 900_000
+# A tail's least wait for its session's judgment: after an outage, event time runs ahead.
+TAIL_SECONDS = 60.0
+# Oldest sessions that one query covers.
+_MOST_CHECKED = 256
 # Closed sessions in memory, by which late events are recognised without the store.
 _REMEMBERED_SESSIONS = 2_000
 
 Key = tuple[str, str, int]  # principal, session, part
-Waiting = Sequence["tuple[Arrival, DeadLetter]"]
-
-
-class Arrival(NamedTuple):
-    event: Incoming
-    key: Key
-    record: Record
 
 
 class _StoreCheck:
@@ -77,7 +82,7 @@ class Tail:
             self.size += len(arrival.record.value or b"")
         error = InvalidEvent("missing_start", f"{arrival.event.sequence} came without the first event of its session")
         # Made once: to find the event's bytes means to parse its record again.
-        letter = letter_of(arrival.event, arrival.record, error)
+        letter = arrival.letter(error)
         self.size += 3 * len(letter.value) + 1_000
         self.events.append((arrival, letter))
         self.last_time = max(self.last_time, arrival.event.time.timestamp())
@@ -93,6 +98,10 @@ class Partition:
     partition's own clock.
     """
 
+    tenant: str
+    silent_seconds: float
+    clock: Clock
+    metrics: Metrics
     open: dict[Key, OpenSession] = field(default_factory=dict)
     tails: dict[Key, Tail] = field(default_factory=dict)
     incomplete: dict[Key, float] = field(default_factory=dict)
@@ -104,9 +113,6 @@ class Partition:
     swept_time: float = 0.0
     size: int = 0
     tail_size: int = 0
-
-    def find(self, key: Key) -> OpenSession | None:
-        return self.open.get(key) or self.closed.get(key)
 
     @property
     def first_open(self) -> int | None:
@@ -120,54 +126,176 @@ class Partition:
     def first_offset(self) -> int | None:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
-    def begin(self, key: Key, session: OpenSession) -> Waiting:
-        """Return the events that waited for it."""
-        self.open[key] = session
+    def receive(self, arrival: Arrival, effects: Effects) -> None:
+        """Raises InvalidEvent: `reused_session` or `after_end`."""
+        event = arrival.event
+        key, time = (principal_of(event.agent), event.session, event.sequence // PART_EVENTS), event.time.timestamp()
+        if time > self.newest_time:
+            self.newest_time = time
+        if time > effects.newest:
+            effects.newest = time
+        if time < effects.oldest:
+            effects.oldest = time
+        if (session := self.open.get(key) or self.closed.get(key)) is not None:
+            self._add(arrival, key, session, effects)
+        elif event.sequence % PART_EVENTS:
+            if (tail := self.tails.get(key)) is None:
+                tail = self.tails[key] = Tail(arrival.record.offset, self.clock.monotonic())
+            self.tail_size += tail.add(arrival)
+        else:
+            self._begin(arrival, key, effects)
+
+    def _begin(self, arrival: Arrival, key: Key, effects: Effects) -> None:
+        event, record = arrival
+        session = self.open[key] = OpenSession(self.tenant, event.session, event.agent, key[2], record.offset)
         self.size += session.size
-        if (tail := self.tails.get(key)) is None:
-            return []
-        session.first_offset = min(session.first_offset, tail.first_offset)
-        self._sort()
-        return self.drop_tail(key)
+        if (tail := self.tails.get(key)) is not None:
+            session.first_offset = min(session.first_offset, tail.first_offset)
+            self._sort()
+        self._add(arrival, key, session, effects)
+        if tail is not None:
+            self._add_tail(key, session, effects)
 
-    def wait(self, arrival: Arrival, now: float) -> None:
-        if (tail := self.tails.get(arrival.key)) is None:
-            tail = self.tails[arrival.key] = Tail(arrival.record.offset, now)
-        self.tail_size += tail.add(arrival)
+    def _add(self, arrival: Arrival, key: Key, session: OpenSession, effects: Effects) -> None:
+        before = session.size
+        if not session.accept(arrival):
+            self.metrics.duplicate_events.inc()
+            return
+        self.size += session.size - before
+        data = arrival.event.data
+        if data.advice:
+            self.metrics.advised_calls.labels("given").inc()
+        if data.withheld:
+            self.metrics.advised_calls.labels("withheld").inc()
+        if session.has_new_failure or session.has_way_out:
+            self.news[key] = session
+        if key in self.closed:
+            self.metrics.reopened_sessions.inc()
+            session.first_offset = arrival.record.offset
+            self.open[key] = self.closed.pop(key)
+            self._sort()
+        if session.complete:
+            self._close(key, session, effects)
+        elif session.ending is not None:
+            self.incomplete[key] = self.clock.monotonic()
 
-    def reopen(self, key: Key, offset: int) -> None:
-        session = self.closed.pop(key)
-        session.first_offset = offset
-        self.open[key] = session
-        self._sort()
+    def _add_tail(self, key: Key, session: OpenSession, effects: Effects) -> None:
+        for arrival, _ in self.drop_tail(key):
+            try:
+                self._add(arrival, key, session, effects)
+            except Exception as error:
+                effects.dead_letters.append(arrival.letter(error))
 
     def _sort(self) -> None:
         self.open = dict(sorted(self.open.items(), key=lambda item: item[1].first_offset))
 
-    def close(self, key: Key, session: OpenSession) -> None:
-        self.open.pop(key, None)
-        self.incomplete.pop(key, None)
-        self.closed[key] = session
-        while len(self.closed) > _REMEMBERED_SESSIONS:
-            self.forget_closed()
-
-    def restore(self, key: Key, session: OpenSession) -> Waiting:
-        self.closed[key] = session
-        self.size += session.size
-        return self.drop_tail(key)
-
-    def drop_tail(self, key: Key) -> Waiting:
+    def drop_tail(self, key: Key) -> Sequence[tuple[Arrival, DeadLetter]]:
         """Return its events, by sequence."""
         tail = self.tails.pop(key)
         self.tail_size -= tail.size
         return sorted(tail.events, key=lambda each: each[0].event.sequence)
 
-    def forget_closed(self) -> None:
+    def _close(self, key: Key, session: OpenSession, effects: Effects) -> None:
+        self.open.pop(key, None)
+        self.incomplete.pop(key, None)
+        self.closed[key] = session
+        while len(self.closed) > _REMEMBERED_SESSIONS:
+            self._forget_closed()
+        session.put_observations(effects)
+        trajectory, left_out = session.close()
+        effects.dead_letters += left_out
+        self._hand_on(trajectory, effects)
+        self.metrics.sessions_closed.labels(trajectory.ending).inc()
+
+    def _forget_closed(self) -> None:
         self.size -= self.closed.popitem(last=False)[1].size
 
-    def forget(self, keys: list[Key]) -> None:
+    def _hand_on(self, trajectory: Trajectory, effects: Effects) -> None:
+        value = trajectory.to_bounded_json(_MAX_TRAJECTORY_BYTES)
+        effects.outgoing.append(Outgoing(self.tenant, "trajectories", trajectory.session, value))
+
+    def close_stale(self, offset: int, effects: Effects) -> None:
+        while self.open:
+            key, oldest = next(iter(self.open.items()))
+            if offset - oldest.first_offset <= MAX_OPEN_RECORDS:
+                break
+            self._close(key, oldest, effects)
+        # Checking all open sessions for each record would cost more than the records.
+        if self.newest_time - self.swept_time > self.silent_seconds / 8:
+            self.swept_time = self.newest_time
+            limit = self.newest_time - self.silent_seconds
+            for key, session in list(self.open.items()):
+                if session.last_time < limit:
+                    self._close(key, session, effects)
+
+    def bound(self, most: int, most_of_tails: int, effects: Effects) -> None:
+        while self.size > most:
+            if self.closed:
+                self._forget_closed()
+            elif self.open:
+                key, oldest = next(iter(self.open.items()))
+                self._close(key, oldest, effects)
+            else:
+                break
+        while self.tail_size > most_of_tails:
+            effects.dead_letters += [letter for _, letter in self.drop_tail(next(iter(self.tails)))]
+
+    def unsettled(self, overdue: float) -> list[Key]:
+        """Return the sessions that the store may know: late ones, oldest ones and tails."""
+        now = self.clock.monotonic()
+        late = [key for key, arrived in self.incomplete.items() if arrived <= overdue]
+        oldest = islice(self.open, _MOST_CHECKED if self.redelivery.begins(self.first_open, now) else 0)
+        every = self.unknown.begins(self.first_tail, now)
+        tails = [key for key, tail in self.tails.items() if every or not tail.asked]
+        return list(dict.fromkeys((*late, *oldest, *tails[:_MOST_CHECKED])))
+
+    def settle(
+        self, keys: Sequence[Key], known: Mapping[Key, Trajectory | None] | None, overdue: float, effects: Effects
+    ) -> None:
+        """`known`: what the store knows, or None if it is unavailable. Tails can wait for it and events cannot."""
         for key in keys:
+            if (session := self.open.get(key)) is not None:
+                # A stored judgment may cover the gap if a restart read a redelivered beginning.
+                trajectory = known.get(key) if known is not None else None
+                is_judged = trajectory is not None and session.drop_judged(trajectory)
+                if is_judged or (key in self.incomplete and self.incomplete[key] <= overdue):
+                    self._close(key, session, effects)
+            elif known is not None:
+                self._settle_tail(key, known.get(key), effects)
+        now = self.clock.monotonic()
+        self.redelivery.observe(self.first_open, now)
+        self.unknown.observe(self.first_tail, now)
+
+    def _settle_tail(self, key: Key, known: Trajectory | None, effects: Effects) -> None:
+        tail = self.tails[key]
+        tail.asked = True
+        waited = self.clock.monotonic() - tail.arrived >= TAIL_SECONDS
+        if known is not None:
+            session = OpenSession.restored(known, tail.first_offset)
+            # With a gap, the judgment of what came before may be on its way.
+            if waited or min(each.event.sequence for each, _ in tail.events) <= max(session.sequences) + 1:
+                self.closed[key] = session
+                self.size += session.size
+                self._add_tail(key, session, effects)
+        elif waited and tail.last_time < self.newest_time - self.silent_seconds:
+            effects.dead_letters += [letter for _, letter in self.drop_tail(key)]
+
+    def hand_on(self, effects: Effects) -> None:
+        for key, session in self.news.items():
+            trajectory = session.way_out() if key in self.open else None
+            if session.has_new_failure or trajectory is not None:
+                session.put_observations(effects)  # as much as the trajectory holds: a restart may go on from it
+            if trajectory is not None:
+                self._hand_on(trajectory, effects)
+        self.news.clear()
+
+    def forget(self, erased: Erased) -> None:
+        for key in [key for key in (*self.open, *self.closed) if erased.holds(self.tenant, *key[:2])]:
             for sessions in (self.open, self.closed):
                 if (session := sessions.pop(key, None)) is not None:
                     self.size -= session.size
             self.incomplete.pop(key, None)
+        for key, tail in list(self.tails.items()):
+            tail.events = [each for each in tail.events if not each[0].is_erased(erased)]
+            if not tail.events:
+                self.drop_tail(key)

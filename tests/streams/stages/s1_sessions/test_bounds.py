@@ -10,7 +10,8 @@ from fleetlore.wire.topics import topic
 from sinks.metrics import Metrics
 from streams.offline.memory_pipeline import MemoryStore
 from streams.stage.base import Effects, Record, TopicPartition
-from streams.stages.s1_sessions.stage import MAX_BYTES, MAX_OPEN_RECORDS, MAX_TAIL_BYTES, SessionsStage
+from streams.stages.s1_sessions.partition import MAX_OPEN_RECORDS
+from streams.stages.s1_sessions.stage import MAX_BYTES, MAX_TAIL_BYTES, SessionsStage
 
 NOW = 1_767_225_600.0
 EVENTS = TopicPartition(topic("acme", "events"), 0)
