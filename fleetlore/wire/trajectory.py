@@ -111,6 +111,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
         return self.pattern is not None
 
     @property
+    def answer(self) -> str:
+        """The result, or the error of a failed call."""
+        return self.error_message or self.error_type or "" if self.failed else self.result
+
+    @property
     def is_cut(self) -> bool:
         return self.arguments.endswith(CUT)
 

@@ -19,7 +19,6 @@ from fleetlore.wire.adapter_manifest import State
 from fleetlore.wire.stats import newcombe, wilson
 from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Fleet, Who
-from models.distil.cases import said_by
 
 _Reason = Literal["better", "too_few", "no_better_than_rates", "no_gain", "worse_than_published", "forgets"]
 
@@ -141,7 +140,7 @@ def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajec
             outlook = model.outlook(call, context, session.place or context.place)
             if known is not None and outlook is not None:
                 new.append((known, outlook.fails))
-            context.record(call, said_by(step), step.family)
+            context.record(call, step.answer, step.family)
     return new
 
 

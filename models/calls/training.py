@@ -28,7 +28,6 @@ from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Facts, Fleet, OldValues, Who, in_turns
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, PlaceRecords, failures_met
-from models.distil.cases import said_by
 from models.memory.identities import identities, texts_of
 from models.place_names import told_of_place
 
@@ -223,7 +222,7 @@ class CallTraining:
             program = next(iter(call.programs(kind.names)), "") if kind is not None else ""
             failure = None if kind is None else (step.tool, kind.kind, kind.names, program)
             yield _Made(position, step, call, failure, found, context.state)
-            context.record(call, said_by(step), step.family)
+            context.record(call, step.answer, step.family)
 
     def version(self) -> TrainedCalls:
         foreseen = sorted((each for some in self._foreseen.values() for each in some), key=lambda each: each.number)

@@ -21,7 +21,7 @@ from fleetlore.words import PART, PLAIN_WORD, WORD, words
 from models.distil.call_diff import Difference, distance, is_of_one_value, is_route, masked_difference
 from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
-__all__ = ["LESS", "is_shown_to_work", "said_by", "telling", "tells", "worked_after"]
+__all__ = ["LESS", "is_shown_to_work", "telling", "tells", "worked_after"]
 
 # Version of the distiller, in the ids of its items.
 VERSION = "extractive-5"
@@ -97,10 +97,6 @@ def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> 
     return islice(worked, _MAX_COMPARED)
 
 
-def said_by(call: Step) -> str:
-    return call.error_message or call.error_type or "" if call.failed else call.result
-
-
 def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
     """Whether a result, a later step or the session's success shows that the call worked. The log may end before the
     answer, so a last step without a result is no evidence."""
@@ -110,18 +106,18 @@ def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
 
 def known_of(failed: Step) -> frozenset[str]:
     """The words that any agent with the same error knows."""
-    return names(template(said_by(failed)))
+    return names(template(failed.answer))
 
 
 def _named_by(failed: Step) -> frozenset[str]:
-    quoted = [match[2] for match in _QUOTED.finditer(template(said_by(failed)))]
+    quoted = [match[2] for match in _QUOTED.finditer(template(failed.answer))]
     return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
 
 
 def error_text(failed: Step) -> str:
     """The class of an error, if a program named it, and the line that says what is wrong."""
     class_ = _named_class(failed.error_type)
-    text = masked_text(line(head_line(said_by(failed)), _MAX_ERROR), known_of(failed))
+    text = masked_text(line(head_line(failed.answer), _MAX_ERROR), known_of(failed))
     return text if class_ in text else f"{class_}: {text}"
 
 
@@ -235,7 +231,7 @@ def _change(
     if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
         return None
     known = known_of(failed) | _options(failed, by)
-    offered = known if _OFFERS.search(said_by(failed)) else frozenset[str]()
+    offered = known if _OFFERS.search(failed.answer) else frozenset[str]()
     change = masked_difference(failed.arguments, by.arguments, known, _named_by(failed), offered)
     if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
         return None
@@ -247,10 +243,10 @@ def _change(
 
 def _options(failed: Step, by: Step) -> frozenset[str]:
     """The tool's own literal that replaced an option which the error rejects by name: `ME` for `M`."""
-    if not _OF_OPTION.search(said_by(failed)):
+    if not _OF_OPTION.search(failed.answer):
         return frozenset()
     was, now = (set(_OPTION.findall(step.arguments)) for step in (failed, by))
-    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", said_by(failed))]
+    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", failed.answer)]
     brought = [each.lower() for each in now - was]
     return frozenset(brought if len(rejected) == len(brought) == 1 else ())
 
@@ -269,18 +265,18 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
         return False
     # The value of an option or argument goes with it.
     values = {word for part in change.was if (found := _WITH_VALUE.fullmatch(part)) for word in _words(found[1])}
-    return not _REJECTS.search(said_by(failed)) or not dropped - values <= set(_words(*known_of(failed)))
+    return not _REJECTS.search(failed.answer) or not dropped - values <= set(_words(*known_of(failed)))
 
 
 def _is_authors(failed: Step, change: Difference) -> bool:
     """Whether only its author needs the change. An imported name (`import math`) helps others."""
-    if (failed.error_type or said_by(failed)).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
+    if (failed.error_type or failed.answer).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
         return True
     if change.value is not None:
         return False
     if not _words(*change.was, *change.now):
         return True
-    if not _UNDEFINED.search(said_by(failed)):
+    if not _UNDEFINED.search(failed.answer):
         return False
     if change.was:
         return not _are_within(change.was, change.now)
@@ -313,7 +309,7 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
     if tried.past <= tried.again:
         return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
     change = tried.change
-    error = said_by(tried.failed)
+    error = tried.failed.answer
     is_rejected = (
         change.value is None
         or _is_named(change.value[1], _named(error))

@@ -23,7 +23,7 @@ from fleetlore.wire.lore import INSTEAD_OF
 from fleetlore.wire.trajectory import Judgment, Step
 from fleetlore.words import NAME, PART, names_of
 from models.distil.call_diff import distance
-from models.distil.cases import VERSION, error_text, is_shown_to_work, line, recoveries, said_by, telling, worked_after
+from models.distil.cases import VERSION, error_text, is_shown_to_work, line, recoveries, telling, worked_after
 from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
 __all__ = ["distil"]
@@ -110,13 +110,13 @@ def _looked_up(judgment: Judgment, calls: Sequence[Step], telling: list[int]) ->
         if any(distance(failed.arguments, call.arguments) == 0 for call in later):
             continue
         rejected = kind_of(failed).names
-        missing = missing_name(said_by(failed))
+        missing = missing_name(failed.answer)
         if missing is not None and missing in rejected:
             names = _called_instead(calls, place, calls[next(worked_after(calls, place, failed.tool))])
             found += [_candidate(judgment, failed, (missing,), name, "") for name in names]
         elif rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
             beside = [""]
-            if not says_where(said_by(failed)):
+            if not says_where(failed.answer):
                 beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
             for name, next_to in product(names[:_MAX_TOLD], beside[:_MAX_BESIDE]):
                 found.append(_candidate(judgment, failed, rejected, name, next_to))

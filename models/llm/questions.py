@@ -23,7 +23,7 @@ from fleetlore.fingerprint.literals import masked_text
 from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.stats import drawn
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
-from models.distil.cases import error_text, is_shown_to_work, known_of, line, said_by, telling, worked_after
+from models.distil.cases import error_text, is_shown_to_work, known_of, line, telling, worked_after
 from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
 from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin
@@ -129,7 +129,7 @@ def _candidate(judgment: Judgment, failed: Step, worked: Step, lesson: _Lesson) 
     return Candidate(
         **origin(trajectory), kind="recovery", side="success", version=VERSION,
         item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, failed.pattern or "", was, now),
-        least_goals=1 if _has(said_by(failed).lower(), was.lower()) else SEVERAL_GOALS,
+        least_goals=1 if _has(failed.answer.lower(), was.lower()) else SEVERAL_GOALS,
         title=line(f"{tool}: {line(error, 90)} — {change}", 200),
         description="A model found this in sessions in which calls with the second word failed and calls with the "
         "first worked.",

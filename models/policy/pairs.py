@@ -23,7 +23,7 @@ from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.distil.call_diff import distance
-from models.distil.cases import LESS, is_shown_to_work, said_by, tells, worked_after
+from models.distil.cases import LESS, is_shown_to_work, tells, worked_after
 from models.memory.identities import identities, replacing, texts_of
 
 __all__ = ["Messages", "Pair", "calling", "chat", "preference_pairs", "session_row", "usable"]
@@ -220,7 +220,7 @@ def chat(session: Trajectory, calls: int) -> list[_Row]:
         if not calls:
             break
         calls -= 1
-        messages += [calling(step, words), {"role": "tool", "content": said_by(step), "name": step.tool}]
+        messages += [calling(step, words), {"role": "tool", "content": step.answer, "name": step.tool}]
     return messages
 
 
