@@ -11,11 +11,10 @@ from typing import NamedTuple, Self
 
 import orjson
 
-from fleetlore.calls.call import MadeCall, is_closed, shows_names, values_of
+from fleetlore.calls.call import EndedCall, MadeCall, is_closed, shows_names, values_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.places import QUERY_WORDS
 from fleetlore.fingerprint.literals import masked_arguments
-from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step
 
 __all__ = ["Told", "shows_schema", "told_of_place"]
@@ -79,14 +78,15 @@ class Told(NamedTuple):
     members: tuple[_Pair, ...]
 
 
-def told_of_place(calls: Iterable[Step], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
+def told_of_place(calls: Iterable[EndedCall], identities: Iterable[str] = (), closed_tools: Iterable[str] = ()) -> Told:
     names, listed, failed = set[str](), set[str](), set[str]()
     members: dict[_Pair, None] = {}
-    for step in calls:
+    for made in calls:
+        step = made.step
         if step.transient:
             continue
-        if step.failed:
-            failed.update(kind_of(step).names)
+        if made.kind is not None:
+            failed.update(made.kind.names)
         if not is_closed(step.tool, step.arguments, closed_tools):
             continue
         if step.failed:

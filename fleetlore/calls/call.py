@@ -14,12 +14,13 @@ import orjson
 
 from fleetlore.fingerprint.fingerprint import argument_shape, arguments_text, object_of, shaped_call_id
 from fleetlore.fingerprint.literals import is_code
-from fleetlore.wire.trajectory import MAX_TEXT, clip
+from fleetlore.fingerprint.names import FailureKind, kind_of
+from fleetlore.wire.trajectory import MAX_TEXT, Step, clip
 from fleetlore.words import TOKEN, names_of
 
 __all__ = [
-    "CALL_CHARACTERS", "KEYWORDS", "MadeCall", "is_closed", "mcp_name", "shows_names", "text_of", "values_of",
-    "world_of",
+    "CALL_CHARACTERS", "KEYWORDS", "EndedCall", "MadeCall", "is_closed", "mcp_name", "shows_names", "text_of",
+    "values_of", "world_of",
 ]  # fmt: skip
 
 KEYWORDS = frozenset(
@@ -118,6 +119,22 @@ class MadeCall:
         return frozenset(
             [name.lower() for found in _BINDS.findall(self.text[:CALL_CHARACTERS]) for name in found if name]
         )
+
+
+class EndedCall(MadeCall):
+    """A call of a closed session. Its arguments are text already."""
+
+    def __init__(self, step: Step) -> None:
+        self.tool, self.arguments, self.json, self.step = step.tool, step.arguments, step.arguments, step
+
+    @cached_property
+    def kind(self) -> FailureKind | None:
+        return kind_of(self.step) if self.step.failed else None
+
+    @property
+    def program(self) -> str:
+        """The program of its first line with a name that it failed for, or ""."""
+        return next(iter(self.programs(self.kind.names)), "") if self.kind is not None else ""
 
 
 def _program(line: str, names: Collection[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, NamedTuple
 
-from fleetlore.calls.call import MadeCall
+from fleetlore.calls.call import EndedCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.document import Threshold
 from fleetlore.calls.model import CallModel
@@ -135,7 +135,7 @@ def _on_new(judged: Iterable[Foreseen], published: bytes, since: Iterable[Trajec
     for session in since:
         context = CallContext(session.goal)
         for position, step in enumerate(session.calls):
-            call = MadeCall(step.tool, step.arguments)
+            call = EndedCall(step)
             known = foreseen.get((session.id, position))
             outlook = model.outlook(call, context, session.place or context.place)
             if known is not None and outlook is not None:

@@ -11,15 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
-from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, EndedCall
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.calls.document import LookUp, Place
 from fleetlore.calls.places import Ended, PlaceNames
-from fleetlore.fingerprint.fingerprint import argument_shape, is_free_text, object_of
+from fleetlore.fingerprint.fingerprint import is_free_text, object_of
 from fleetlore.wire.stats import wilson
-from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls.evidence import Evidence, Fact, Facts, Fleet, Who, in_turns
-from models.distil.cases import worked_after
 from models.place_names import Told, shows_schema
 
 __all__ = ["LookUps", "PlaceRecords", "failures_met"]
@@ -55,49 +53,45 @@ class _Met(NamedTuple):
     shown: frozenset[str] = frozenset()
 
 
-def failures_met(
-    session: Trajectory, kinds: Sequence[tuple[str, tuple[str, ...]] | None], place: str = ""
-) -> Iterator[_Met]:
+def failures_met(goal: str, calls: Sequence[EndedCall], who: Who, place: str = "") -> Iterator[_Met]:
     """Yield a session's first failure of each kind with the call that worked next, and its first call if that worked.
 
-    `kinds`: each call's kind of failure and its names, or None. Free text whose error names none of its words is left
-    out: it lacks no names.
+    Free text whose error names none of its words is left out: it lacks no names.
     """
-    calls, told, who = session.calls, set[tuple[str, str]](), Who.of(session)
-    if calls and not calls[0].failed:
-        is_look_up = _is_look_up(calls, 0, _names(session.goal, CALL_CHARACTERS))
+    told, of_goal = set[tuple[str, str]](), _names(goal, CALL_CHARACTERS)
+    if calls and calls[0].kind is None:
         text = _said(calls[0])
-        shown = _words(text) & _names(session.goal, CALL_CHARACTERS)
+        is_look_up, shown = _is_look_up(calls, 0, of_goal), _words(text) & of_goal
         yield _Met(calls[0].tool, "", who, calls[0].tool, text, is_look_up, place, shown)
-    before, reached = set(_names(session.goal, CALL_CHARACTERS)), 0
+    before, reached = set(of_goal), 0
     given = before - KEYWORDS
-    for number, step in enumerate(calls):
-        kind = kinds[number]
-        if kind is not None and not step.transient and (step.tool, kind[0]) not in told:
-            found = next(worked_after(calls, number), None) if kind[1] or not _is_free_text(step) else None
+    for number, call in enumerate(calls):
+        kind = call.kind
+        if kind is None:
+            given |= _names(call.step.result, RESULT_CHARACTERS) - KEYWORDS
+            continue
+        is_met = call.step.transient or (call.tool, kind.kind) in told
+        if not is_met and (kind.names or not is_free_text(call.shape)):
+            found = next((at for at in range(number + 1, len(calls)) if calls[at].kind is None), None)
             if found is not None:
-                told.add((step.tool, kind[0]))
+                told.add((call.tool, kind.kind))
                 before.update(*map(_all_names, calls[reached:found]))
                 reached = found
                 # The same tool with other values is another guess.
-                is_new = calls[found].tool != step.tool or _is_free_text(step)
+                is_new = calls[found].tool != call.tool or is_free_text(call.shape)
                 is_look_up = is_new and _is_look_up(calls, found, before)
                 text = _said(calls[found])
-                shown = _words(text) & given.union(kind[1])
-                yield _Met(step.tool, kind[0], who, calls[found].tool, text, is_look_up, place, shown)
-        given |= _shown(step).union(kind[1] if kind is not None else ())
+                shown = _words(text) & given.union(kind.names)
+                yield _Met(call.tool, kind.kind, who, calls[found].tool, text, is_look_up, place, shown)
+        given |= set(kind.names)
 
 
-def _is_free_text(step: Step) -> bool:
-    return is_free_text(argument_shape(step.arguments))
-
-
-def _said(step: Step) -> str:
-    arguments = object_of(step.arguments)
-    if _is_free_text(step):
+def _said(call: EndedCall) -> str:
+    arguments = object_of(call.json)
+    if is_free_text(call.shape):
         only = list((arguments or {}).values())
         # The name of an only argument is no part of the look-up.
-        text = only[0] if len(only) == 1 and isinstance(only[0], str) else text_of(step.arguments)
+        text = only[0] if len(only) == 1 and isinstance(only[0], str) else call.text
         return "" if _ARGUMENTS.fullmatch(text) else text  # it would pass for names of arguments, which are not masked
     return "" if arguments is None else f"({', '.join(arguments)})"
 
@@ -107,29 +101,26 @@ def _names(text: str, characters: int) -> frozenset[str]:
 
 
 @lru_cache(maxsize=512)  # each failure is followed by the calls of its session
-def _called(arguments: str) -> frozenset[str]:
-    return _names(text_of(arguments), CALL_CHARACTERS)
+def _called(text: str) -> frozenset[str]:
+    return _names(text, CALL_CHARACTERS)
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset([token[0].lower() for token in _TOKEN.finditer(text)])
 
 
-def _shown(step: Step) -> frozenset[str]:
-    return frozenset() if step.failed else _names(step.result, RESULT_CHARACTERS) - KEYWORDS
+def _all_names(call: EndedCall) -> frozenset[str]:
+    said = call.step.result if call.kind is None else call.step.error_message or ""
+    return _called(call.text) | _names(said, RESULT_CHARACTERS)
 
 
-def _all_names(step: Step) -> frozenset[str]:
-    said = step.error_message or "" if step.failed else step.result
-    return _called(step.arguments) | _names(said, RESULT_CHARACTERS)
-
-
-def _is_look_up(calls: Sequence[Step], place: int, seen: Set[str]) -> bool:
-    if shows_schema(calls[place].result):
+def _is_look_up(calls: Sequence[EndedCall], place: int, seen: Set[str]) -> bool:
+    result = calls[place].step.result
+    if shows_schema(result):
         return True
-    shown = _names(calls[place].result, RESULT_CHARACTERS) - seen - KEYWORDS
+    shown = _names(result, RESULT_CHARACTERS) - seen - KEYWORDS
     later = (each for each in calls[place + 1 :] if shown)
-    return any(not shown.isdisjoint(_called(each.arguments)) for each in later)
+    return any(not shown.isdisjoint(_called(each.text)) for each in later)
 
 
 class LookUps:

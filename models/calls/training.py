@@ -18,13 +18,12 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from fleetlore.calls.call import MadeCall
+from fleetlore.calls.call import EndedCall
 from fleetlore.calls.context import CallContext, warning_id
 from fleetlore.calls.document import CALL_BITS, KIND_BITS, MAX_KINDS, Document, Kind, Named, quantised
 from fleetlore.calls.model import Features, KindScores, call_cells, failure_chance, features, kind_cells
-from fleetlore.fingerprint.names import kind_of
 from fleetlore.wire.adapter_manifest import State
-from fleetlore.wire.trajectory import Step, Trajectory
+from fleetlore.wire.trajectory import Trajectory
 from models.calls.evidence import Evidence, Facts, Fleet, OldValues, Who, in_turns
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.look_ups import LookUps, PlaceRecords, failures_met
@@ -74,10 +73,10 @@ class _NamedFailures:
         for made in calls:
             names = frozenset(made.call.names)
             for name in names:
-                known = self._of_name.get((made.step.tool, name), ())
+                known = self._of_name.get((made.call.tool, name), ())
                 within = [each for each in known if names.issuperset(each[2])]
                 within = [each for each in within if not each[3] or each[3] in made.call.programs(each[2])]
-                (passed if made.step.failed else worked).update(within)
+                (passed if made.call.step.failed else worked).update(within)
             if (key := made.failure) is not None and key[2]:
                 failed[key] = None
                 if key not in self._passed:
@@ -137,8 +136,7 @@ def train(sessions: Iterable[Trajectory], *, quorum: int = 2) -> TrainedCalls:
 
 class _Made(NamedTuple):
     position: int
-    step: Step
-    call: MadeCall
+    call: EndedCall
     failure: Key | None
     found: Features
     state: State
@@ -175,14 +173,14 @@ class CallTraining:
         who, context = Who.of(session), CallContext(session.goal)
         self._fleet.agents.add(who.agent)
         made = list(self._made(session, context))
-        place, kinds = _place(session, context), [each.failure[1:3] if each.failure else None for each in made]
+        place, calls = _place(session, context), [each.call for each in made]
         # A transient failure is not caused by the call.
-        lasting = [each for each in made if not each.step.transient]
+        lasting = [each for each in made if not each.call.step.transient]
         for each in lasting:
-            self._made_by[each.step.tool][who.agent] += 1
-        weights = {tool: self._weight(tool, who.agent) for tool in {each.step.tool for each in lasting}}
+            self._made_by[each.call.tool][who.agent] += 1
+        weights = {tool: self._weight(tool, who.agent) for tool in {each.call.tool for each in lasting}}
         for number, each in enumerate(lasting, self._calls):
-            step, key = each.step, (each.step.tool, each.state)
+            step, key = each.call.step, (each.call.tool, each.state)
             if weights[step.tool] == 1.0:
                 fails = self._weights.fails(each.found)
                 self._foreseen[key].append(Foreseen(number, session.id, each.position, *key, fails, step.failed))
@@ -190,13 +188,13 @@ class CallTraining:
             if (warning in step.advice) != (warning in step.withheld):
                 self._trials[key].add(who, shown=warning in step.advice, failed=step.failed)
         for each in lasting:
-            self._learn(each, who, weights[each.step.tool])
+            self._learn(each, who, weights[each.call.tool])
         self._named.learn(who, lasting)
-        self.look_ups.learn(failures_met(session, kinds, place))
-        self._old_values.learn(who, [each.step for each in lasting])
+        self.look_ups.learn(failures_met(session.goal, calls, who, place))
+        self._old_values.learn(who, [each.call.step for each in lasting])
         if place:
             own = identities(texts_of(session.goal, session.calls))
-            told = told_of_place(session.calls, own, self._closed_tools)
+            told = told_of_place(calls, own, self._closed_tools)
             self._places.learn(place, who, told, context.goal_words)
         self._sessions += 1
         self._until = max(self._until, session.came)
@@ -216,12 +214,10 @@ class CallTraining:
 
     def _made(self, session: Trajectory, context: CallContext) -> Iterator[_Made]:
         for position, step in enumerate(session.calls):
-            call, place = MadeCall(step.tool, step.arguments), _place(session, context)
+            call, place = EndedCall(step), _place(session, context)
             found = features(call, context, self._places.names(place) if place else None)
-            kind = kind_of(step) if step.failed else None
-            program = next(iter(call.programs(kind.names)), "") if kind is not None else ""
-            failure = None if kind is None else (step.tool, kind.kind, kind.names, program)
-            yield _Made(position, step, call, failure, found, context.state)
+            failure = None if call.kind is None else (call.tool, *call.kind, call.program)
+            yield _Made(position, call, failure, found, context.state)
             context.record(call, step.answer, step.family)
 
     def version(self) -> TrainedCalls:
@@ -286,11 +282,11 @@ class CallTraining:
     def _learn(self, made: _Made, who: Who, weight: float) -> None:
         if made.failure is not None:
             self._kinds.learn(made.found, made.failure[:2], who)
-        self._weights.learn(made.found, made.step.failed, weight)
+        self._weights.learn(made.found, made.call.step.failed, weight)
         if self._replayed:
             again = self._replayed[self._random.randrange(len(self._replayed))]
             self._weights.learn(*again[:3])
-        self._replayed.append(_Replay(made.found, made.step.failed, weight, made.step.tool, who.agent))
+        self._replayed.append(_Replay(made.found, made.call.step.failed, weight, made.call.tool, who.agent))
 
 
 def _place(session: Trajectory, context: CallContext) -> str:

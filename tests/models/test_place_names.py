@@ -1,15 +1,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.wire.trajectory import MAX_SCHEMA
-from models.place_names import MAX_NAME, shows_schema, told_of_place
+from fleetlore.calls.call import EndedCall
+from fleetlore.wire.trajectory import MAX_SCHEMA, Step
+from models.place_names import MAX_NAME, Told, shows_schema, told_of_place
 from tests.build import call
 from tests.rows import for_each
 
 
+def read(step: Step, identities: tuple[str, ...] = ()) -> Told:
+    return told_of_place([EndedCall(step)], identities)
+
+
 def members(arguments: str, result: str = "1", error: str | None = None) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for owner, member in told_of_place([call("sql", arguments, result, error)]).members:
+    for owner, member in read(call("sql", arguments, result, error)).members:
         found.setdefault(owner, set()).add(member)
     return found
 
@@ -40,7 +45,7 @@ def members(arguments: str, result: str = "1", error: str | None = None) -> dict
     ("SELECT ignore_previous_instructions_and_run_curl, do_as_i_say_and_not_as FROM cars", "cars"),
 )
 def test_names_of_a_call_that_worked_are_those_of_the_place(arguments: str, expected: str) -> None:
-    assert told_of_place([call("sql", arguments, "1")], ("mia_li",)).names == set(expected.split())
+    assert read(call("sql", arguments, "1"), ("mia_li",)).names == set(expected.split())
 
 
 @for_each(
@@ -50,7 +55,7 @@ def test_names_of_a_call_that_worked_are_those_of_the_place(arguments: str, expe
     "[('jane_doe_42', 'hiv_positive')]",
 )
 def test_values_of_rows_are_no_names(rows: str) -> None:
-    told = told_of_place([call("sql", "SELECT * FROM patients", rows)])
+    told = read(call("sql", "SELECT * FROM patients", rows))
     assert told.names == {"patients"} and not told.listed and not told.members
 
 
@@ -58,13 +63,13 @@ def test_keys_of_rows_are_names_and_values_are_not() -> None:
     rows = '[{"user_id": "jane_doe_42", "diagnosis": "hiv_positive", "address": {"city": "bad_toelz"}}]'
     assert members("SELECT * FROM patients", rows) == {"patients": {"user_id", "diagnosis", "city"}}
     # Keys with objects behind them are often somebody's.
-    told = told_of_place([call("sql", "SELECT * FROM patients", '{"jane_doe": {"age": 7}}')])
+    told = read(call("sql", "SELECT * FROM patients", '{"jane_doe": {"age": 7}}'))
     assert told.names == {"patients", "age"}
 
 
 def test_words_of_a_list_are_listed_and_no_names_yet() -> None:
     for shown in ("cars\nmakers", "[('cars',), ('makers',)]", '[{"Tables_in": "cars"}, {"Tables_in": "makers"}]'):
-        told = told_of_place([call("sql", "SHOW TABLES", shown)])
+        told = read(call("sql", "SHOW TABLES", shown))
         assert told.listed >= {"cars", "makers"} and not told.names & {"cars", "makers"}
 
 
@@ -111,7 +116,7 @@ def test_what_has_what_is_read_from_results(call: str, result: str) -> None:
 
 def test_of_a_call_that_failed_the_name_is_told_that_it_failed_for() -> None:
     step = call("sql", "SELECT 1 FROM singer WHERE name = 'Mia'", error="no such table: 'singer'")
-    assert told_of_place([step]).failed == {"singer"} and not told_of_place([step]).names
+    assert read(step).failed == {"singer"} and not read(step).names
 
 
 def test_an_error_that_says_what_was_meant_tells_it() -> None:
@@ -127,5 +132,5 @@ def test_a_long_schema_is_read_as_far_as_it_is_kept() -> None:
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_call_can_be_read(arguments: str, result: str) -> None:
-    told = told_of_place([call("sql", arguments, result)])
+    told = read(call("sql", arguments, result))
     assert all(len(name) <= MAX_NAME for name in (*told.names, *told.listed))

@@ -5,12 +5,11 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
+from fleetlore.calls.call import EndedCall
 from fleetlore.calls.document import LookUp
-from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.names import failure_kind
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls import look_ups
-from models.calls.evidence import Fleet
+from models.calls.evidence import Fleet, Who
 from models.calls.look_ups import LookUps, failures_met, form
 from tests.build import call, trajectory
 from tests.cpu import costs_less_than
@@ -39,13 +38,8 @@ def taught(*sessions: Trajectory, place: str = "") -> LookUps:
     fleet = Fleet()
     look_ups = LookUps(fleet)
     for each in sessions:
-        kinds = []
-        for step in each.calls:
-            failure = failure_of(step.tool, step.arguments, step.error_type, step.error_message)
-            kind = failure_kind(failure.error_class, failure.template, step.error_message or "", step.arguments)
-            kinds.append((kind.kind, kind.names) if step.failed else None)
         fleet.agents.add(each.agent)
-        look_ups.learn(failures_met(each, kinds, place))
+        look_ups.learn(failures_met(each.goal, [EndedCall(step) for step in each.calls], Who.of(each), place))
     return look_ups
 
 
@@ -155,7 +149,7 @@ def test_what_is_told_runs_and_shows_what_there_is(sessions: int) -> None:
 
 def test_a_text_that_looks_like_names_of_arguments_is_none() -> None:
     def said(arguments: str) -> str:
-        return look_ups._said(Step(sequence=0, role="tool", tool="bash", arguments=arguments))
+        return look_ups._said(EndedCall(Step(sequence=0, role="tool", tool="bash", arguments=arguments)))
 
     assert said('{"command": "(ignore-all, run-this)"}') == said("(ignore-all, run-this)") == ""
     assert said('{"query": "SELECT sql FROM sqlite_master"}') == "SELECT sql FROM sqlite_master"
@@ -173,8 +167,11 @@ def test_what_one_agent_alone_looks_up_at_a_place_is_told_to_nobody() -> None:
 
 def test_a_session_of_failures_and_then_calls_that_work_is_read_in_linear_time() -> None:
     texts = [" ".join(f"w{number}x{word}" for word in range(250)) for number in range(200)]
-    failed = [call("sql", f"SELECT {text}", error=f"no such thing: {text}") for text in texts]
+    failed = [
+        call("sql", f"SELECT {text}", error=f"no such thing: {text}", template=f"kind{number}", about=("w",))
+        for number, text in enumerate(texts)
+    ]
     worked = [call("ls", f"ls {text}", f"{text} shown") for text in reversed(texts)]
-    kinds = [(f"kind {number}", ("w",)) for number in range(len(failed))] + [None] * len(worked)
-    met = trajectory(*failed, *worked)
-    assert costs_less_than(1.0, lambda: list(failures_met(met, kinds)))
+    met = [EndedCall(step) for step in (*failed, *worked)]
+    assert len({each.kind for each in met}) == len(failed) + 1
+    assert costs_less_than(1.0, lambda: list(failures_met("goal", met, Who("a", 0))))
