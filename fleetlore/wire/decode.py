@@ -24,8 +24,9 @@ from fleetlore.wire import events as ev
 
 __all__ = [
     "ENCODINGS", "ENDED", "FEEDBACK", "MAX_VALUES", "MESSAGE", "OUTCOME", "STARTED", "Data", "Incoming",
-    "changed_texts", "encoding_of", "incoming", "invalid", "json_reader", "latest_from", "mended_json",
-    "msgpack_reader", "of_headers", "read_json", "refusal", "rewritten", "unpacked", "unpacked_zstd", "well_formed",
+    "array_parts", "changed_texts", "encoding_of", "event_parts", "incoming", "json_reader", "latest_from",
+    "mended_json", "msgpack_reader", "of_headers", "read_json", "refusal", "rewritten", "unpacked", "unpacked_zstd",
+    "well_formed",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -121,6 +122,21 @@ def _reader(form: Literal["json", "msgpack"], kind: Any) -> Callable[[Any], Any]
             raise msgspec.DecodeError(str(error)) from None
 
     return read
+
+
+_split = json_reader(list[msgspec.Raw])
+
+
+def array_parts(value: bytes) -> list[bytes]:
+    """Return each value's bytes of an array, or the value itself. Raises InvalidEvent."""
+    if not value:
+        raise InvalidEvent("empty", "a record without a value")
+    if value.lstrip()[:1] != b"[":
+        return [value]
+    try:
+        return [bytes(part) for part in _split(value)]
+    except msgspec.DecodeError as error:
+        raise InvalidEvent("not_json", str(error)) from None
 
 
 def rewritten(given: bytes, changed: Any) -> bytes:
@@ -253,6 +269,7 @@ class Incoming(msgspec.Struct, kw_only=True, gc=False):
     tenant: str | None = None
 
 
+_read_event = json_reader(Incoming)
 # Evidence is weighed by its age.
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
@@ -263,6 +280,18 @@ def latest_from(now: float) -> datetime:
     return datetime.fromtimestamp(max(0.0, min(now, _LATEST)) + ev.MAX_FUTURE_SECONDS, UTC)
 
 
+def event_parts(value: bytes, headers: Mapping[str, bytes | None]) -> list[tuple[bytes, bytes | dict[str, Any]]]:
+    """Return the bytes of each event of a record, and what `incoming` reads of them. Raises InvalidEvent."""
+    if not headers.get("ce_specversion"):
+        return [(part, part) for part in array_parts(mended_json(value))]
+    named = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}
+    attributes = of_headers({name: raw.decode("utf-8", "replace") for name, raw in named.items()})
+    try:
+        return [(value, attributes | {"data": read_json(value)})]
+    except msgspec.DecodeError as error:
+        raise InvalidEvent("not_json", str(error)) from None
+
+
 def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of a CloudEvent in binary mode."""
     sequence = attributes.get("sequence", "")
@@ -271,16 +300,18 @@ def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def incoming(attributes: Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
-    """Return the event of a decoded CloudEvent from a topic of `tenant`.
+def incoming(given: bytes | Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
+    """Return the event of a CloudEvent from a topic of `tenant`.
 
-    Raises InvalidEvent: `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
+    Raises InvalidEvent: `not_json`, `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
     `control_characters`, `foreign_tenant` or `future_time`.
     """
     try:
-        event = msgspec.convert(attributes, Incoming)
+        event = _read_event(given) if isinstance(given, bytes) else msgspec.convert(given, Incoming)
     except msgspec.ValidationError as error:
-        raise invalid(error) from None
+        raise _invalid(error) from None
+    except msgspec.DecodeError as error:
+        raise InvalidEvent("not_json", str(error)) from None
     if (found := refusal(event, tenant, latest)) is not None:
         raise found
     return event
@@ -305,7 +336,7 @@ def refusal(event: Incoming, tenant: str, latest: datetime) -> InvalidEvent | No
     return None
 
 
-def invalid(error: msgspec.ValidationError) -> InvalidEvent:
+def _invalid(error: msgspec.ValidationError) -> InvalidEvent:
     text = str(error)
     said, at, field = text.rpartition(" - at `$.")
     if not at:

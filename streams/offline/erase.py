@@ -25,6 +25,7 @@ from fleetlore.kafka.read import read_to_end, records_of
 from fleetlore.lora.adapter import unpack
 from fleetlore.redact.redact import spellings
 from fleetlore.wire.adapter_manifest import ADAPTERS, SCHEMA, AdapterManifest, LanguageModelManifest
+from fleetlore.wire.decode import array_parts
 from fleetlore.wire.lore import DECISIONS, HISTORY, Decision
 from fleetlore.wire.principals import session_key
 from fleetlore.wire.stats import stable_hash
@@ -35,7 +36,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.offline.erase_search import Found, Means, OnTopic, Wanted, find, look_at_rows
 from streams.offline.operator_word import Deliver, Owners, States, beside_workers, states_that
-from streams.stage.base import Outgoing, Store, split
+from streams.stage.base import Outgoing, Store
 from streams.stage.operators import ERASURES, Erased, Erasure, Forget, Operators, put_in_history, without
 from streams.stages.pipeline import Chain, pipeline
 
@@ -126,7 +127,7 @@ def rewritten(records: Iterable[bytes], means: Callable[[str], bool]) -> tuple[l
     known, foreign, held = dict[str, Decision](), dict[bytes, None](), 0
     for record in records:
         with suppress(InvalidEvent):  # a value that is no JSON would spoil the array that it is sent in, so it goes
-            for value in split(record if record.startswith(b"[") else b"[%b]" % record):
+            for value in array_parts(record if record.startswith(b"[") else b"[%b]" % record):
                 try:
                     decided = Decision.from_json(value)
                 except ValueError:  # keep a value that this release cannot read

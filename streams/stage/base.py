@@ -16,14 +16,14 @@ import msgspec
 
 from fleetlore.errors import InvalidEvent
 from fleetlore.kafka.batches import Unreadable
-from fleetlore.wire.decode import json_reader
+from fleetlore.wire.decode import array_parts, json_reader
 from fleetlore.wire.principals import Principals
 from fleetlore.wire.topics import tenant_of
 from sinks.producer import Outgoing
 
 __all__ = [
     "DeadLetter", "Effects", "Outgoing", "Record", "Stage", "Store", "TopicPartition", "Values",
-    "dead_letter", "readable", "split", "yielding",
+    "dead_letter", "readable", "yielding",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Values(Generic[T]):
     def _read_each(self, record: Record, effects: Effects) -> list[tuple[Record, T]]:
         values: list[tuple[Record, T]] = []
         try:
-            parts = split(record.value or b"")
+            parts = array_parts(record.value or b"")
         except InvalidEvent as error:
             effects.dead_letters.append(dead_letter(record, error))
             return values
@@ -202,25 +202,10 @@ class Values(Generic[T]):
         return values
 
 
-_split = json_reader(list[msgspec.Raw])
-
-
-def split(value: bytes) -> list[bytes]:
-    """Return each value's bytes of an array, or the value itself. Raises InvalidEvent."""
-    if not value:
-        raise InvalidEvent("empty", "a record without a value")
-    if value.lstrip()[:1] != b"[":
-        return [value]
-    try:
-        return [bytes(part) for part in _split(value)]
-    except msgspec.DecodeError as error:
-        raise InvalidEvent("not_json", str(error)) from None
-
-
 def readable(value: bytes | None, read: Callable[[bytes], T]) -> Iterator[T]:
     """Yield the values of a record, without those that `read` refuses."""
     with suppress(InvalidEvent):
-        for part in split(value or b""):
+        for part in array_parts(value or b""):
             with suppress(ValueError):
                 yield read(part)
 

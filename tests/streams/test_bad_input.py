@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.cloudevents import to_cloudevent
 from fleetlore.kafka.read import read_dead_letters
+from fleetlore.wire import decode
 from fleetlore.wire import events as ev
 from fleetlore.wire.dead_letter import MAX_HEADERS_BYTES, MAX_VALUE_BYTES, DeadLetterRecord, RawRecord, read_dead_letter
 from fleetlore.wire.decode import OUTCOME
@@ -286,7 +287,8 @@ async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_on
     bad = pipeline.story.session("defect", ("bash", {"command": "DEFECT"}, "DEFECT", None), outcome=None)[1]
     if where == "refusal":
         real: Any = parse.refusal
-        monkeypatch.setattr(parse, "refusal", lambda event, *rest: fail(event.data) or real(event, *rest))
+        for module in (parse, decode):
+            monkeypatch.setattr(module, "refusal", lambda event, *rest: fail(event.data) or real(event, *rest))
     elif where in ("clean", "suspects"):
         name = "arguments_text" if where == "clean" else "suspects"
         plain: Any = getattr(parse, name)

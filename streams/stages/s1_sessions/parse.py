@@ -6,9 +6,8 @@ done so.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -25,19 +24,16 @@ from fleetlore.wire.decode import (
     STARTED,
     Data,
     Incoming,
+    event_parts,
     incoming,
-    invalid,
     json_reader,
     latest_from,
-    mended_json,
-    of_headers,
-    read_json,
     refusal,
 )
 from fleetlore.wire.events import MAX_EVENT_BYTES
 from fleetlore.wire.principals import ANYONE, Principals, principal_of
 from fleetlore.wire.trajectory import Feedback
-from streams.stage.base import DeadLetter, Effects, Outgoing, Record, dead_letter, split
+from streams.stage.base import DeadLetter, Effects, Outgoing, Record, dead_letter
 from streams.stage.operators import Erased
 
 __all__ = ["Arrival", "read_events"]
@@ -69,7 +65,7 @@ class Arrival(NamedTuple):
 
     def letter(self, error: Exception) -> DeadLetter:
         event, record = self
-        for part, _ in _parts(record):
+        for part, _ in event_parts(record.value or b"", record.headers):
             try:
                 found = _read_one(part)
             except msgspec.DecodeError:
@@ -97,33 +93,28 @@ def read_events(record: Record, effects: Effects, principals: Principals | None 
     Events later than the record's broker time are refused: no worker's clock is asked, so replays agree.
     """
     value, tenant, principal = record.value or b"", record.tenant, ANYONE
-    if principals is not None:
-        try:
-            principal = principals.signed_by(record.headers, record.topic, value)
-        except Exception as error:
-            effects.dead_letters.append(dead_letter(record, error))
-            return []
-    if len(value) <= MAX_EVENT_BYTES and not record.headers.get("ce_specversion"):
-        with suppress(Exception):  # found again below, with its reason
-            events, latest = _read_all(value) if value[:1] == b"[" else [_read_one(value)], latest_from(record.time)
-            if all(refusal(event, tenant, latest) is None for event in events) and (
-                principal == ANYONE or all(principal_of(event.agent) == principal for event in events)
-            ):
-                effects.processed += len(events)
-                return events
-    return _read_carefully(record, tenant, principal, effects)
-
-
-def _read_carefully(record: Record, tenant: str, principal: str, effects: Effects) -> list[Incoming]:
     good: list[Incoming] = []
     try:
-        latest, parts = latest_from(record.time), list(_parts(record))
+        latest = latest_from(record.time)
+        if principals is not None:
+            principal = principals.signed_by(record.headers, record.topic, value)
+        if len(value) <= MAX_EVENT_BYTES and not record.headers.get("ce_specversion"):
+            with suppress(Exception):  # found again below, with its reason
+                events = _read_all(value) if value[:1] == b"[" else [_read_one(value)]
+                if all(refusal(event, tenant, latest) is None for event in events) and (
+                    principal == ANYONE or all(principal_of(event.agent) == principal for event in events)
+                ):
+                    effects.processed += len(events)
+                    return events
+        parts = event_parts(value, record.headers)
     except Exception as error:
         effects.dead_letters.append(dead_letter(record, error))
         return good
-    for part, attributes in parts:
+    for part, given in parts:
         try:
-            event = _checked(attributes, part, tenant, latest)
+            if len(part) > MAX_EVENT_BYTES:
+                raise InvalidEvent("too_large", f"{len(part)} bytes; the limit is {MAX_EVENT_BYTES}")
+            event = incoming(given, tenant, latest)
             if principal not in (ANYONE, principal_of(event.agent)):
                 raise InvalidEvent("foreign_principal", f"{principal!r} signed it, and is not agent {event.agent!r}")
             good.append(event)
@@ -131,37 +122,6 @@ def _read_carefully(record: Record, tenant: str, principal: str, effects: Effect
             effects.dead_letters.append(dead_letter(record, error, None if len(parts) == 1 else part))
     effects.processed += len(good)
     return good
-
-
-def _parts(record: Record) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    value = record.value or b""
-    if record.headers.get("ce_specversion"):
-        named = {name[3:]: raw for name, raw in record.headers.items() if raw is not None and name.startswith("ce_")}
-        attributes = of_headers({name: raw.decode("utf-8", "replace") for name, raw in named.items()})
-        try:
-            data = read_json(value)
-        except msgspec.DecodeError as error:
-            raise InvalidEvent("not_json", str(error)) from None
-        yield value, {**attributes, "data": data}
-        return
-    for part in split(mended_json(value)):
-        yield part, None
-
-
-def _checked(attributes: dict[str, Any] | None, part: bytes, tenant: str, latest: datetime) -> Incoming:
-    if len(part) > MAX_EVENT_BYTES:
-        raise InvalidEvent("too_large", f"{len(part)} bytes; the limit is {MAX_EVENT_BYTES}")
-    if attributes is not None:
-        return incoming(attributes, tenant, latest)
-    try:
-        event = _read_one(part)
-    except msgspec.ValidationError as error:
-        raise invalid(error) from None
-    except msgspec.DecodeError as error:
-        raise InvalidEvent("not_json", str(error)) from None
-    if (reason := refusal(event, tenant, latest)) is not None:
-        raise reason
-    return event
 
 
 def clean_records(
