@@ -18,7 +18,7 @@ from fleetlore.advice.situation import Asked, Asker, CallHistory, FailedCall, Kn
 from fleetlore.advice.sources import PERSON, WAYS_OUT
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.model import CallModel, Outlook
-from fleetlore.errors import NotOpen
+from fleetlore.errors import ConfigError, NotOpen
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget
@@ -59,6 +59,12 @@ class SessionOptions:
     place: str = ""
     user: str = ""
     resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if one of the first two is no text, as where a framework's own is None."""
+        for name, text in (("goal", self.goal), ("task", self.task)):
+            if not isinstance(text, str):
+                raise ConfigError(f"{name} must be text, not {text!r}")
 
 
 def arguments_of(

@@ -155,6 +155,12 @@ def test_an_action_stays_as_it_ended(fleet: Fleet, recorder: Recorder, caplog: p
     ]
 
 
+@for_each("about", {"goal": None}, {"goal": 5}, {"goal": "g", "task": None})
+def test_a_session_is_about_a_text(fleet: Fleet, about: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"(goal|task) must be text, not (None|5)"):
+        fleet.session(**about)
+
+
 @for_each("broker", "junk", "host:port", "a:1,b")
 def test_a_broker_without_a_port_is_refused(broker: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
