@@ -25,7 +25,7 @@ from fleetlore.wire import events as names
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
 
-__all__ = ["OPEN_ACTION", "Action", "current_session", "tool"]
+__all__ = ["OPEN_ACTION", "Action", "current_session", "data_of", "tool"]
 
 # Frameworks copy the context into tools' tasks and threads, so a tool finds its session and call.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
@@ -297,17 +297,19 @@ def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict
     for each in signature.parameters.values():
         if each.kind is each.VAR_KEYWORD:
             given |= given.pop(each.name, {})
-    return {name: data for name, value in given.items() if (data := _data_of(value)) is not _NO_DATA}
+    return {name: data for name, value in given.items() if (data := data_of(value, _NO_DATA)) is not _NO_DATA}
 
 
 _NO_DATA = object()
 
 
-def _data_of(value: Any) -> Any:
+def data_of(value: Any, otherwise: Any) -> Any:
+    """Return the data in a value, or `otherwise`."""
     try:
-        return _data(value, 0)
+        data = _data(value, 0)
     except Exception:  # reading a field may fail, such as of a row whose database session is over
-        return _NO_DATA
+        return otherwise
+    return otherwise if data is _NO_DATA else data
 
 
 def _data(value: Any, depth: int) -> Any:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from weakref import WeakKeyDictionary
 
-from fleetlore.agent.action import Action
+from fleetlore.agent.action import Action, data_of
 from fleetlore.agent.session import Session
 from fleetlore.calls.context import keep_newest
 from fleetlore.limits import Share, Shares
@@ -45,8 +45,10 @@ def tool_note(session: Session, tool: str) -> str:
 
 
 def returned(action: Action, result: object, *, failed: bool | None = None) -> None:
-    """Note what a tool returned, which may say that the call failed or was never made."""
-    error, made = verdict_of(result, failed)
+    """Note a tool's result, which may say that the call failed or was never made."""
+    parts = result if isinstance(result, list) else [result]
+    read = [each if isinstance(each, str | dict) else data_of(each, each) for each in parts]
+    error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
     if not made:
         action.abandon()
     elif error is not None:

@@ -92,8 +92,9 @@ class FleetMiddleware(AgentMiddleware):
 def _ended(action: Action | None, answer: Any) -> Any:
     """A `Command` holds the call's message, or none."""
     if action is not None:
-        update = getattr(answer, "update", None)
-        messages = update.get("messages", ()) if isinstance(update, dict) else ()
+        answers = answer if isinstance(answer, list) else [answer]
+        updates = [update for each in answers if isinstance(update := getattr(each, "update", None), dict)]
+        messages = [*answers, *(each for update in updates for each in update.get("messages", ()))]
         found = (each for each in messages if getattr(each, "tool_call_id", None) == action.call_id)
         message = next(found, answer)
         # LangChain marks every result without a known failure as a success.

@@ -11,7 +11,15 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_ai import exceptions
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, ToolRetryError
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    SkipToolExecution,
+    ToolRetryError,
+    UnexpectedModelBehavior,
+)
+from pydantic_ai.messages import ToolReturn
 
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix, returned
@@ -21,10 +29,11 @@ from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["FleetLore"]
 
-# Absent from 1.x, where a tool can only answer or ask for a retry.
+# Absent from 1.x.
 _FAILED = getattr(exceptions, "ToolFailed", None)
 _FAILED_ERROR = getattr(exceptions, "ToolFailedError", ())
 _REFUSED = ("unknown_tool", "unavailable_tool")
+_REFUSALS = (ValidationError, ModelRetry, *filter(None, [_FAILED]))
 
 
 class FleetLore(AbstractCapability[Any]):
@@ -35,7 +44,7 @@ class FleetLore(AbstractCapability[Any]):
         """A call whose arguments are refused is never executed."""
         try:
             return await handler(args)
-        except (ValidationError, ModelRetry) as error:
+        except _REFUSALS as error:
             session = current_session()
             if session is not None and tool_def.kind != "output":
                 _refused(session, _name(tool_def), args, call, error)
@@ -67,7 +76,8 @@ class FleetLore(AbstractCapability[Any]):
             raise _FAILED(held.text)  # a `ModelRetry` would use up a retry
         with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
-                returned(action, result := await handler(args))
+                result = await handler(args)
+                returned(action, result.return_value if isinstance(result, ToolReturn) else result)
             except (ApprovalRequired, CallDeferred, SkipToolExecution):
                 action.abandon()  # deferred
                 raise
@@ -78,6 +88,10 @@ class FleetLore(AbstractCapability[Any]):
             except _FAILED_ERROR as error:
                 action.end(error_text=str(error))
                 _advise(session, error.tool_failed)
+                raise
+            except UnexpectedModelBehavior as error:  # after the last retry
+                if isinstance(error.__cause__, ModelRetry) and repr(tool_def.name) in str(error):
+                    action.end(error_text=str(error.__cause__))
                 raise
         if not isinstance(result, str):
             return result

@@ -225,8 +225,8 @@ def verdict_of(result: object, marked: bool | None = None) -> Verdict:
     """`marked`: its maker's mark of failure, or None. Only a field of the result overrules a mark of success."""
     if isinstance(result, str) and _TEXT_PARTS.match(result):
         result = json_or_text(result)
-    if isinstance(result, list):
-        result = text_of_content(result) or result
+    if isinstance(result, list) or (isinstance(result, dict) and result.get("type") == "text"):
+        result = text_of_content(result if isinstance(result, list) else [result]) or result
     if isinstance(result, str) and ("\x1b[" in result or "\ufeff" in result):
         result = _DRESS.sub("", result)
     error = _stated_error(result, 0, weak=marked is not False)

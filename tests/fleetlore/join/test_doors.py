@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import orjson
 import pytest
+from agents import ToolOutputImage, ToolOutputText
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
@@ -16,6 +18,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel
+from pydantic_ai import ToolReturn
 
 from fleetlore import Fleet, tool
 from fleetlore.fingerprint.fingerprint import failure_of
@@ -85,6 +89,16 @@ def with_openai_agents(tool: Any, *paths: str) -> Awaitable[Any]:
 
 def with_pydantic_ai(tool: Any, *paths: str) -> Awaitable[Any]:
     return test_pydantic_ai.agent(*paths, name=tool.__name__, tools=[tool]).run("go")
+
+
+class Answer(BaseModel):
+    success: bool = False
+    message: str = "no such table"
+
+
+@dataclass
+class Row:
+    error: str
 
 
 # An agent that calls a tool with these paths, side by side.
@@ -274,6 +288,27 @@ async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder
             await run(ask, "cars")
     assert len(recorder.outcomes) == len(SAID_FAILED)
     assert all("no such table" in str(recorder.error(each)) for each in recorder.outcomes)
+
+
+@pytest.mark.parametrize("run", [with_openai_agents, with_pydantic_ai])
+async def test_a_model_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder, run: Any) -> None:
+    text = ToolOutputText(text="Error: no such table")
+    said: list[Any] = [Answer(), Row("no such table"), text, [text]]
+    said += [ToolReturn({"error": "no such table"})] if run is with_pydantic_ai else []
+
+    def ask(path: str) -> Any:
+        """Ask."""
+        return said[-1]
+
+    async with fleet.session("g"):
+        while said:
+            await run(ask, "cars")
+            said.pop()
+        said.append(ToolOutputImage(image_url="https://example.com/error.png"))
+        await run(ask, "cars")
+    *failed, worked = recorder.outcomes
+    assert len(failed) >= 4 and all("no such table" in str(recorder.error(each)) for each in failed)
+    assert recorder.error(worked) is None
 
 
 @pytest.mark.parametrize("run", FRAMEWORKS)

@@ -68,8 +68,10 @@ async def test_a_failure_in_any_of_its_forms_is_one(fleet: Fleet, recorder: Reco
         updates = Command(update={"messages": [message]})
         answering = StructuredTool.from_function(lambda path: updates, name="read_file", description="d")
         agent(calls("cars"), tools=[answering]).invoke(GO)
-    said, invalid, updated = (recorder.error(each) for each in recorder.outcomes)
-    assert said == ("_OTHER", "no such table: cars") and "no such table" in str(updated)
+        several = StructuredTool.from_function(lambda path: [updates], name="read_file", description="d")
+        agent(calls("cars"), tools=[several]).invoke(GO)
+    said, invalid, updated, listed = (recorder.error(each) for each in recorder.outcomes)
+    assert said == ("_OTHER", "no such table: cars") and "no such table" in str(updated) and listed == updated
     assert invalid is not None and invalid[0] == "_OTHER" and "path" in invalid[1]
 
 

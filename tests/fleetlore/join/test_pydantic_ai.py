@@ -1,3 +1,4 @@
+import contextlib
 from asyncio import Runner, set_event_loop
 from typing import Any
 
@@ -81,6 +82,27 @@ async def test_a_call_that_is_never_executed_has_failed(
         await Agent(FunctionModel(answer), tools=tools, capabilities=[FleetLore()]).run("go")
     [outcome] = recorder.outcomes
     assert outcome[events.TOOL] == tool_name and error in outcome[events.ERROR_MESSAGE]
+
+
+async def test_the_last_refusal_of_a_run_is_recorded_as_the_earlier_ones(fleet: Fleet, recorder: Recorder) -> None:
+    def refuse(path: str) -> str:
+        raise ModelRetry(f"no such table: {path}")
+
+    def check(ctx: RunContext[None], path: str) -> None:
+        raise REFUSALS[-1](f"no such table: {path}")
+
+    for validator in (None, check):
+        asking = Tool(refuse, max_retries=1, args_validator=validator)
+
+        def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            part = ToolCallPart("refuse", {"path": "cars"}, f"call-{len(messages)}")
+            return ModelResponse([part if len(messages) < 5 else TextPart("done")])
+
+        with contextlib.suppress(exceptions.UnexpectedModelBehavior):
+            async with fleet.session("g"):
+                await Agent(FunctionModel(answer), tools=[asking], capabilities=[FleetLore()]).run("go")
+    assert len(recorder.outcomes) == 4
+    assert {recorder.error(each) for each in recorder.outcomes} == {("_OTHER", "no such table: cars")}
 
 
 @pytest.mark.parametrize("asks_again", [False, True])
