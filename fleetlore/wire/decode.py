@@ -281,7 +281,7 @@ def latest_from(now: float) -> datetime:
 
 
 def event_parts(value: bytes, headers: Mapping[str, bytes | None]) -> list[tuple[bytes, bytes | dict[str, Any]]]:
-    """Return the bytes of each event of a record, and what `incoming` reads of them. Raises InvalidEvent."""
+    """Return each event's bytes, and what `incoming` reads. Raises InvalidEvent."""
     if not headers.get("ce_specversion"):
         return [(part, part) for part in array_parts(mended_json(value))]
     named = {name[3:]: raw for name, raw in headers.items() if raw is not None and name.startswith("ce_")}

@@ -118,13 +118,12 @@ class OpenSession(msgspec.Struct):
         return last + 1 - self.first - sum(map(last.__ge__, self.sequences))
 
     def accept(self, arrival: Arrival) -> bool:
-        """Add an event, and return whether it is new. Raises InvalidEvent: `reused_session` or `after_end`."""
+        """Add an event, and return whether it is new. Raises InvalidEvent."""
         event, record = arrival
         sequence, time = event.sequence, event.time.timestamp()
-        known = sequence in self.sequences
-        if known and self._is_another(sequence, time):
+        if sequence in self.sequences and self._is_another(sequence, time):
             raise InvalidEvent("reused_session", f"session {self.session!r} has another event {sequence}")
-        if known or sequence < self.persisted_up_to:
+        if sequence in self.sequences or sequence < self.persisted_up_to:
             return False
         if self.ended_at is not None and sequence > self.ended_at:
             raise _after_end()
@@ -137,7 +136,6 @@ class OpenSession(msgspec.Struct):
         return True
 
     def _is_another(self, sequence: int, time: float) -> bool:
-        """Whether an event of a known sequence belongs to another session of the same id."""
         known = self.sequences[sequence]
         if known is not None:
             return time != known

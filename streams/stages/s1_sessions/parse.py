@@ -58,8 +58,6 @@ _ALL_UNSET = (None,) * len(_UNCHECKED)
 
 
 class Arrival(NamedTuple):
-    """A good event, and the record that brought it."""
-
     event: Incoming
     record: Record
 

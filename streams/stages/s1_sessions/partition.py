@@ -127,7 +127,7 @@ class Partition:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def receive(self, arrival: Arrival, effects: Effects) -> None:
-        """Raises InvalidEvent: `reused_session` or `after_end`."""
+        """Raises InvalidEvent."""
         event = arrival.event
         key, time = (principal_of(event.agent), event.session, event.sequence // PART_EVENTS), event.time.timestamp()
         if time > self.newest_time:
@@ -241,7 +241,7 @@ class Partition:
             effects.dead_letters += [letter for _, letter in self.drop_tail(next(iter(self.tails)))]
 
     def unsettled(self, overdue: float) -> list[Key]:
-        """Return the sessions that the store may know: late ones, oldest ones and tails."""
+        """Return the sessions that the store may know."""
         now = self.clock.monotonic()
         late = [key for key, arrived in self.incomplete.items() if arrived <= overdue]
         oldest = islice(self.open, _MOST_CHECKED if self.redelivery.begins(self.first_open, now) else 0)
@@ -252,10 +252,10 @@ class Partition:
     def settle(
         self, keys: Sequence[Key], known: Mapping[Key, Trajectory | None] | None, overdue: float, effects: Effects
     ) -> None:
-        """`known`: what the store knows, or None if it is unavailable. Tails can wait for it and events cannot."""
+        """Tails wait if the store is unavailable (`known` is None); events cannot."""
         for key in keys:
             if (session := self.open.get(key)) is not None:
-                # A stored judgment may cover the gap if a restart read a redelivered beginning.
+                # A judgment may cover the gap if a restart read a redelivered beginning.
                 trajectory = known.get(key) if known is not None else None
                 is_judged = trajectory is not None and session.drop_judged(trajectory)
                 if is_judged or (key in self.incomplete and self.incomplete[key] <= overdue):

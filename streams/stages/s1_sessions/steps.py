@@ -22,7 +22,7 @@ from models.place_names import shows_schema
 
 
 class SubjectCounts(msgspec.Struct, gc=False):
-    """One subject's counts in an open session; mutable, because every call changes two to five."""
+    """Mutable, because every call changes two to five."""
 
     subject: Subject
     first: float
