@@ -221,14 +221,15 @@ async def test_a_tail_whose_first_event_never_comes_becomes_dead_letters() -> No
     assert held(pipeline) == 0
 
 
+async def away(*_: object) -> None:
+    raise StoreUnavailable("away")
+
+
 async def test_a_store_that_is_away_loses_no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = LogPipeline(silent_seconds=SILENT)
     whole, late = after_its_end(pipeline)
     await pipeline.take(whole)
     pipeline.crash()
-
-    async def away(*_: object) -> None:
-        raise StoreUnavailable("away")
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline.store, "get", away)
@@ -241,6 +242,20 @@ async def test_a_store_that_is_away_loses_no_tail(monkeypatch: pytest.MonkeyPatc
     pipeline.clock.advance(FIRST_CHECK_SECONDS)
     await pipeline.drain()
     assert await reasons(pipeline) == ["after_end"] * 3
+
+
+async def test_a_session_that_misses_an_event_is_closed_in_time_though_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = LogPipeline()
+    events = pipeline.story.session("torn", RIGHT, WRONG, RIGHT)
+    monkeypatch.setattr(pipeline.store, "get", away)
+    await pipeline.send([*events[:2], *events[3:]])
+    await read_only(pipeline)
+    pipeline.clock.advance(GAP_SECONDS)
+    await pipeline.send(pipeline.story.session("other"))
+    await read_only(pipeline)
+    assert {value["session"] for value in trajectories(pipeline)} == {"torn", "other"}
 
 
 @for_each("restarted", False, True)
