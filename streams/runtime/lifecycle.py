@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-__all__ = ["at_first_signal", "leave"]
+__all__ = ["at_first_signal", "leave", "leave_within"]
 
 # Seconds to commit, leave and close. A broker that hangs would block these for ever.
 LEAVE_SECONDS = 5.0
@@ -26,13 +26,17 @@ def at_first_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
             # The next signal kills the process, even if the event loop is blocked.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-        watchdog = threading.Timer(drain_seconds + LEAVE_SECONDS, leave, (_GIVEN_UP,))
-        watchdog.daemon = True
-        watchdog.start()
+        leave_within(drain_seconds)
         stop()
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, begin)
+
+
+def leave_within(drain_seconds: float) -> None:
+    watchdog = threading.Timer(drain_seconds + LEAVE_SECONDS, leave, (_GIVEN_UP,))
+    watchdog.daemon = True
+    watchdog.start()
 
 
 def leave(code: int) -> NoReturn:

@@ -14,7 +14,7 @@ from fleetlore.errors import ConfigError
 from sinks.health_endpoint import Readiness
 from sinks.metrics import Metrics
 from streams.runtime.app import FleetApp
-from streams.runtime.lifecycle import at_first_signal, leave
+from streams.runtime.lifecycle import at_first_signal, leave, leave_within
 
 _GC_THRESHOLDS = 20_000, 20, 50
 # Python's switch interval of 5 ms doubles the time to read a large answer from the store's thread.
@@ -24,7 +24,7 @@ _MAX_TENANTS = 200
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
-    """Obeys a second signal and does not wait for ever for a broker that hangs."""
+    """Obeys a second signal. Its end, also after an error, does not wait for ever for a broker that hangs."""
 
     drain_seconds = 0.0
     stopping: asyncio.Task[None] | None = None
@@ -43,6 +43,7 @@ class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that my
         at_first_signal(self.loop, begin_to_end, self.drain_seconds)
 
     def on_worker_shutdown(self) -> None:
+        leave_within(self.drain_seconds)
         super().on_worker_shutdown()
         if self.stopping is not None:
             self.loop.run_until_complete(self.stopping)
