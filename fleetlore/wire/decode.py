@@ -301,11 +301,7 @@ def of_headers(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def incoming(given: bytes | Mapping[str, Any], tenant: str, latest: datetime) -> Incoming:
-    """Return the event of a CloudEvent from a topic of `tenant`.
-
-    Raises InvalidEvent: `not_json`, `wrong_shape`, `unknown_version`, `unknown_type`, `missing_field`, `bad_field`,
-    `control_characters`, `foreign_tenant` or `future_time`.
-    """
+    """Return the event of a CloudEvent from a topic of `tenant`. Raises InvalidEvent."""
     try:
         event = _read_event(given) if isinstance(given, bytes) else msgspec.convert(given, Incoming)
     except msgspec.ValidationError as error:

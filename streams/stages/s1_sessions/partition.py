@@ -30,7 +30,7 @@ MAX_OPEN_RECORDS = 100_000
 _MAX_TRAJECTORY_BYTES = 900_000
 # A tail's least wait for its session's judgment: after an outage, event time runs ahead.
 TAIL_SECONDS = 60.0
-# Oldest sessions that one query covers.
+# Oldest sessions, and tails, that one query covers.
 _MOST_CHECKED = 256
 # Closed sessions in memory, by which late events are recognised without the store.
 _REMEMBERED_SESSIONS = 2_000
@@ -91,9 +91,7 @@ class Tail:
 
 @dataclass(slots=True)
 class Partition:
-    """The sessions of one partition.
-
-    `open`: those whose first event has arrived, oldest first. `incomplete`: ended ones that miss events, with their
+    """`open`: those whose first event has arrived, oldest first. `incomplete`: ended ones that miss events, with their
     last event's arrival. `news`: with a call in this batch that failed or got past a failure. `newest_time`: the
     partition's own clock.
     """
@@ -127,7 +125,6 @@ class Partition:
         return min((each for each in (self.first_open, self.first_tail) if each is not None), default=None)
 
     def receive(self, arrival: Arrival, effects: Effects) -> None:
-        """Raises InvalidEvent."""
         event = arrival.event
         key, time = (principal_of(event.agent), event.session, event.sequence // PART_EVENTS), event.time.timestamp()
         if time > self.newest_time:
