@@ -341,7 +341,7 @@ def write_skills(folder: Path, tenant: str, skills: Mapping[str, Sequence[str]])
     names, made = [], _MADE.format(tenant)
     for about, lines in sorted(skills.items()):
         words = re.sub(r"[^a-z0-9]+", "-", about.removeprefix("the ").lower()).strip("-")[:_MAX_NAME].strip("-")
-        name = f"{words}-{stable_hash(about) % 16**8:08x}"
+        name = f"{words}-{stable_hash(f'{tenant} {about}') % 16**8:08x}"
         title = clean(" ".join(about.split())[:_MAX_TITLE])
         told = orjson.dumps(f"What other agents found out about {title}. Read it before you work with it.").decode()
         front = ["---", f"name: {name}", f"description: {told}", "---", "", made, ""]

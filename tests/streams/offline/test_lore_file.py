@@ -326,11 +326,11 @@ def test_no_name_opens_a_tag_or_a_link_in_a_skill(words: str, mark: str) -> None
 
 def test_a_skill_that_persons_took_back_goes_and_files_of_others_stay(tmp_path: Path) -> None:
     write_skills(tmp_path, "default", {"the tool sql": ["a"], "the tool sh": ["b"]})
-    (other,) = write_skills(tmp_path, "shop", {"the tool sh of the shop": ["c"]})
+    (other,) = write_skills(tmp_path, "shop", {"the tool sql": ["c"]})
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "SKILL.md").write_text("my own")
     (left,) = write_skills(tmp_path, "default", {"the tool sql": ["a"]})
-    assert {each.name for each in tmp_path.iterdir()} == {left, other, "mine"}
+    assert {each.name for each in tmp_path.iterdir()} == {left, other, "mine"} and left != other
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
