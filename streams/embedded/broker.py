@@ -7,6 +7,7 @@ checked against `jars.txt`, and cached outside the stack's folder.
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -146,7 +147,8 @@ def java_command(release: str = RELEASE, progress: Progress = lambda line, whole
         raise KafkaMissing(f"Kafka's jars cannot be kept in {folder}: {error.strerror}") from None
     options = ("-Xms32m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"
-    return (java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
+    # In another locale Java opens no path with letters beyond ASCII.
+    return ("env", "LC_ALL=C.UTF-8", java, *options, *logging, "-cp", os.pathsep.join(map(str, files)))
 
 
 def kafka_command(
@@ -154,7 +156,9 @@ def kafka_command(
 ) -> list[str]:
     """The first call creates `folder`, which holds the log."""
     java = java_command(progress=progress)
-    file, data = folder / "server.properties", folder / "data"
+    file, data = folder / "server.properties", folder.absolute() / "data"
+    if "," in str(data):
+        raise StackError(f"Kafka takes {data} for two folders: give the stack a path without a comma")
     properties = {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -163,7 +167,7 @@ def kafka_command(
         "inter.broker.listener.name": "CLIENT",
         "listeners": f"CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": data,
+        "log.dirs": json.dumps(str(data))[1:-1],
         "log.flush.interval.ms": _FLUSH_MS,
         "log.flush.scheduler.interval.ms": _FLUSH_MS,
         "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,

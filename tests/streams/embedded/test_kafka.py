@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaError
 from benchmarks.cloudevents import encode_record
 from benchmarks.replay import read_knowledge
 from fleetlore.config import Settings
-from fleetlore.errors import BrokerUnavailable
+from fleetlore.errors import BrokerUnavailable, StackError
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.read import read_to_end
 from fleetlore.recall.replica import LoreReplica
@@ -49,6 +49,20 @@ def jars() -> None:
         kafka.java_command()
     except kafka.KafkaMissing as missing:
         pytest.skip(str(missing))
+
+
+def test_the_log_is_in_its_folder_whatever_that_is_called(
+    jars: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, locale in (("größe \U0001f6b2", "C"), (" a\\b", "C.UTF-8")):
+        monkeypatch.setenv("LC_ALL", locale)
+        for _ in range(2):  # the second start finds what the first one has made
+            kafka.kafka_command(Path(name) / "kafka", 29_092, 29_093)
+            assert (tmp_path / name / "kafka" / "data" / "meta.properties").exists()
+    with pytest.raises(StackError, match="a path without a comma"):
+        kafka.kafka_command(tmp_path / "a,b" / "kafka", 29_092, 29_093)
+    assert not (tmp_path / "a,b").exists()
 
 
 def test_a_first_start_shows_what_it_fetches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
