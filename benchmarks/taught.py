@@ -31,7 +31,7 @@ from fleetlore.wire.stats import wilson
 from fleetlore.wire.trajectory import Judgment
 from fleetlore.words import names_of
 from models.backtest import Call, CallLog, Heard
-from models.distil.cases import telling, worked_after
+from models.distil.cases import judged_calls, telling, worked_after
 from models.judge import JudgeChain
 from models.llm.client import Answers
 from models.llm.questions import Teacher
@@ -59,12 +59,12 @@ def chosen(learned: OfflineRun, order: dict[str, int], teacher: Teacher) -> tupl
     met: list[defaultdict[str, dict[str, Judgment]]] = [defaultdict(dict), defaultdict(dict)]  # elsewhere, in SQL
     for trajectory in sorted(learned.trajectories, key=lambda each: order[each.session]):
         judged = Judgment(trajectory=trajectory.digest(), verdict=judge.judge(trajectory))
-        calls = judged.trajectory.calls
+        calls = judged_calls(judged)
         if teacher.teaches(judged):
             by_failure = met[any(call.tool == "sql" for call in calls)]
             for place in telling(calls):
-                if next(worked_after(calls, place, calls[place].tool), None) is not None:
-                    by_failure[str(calls[place].pattern)].setdefault(trajectory.agent, judged)
+                if next(worked_after(calls, place), None) is not None:
+                    by_failure[str(calls[place].step.pattern)].setdefault(trajectory.agent, judged)
     most = [sorted(kind.items(), key=lambda each: (-len(each[1]), each[0]))[:FAILURES] for kind in met]
     asked = [each for kind in most for _, agents in kind for each in list(agents.values())[:SESSIONS]]
     return {each.trajectory.id: each for each in asked}, {failure for kind in most for failure, _ in kind}

@@ -79,7 +79,7 @@ class CallHistory:
             self.errors += 1
             self.failures.add(failure.exact)
             kind = failure_kind(failure.error_class, failure.template, error[1], call.text)
-            program = next(iter(call.programs(kind.names)), "")
+            program = call.program(kind.names)
             self.expected.append(Expected(kind.kind, kind.names, agents=PROVEN, tool=call.tool, program=program))
             self.failed = FailedCall(call, said, failure, kind, self.context.seen | self.context.worked, now)
             keep_newest(self.unchanged, (call.tool, call.json), self.failed, _KEPT_CALLS)

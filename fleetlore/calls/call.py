@@ -105,6 +105,10 @@ class MadeCall:
         """Return the program of each command line that holds one of these names, "" for other lines of code."""
         return tuple(_program(line, names) for line, held in self._lines if not held.isdisjoint(names))
 
+    def program(self, names: Collection[str]) -> str:
+        """Return the program of the first line that holds one of these names, or ""."""
+        return next(iter(self.programs(names)), "")
+
     @cached_property
     def _lines(self) -> list[tuple[str, set[str]]]:
         values = object_of(self.json)
@@ -130,11 +134,6 @@ class EndedCall(MadeCall):
     @cached_property
     def kind(self) -> FailureKind | None:
         return kind_of(self.step) if self.step.failed else None
-
-    @property
-    def program(self) -> str:
-        """The program of its first line with a name that it failed for, or ""."""
-        return next(iter(self.programs(self.kind.names)), "") if self.kind is not None else ""
 
 
 def _program(line: str, names: Collection[str]) -> str:

@@ -216,7 +216,7 @@ class CallTraining:
         for position, step in enumerate(session.calls):
             call, place = EndedCall(step), _place(session, context)
             found = features(call, context, self._places.names(place) if place else None)
-            failure = None if call.kind is None else (call.tool, *call.kind, call.program)
+            failure = None if call.kind is None else (call.tool, *call.kind, call.program(call.kind.names))
             yield _Made(position, call, failure, found, context.state)
             context.record(call, step.answer, step.family)
 

@@ -118,15 +118,6 @@ def distance(failed: str, worked: str) -> int | None:
     return _edited(old, new)
 
 
-def is_of_one_value(failed: str, worked: str) -> bool:
-    """Whether two calls differ only in one argument's value that is neither a command nor a program."""
-    old, new = _values(failed), _values(worked)
-    if old is None or new is None:
-        return False
-    changed = _changed(old, new)
-    return len(changed) == 1 and changed[0] in old.keys() & new.keys() and not _are_code(changed[0], old, new)
-
-
 class Difference(NamedTuple):
     text: str
     was: tuple[str, ...]
@@ -136,27 +127,35 @@ class Difference(NamedTuple):
 
 _Edit = tuple[str, str]  # what is gone, what came
 _Words = frozenset[str]
+_NO: _Words = frozenset()
 
 
 @lru_cache(maxsize=4096)
 def masked_difference(
-    failed: str, worked: str, known: _Words = frozenset(), named: _Words = frozenset(), offered: _Words = frozenset()
+    failed: str, worked: str, known: _Words = _NO, named: _Words = _NO, offered: _Words = _NO, one_value: bool = False
 ) -> Difference | None:
     """Return the change between two calls.
 
     None: they are alike once masked, too much was changed, or an argument's new value is not plain. `known`: words that
     are no literals to the reader. `named`: words that the error rejects; only their changes are shown. `offered`: words
-    of an error that says what an argument may be.
+    of an error that says what an argument may be. `one_value`: only a change of one argument's value is returned, and
+    none of a command or program.
     """
     old, new, of_error = _values(failed), _values(worked), known | named
     offered = offered.union(filter(str.isnumeric, known))
     if old is None or new is None:
+        if one_value:
+            return None
         changed_text = _difference(_text_edits(failed, worked, known, named))
         return changed_text or _difference(_renamed_within(failed, worked, of_error))
     changed = _changed(old, new)
-    if is_of_one_value(failed, worked):
-        key = changed[0]
-        return _value_difference(key, old, new, offered) or _difference(_renamed_within(old[key], new[key], of_error))
+    if len(changed) == 1 and (key := changed[0]) in old.keys() & new.keys() and not _are_code(key, old, new):
+        found_value = _value_difference(key, old, new, offered)
+        if found_value is not None or one_value:
+            return found_value
+        return _difference(_renamed_within(old[key], new[key], of_error))
+    if one_value:
+        return None  # comparing two texts is the slowest step
     renamed = _renamed(old, new, changed)
     edits: list[_Edit] = [(_name(was), _name(now)) for was, now in renamed.items()]
     for key in changed:

@@ -11,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fleetlore.calls.call import EndedCall
 from fleetlore.fingerprint.literals import masked_text, names
 from fleetlore.fingerprint.normal_form import head_line, template
 from fleetlore.watch.safety import is_harmful
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from fleetlore.words import PART, PLAIN_WORD, WORD, words
-from models.distil.call_diff import Difference, distance, is_of_one_value, is_route, masked_difference
+from models.distil.call_diff import Difference, distance, is_route, masked_difference
 from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
-__all__ = ["LESS", "is_shown_to_work", "telling", "tells", "worked_after"]
+__all__ = ["LESS", "JudgedCall", "judged_calls", "telling", "tells", "worked_after"]
 
 # Version of the distiller, in the ids of its items.
 VERSION = "extractive-5"
@@ -56,6 +57,7 @@ _STEM = 5
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
+@lru_cache(maxsize=4096)  # at most 8 MB: agents meet the same errors
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
     """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
 
@@ -79,46 +81,63 @@ def tells(call: Step) -> bool:
     return call.failed and not is_verdict(call.tool, call.error_message or "", call.error_type)
 
 
-def telling(calls: Sequence[Step]) -> list[int]:
+class JudgedCall(EndedCall):
+    """A call of a judged session. `is_open`: no result, later step or success of the session shows that it worked."""
+
+    is_open = False
+
+    @property
+    def is_shown_to_work(self) -> bool:
+        return not self.step.failed and not self.is_open
+
+    @property
+    def is_harmful(self) -> bool:
+        return is_harmful(self.tool, self.json)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The words that any agent with the same error knows."""
+        return names(template(self.step.answer))
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The names that its error quotes, and their parts."""
+        quoted = [match[2] for match in _QUOTED.finditer(template(self.step.answer))]
+        return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
+
+    @property
+    def error(self) -> str:
+        """The class of its error, if a program named it, and the line that says what is wrong."""
+        class_ = _named_class(self.step.error_type)
+        text = masked_text(line(head_line(self.step.answer), _MAX_ERROR), self.known)
+        return text if class_ in text else f"{class_}: {text}"
+
+
+def judged_calls(judgment: Judgment) -> list[JudgedCall]:
+    calls = [JudgedCall(step) for step in judgment.trajectory.calls]
+    # The log may end before the answer, so a last step without a result is no evidence.
+    if calls and calls[-1].step is judgment.trajectory.steps[-1] and not calls[-1].step.result:
+        calls[-1].is_open = judgment.verdict.probability <= SUCCESS_ABOVE
+    return calls
+
+
+def telling(calls: Sequence[JudgedCall]) -> list[int]:
     known: dict[str, bool] = {}
     found = []
     for place, call in enumerate(calls):
-        if call.pattern is not None and not call.transient:
-            if call.pattern not in known:  # a stuck agent repeats one error
-                known[call.pattern] = tells(call)
-            if known[call.pattern]:
+        pattern = call.step.pattern
+        if pattern is not None and not call.step.transient:
+            if pattern not in known:  # a stuck agent repeats one error
+                known[pattern] = tells(call.step)
+            if known[pattern]:
                 found.append(place)
     return found[-_MAX_COMPARED:]
 
 
-def worked_after(calls: Sequence[Step], place: int, tool: str | None = None) -> Iterator[int]:
-    later = range(place + 1, len(calls))
-    worked = (at for at in later if not calls[at].failed and (tool is None or calls[at].tool == tool))
-    return islice(worked, _MAX_COMPARED)
-
-
-def is_shown_to_work(judgment: Judgment, call: Step) -> bool:
-    """Whether a result, a later step or the session's success shows that the call worked. The log may end before the
-    answer, so a last step without a result is no evidence."""
-    shown = bool(call.result) or call is not judgment.trajectory.steps[-1]
-    return not call.failed and (shown or judgment.verdict.probability > SUCCESS_ABOVE)
-
-
-def known_of(failed: Step) -> frozenset[str]:
-    """The words that any agent with the same error knows."""
-    return names(template(failed.answer))
-
-
-def _named_by(failed: Step) -> frozenset[str]:
-    quoted = [match[2] for match in _QUOTED.finditer(template(failed.answer))]
-    return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
-
-
-def error_text(failed: Step) -> str:
-    """The class of an error, if a program named it, and the line that says what is wrong."""
-    class_ = _named_class(failed.error_type)
-    text = masked_text(line(head_line(failed.answer), _MAX_ERROR), known_of(failed))
-    return text if class_ in text else f"{class_}: {text}"
+def worked_after(calls: Sequence[JudgedCall], place: int) -> Iterator[JudgedCall]:
+    """Yield the later calls of the same tool that worked."""
+    tool, later = calls[place].tool, islice(calls, place + 1, None)
+    return islice((call for call in later if not call.step.failed and call.tool == tool), _MAX_COMPARED)
 
 
 @lru_cache(maxsize=4096)  # some 10 MB: goals, errors and calls repeat
@@ -177,87 +196,78 @@ class _Way(NamedTuple):
 class _Tried:
     """`past` and `again`: how often the error was gone at the next attempt, and came again."""
 
-    failed: Step
-    by: Step
+    failed: JudgedCall
+    by: JudgedCall
     change: Difference
+    delayed: bool
     past: int = 0
     again: int = 0
-    delayed: bool = True
 
 
-def recoveries(judgment: Judgment, calls: Sequence[Step], telling: list[int]) -> list[Candidate]:
-    tried = _tried(judgment, calls, telling)
+def recoveries(trajectory: Trajectory, calls: Sequence[JudgedCall], telling: list[int]) -> list[Candidate]:
+    tried = _tried(calls, telling)
     found = sorted(tried.items(), key=lambda each: each[1].past <= each[1].again)
-    return [_candidate(judgment, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
+    return [_candidate(trajectory, way, each) for way, each in found[:_MAX_RECOVERIES] if each.past or each.again]
 
 
-def _tried(judgment: Judgment, calls: Sequence[Step], telling: list[int]) -> dict[_Way, _Tried]:
+def _tried(calls: Sequence[JudgedCall], telling: list[int]) -> dict[_Way, _Tried]:
     found: dict[_Way, _Tried] = {}
-    first = {call.pattern: place for place, call in reversed(list(enumerate(calls)))}
-    last_worked = max((place for place, call in enumerate(calls) if not call.failed), default=-1)
+    last_worked = max((place for place, call in enumerate(calls) if not call.step.failed), default=-1)
     for place in telling:
         if place > last_worked:
             break
         failed = calls[place]
-        of_tool = (at for at in range(place + 1, len(calls)) if calls[at].tool == failed.tool)
-        later = [at for at in islice(of_tool, _MAX_COMPARED) if _tries_the_same(calls[at], failed)]
-        if not later:
+        if failed.step.is_cut:
             continue
-        attempt, after = later[0], calls[later[0]]
-        works = [at for at in later if is_shown_to_work(judgment, calls[at])]
-        between = [at for at in range(place + 1, attempt) if not calls[at].failed]
-        is_same = not failed.is_cut and distance(failed.arguments, after.arguments) == 0
-        if not is_same and (changed := _change(calls, failed, after, works, between)) is not None:
-            way, made = changed
-            if (each := found.setdefault(way, made)) is not made:
-                each.past, each.again = each.past + made.past, each.again + made.again
-            made.delayed = works[0] > first[failed.pattern] + 1 if works else True
+        of_tool = (at for at in range(place + 1, len(calls)) if calls[at].tool == failed.tool)
+        later = (at for at in islice(of_tool, _MAX_COMPARED) if not calls[at].step.transient)
+        sizes = {at: size for at in later if (size := distance(failed.json, calls[at].json)) is not None}
+        if not sizes:
+            continue
+        attempt = min(sizes)
+        works = [(size, at) for at, size in sizes.items() if calls[at].is_shown_to_work]
+        helped = calls[attempt].step.pattern != failed.step.pattern
+        size, at = min(works, default=(0, attempt)) if helped else (sizes[attempt], attempt)
+        # A call that works unchanged later needed another call first, or time.
+        if 0 in (size, sizes[attempt]) or calls[at].step.is_cut:
+            continue
+        # Other changes than a value's need a clear session: another tool's call may have helped, and a failed attempt
+        # may have had another reason.
+        others = (call for call in calls[place + 1 : attempt] if call.tool != failed.tool)
+        is_clear = helped and all(call.step.failed for call in others)
+        if (change := _change(failed, calls[at], helped, is_clear)) is not None:
+            way = _Way(failed.step.pattern or "", failed.error, change.text)
+            if way not in found:
+                first = next(at for at, call in enumerate(calls) if call.step.pattern == failed.step.pattern)
+                delayed = not works or works[0][1] > first + 1
+                found[way] = _Tried(failed, calls[at], change, delayed)
+            found[way].past += helped
+            found[way].again += not helped
     return found
 
 
-def _change(
-    calls: Sequence[Step], failed: Step, after: Step, works: list[int], between: list[int]
-) -> tuple[_Way, _Tried] | None:
-    helped = after.pattern != failed.pattern
-    sizes = [(distance(failed.arguments, calls[at].arguments) or 0, at) for at in works]
-    by = calls[min(sizes)[1]] if helped and sizes else after
-    # A call that works unchanged later needed another call first, or time.
-    if failed.is_cut or by.is_cut or (helped and min(sizes, default=(0,))[0] == 0):
-        return None
-    # Other changes than a value's need a clear session: another tool's call may have helped, and a failed attempt may
-    # have had another reason.
-    of_value_alone = not helped or any(calls[at].tool != failed.tool for at in between)
-    # Comparing two texts is the slowest step.
-    if of_value_alone and not is_of_one_value(failed.arguments, by.arguments):
-        return None
-    known = known_of(failed) | _options(failed, by)
-    offered = known if _OFFERS.search(failed.answer) else frozenset[str]()
-    change = masked_difference(failed.arguments, by.arguments, known, _named_by(failed), offered)
-    if change is None or (helped and (_is_less(failed, by, change) or _is_authors(failed, change))):
-        return None
-    if of_value_alone and change.value is None:
-        return None
-    tried = _Tried(failed, by, change, past=int(helped), again=int(not helped))
-    return _Way(failed.pattern or "", error_text(failed), change.text), tried
+def _change(failed: JudgedCall, by: JudgedCall, helped: bool, is_clear: bool) -> Difference | None:
+    known = failed.known | _options(failed, by)
+    offered = known if _OFFERS.search(failed.step.answer) else frozenset[str]()
+    change = masked_difference(failed.json, by.json, known, failed.named, offered, one_value=not is_clear)
+    is_none = change is not None and helped and (_is_less(failed, by, change) or _is_authors(failed, change))
+    return None if is_none else change
 
 
-def _options(failed: Step, by: Step) -> frozenset[str]:
+def _options(failed: JudgedCall, by: JudgedCall) -> frozenset[str]:
     """The tool's own literal that replaced an option which the error rejects by name: `ME` for `M`."""
-    if not _OF_OPTION.search(failed.answer):
+    error = failed.step.answer
+    if not _OF_OPTION.search(error):
         return frozenset()
-    was, now = (set(_OPTION.findall(step.arguments)) for step in (failed, by))
-    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", failed.answer)]
+    was, now = (set(_OPTION.findall(call.json)) for call in (failed, by))
+    rejected = [each for each in was - now if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", error)]
     brought = [each.lower() for each in now - was]
     return frozenset(brought if len(rejected) == len(brought) == 1 else ())
 
 
-def _tries_the_same(call: Step, other: Step) -> bool:
-    return not (call.failed and call.transient) and distance(other.arguments, call.arguments) is not None
-
-
-def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
+def _is_less(failed: JudgedCall, worked: JudgedCall, change: Difference) -> bool:
     """Asking for less solves another task, unless the error rejects the part by name."""
-    if LESS.search(worked.arguments) and not LESS.search(failed.arguments):
+    if LESS.search(worked.json) and not LESS.search(failed.json):
         return True
     removed, added = _words(*change.was), _words(*change.now)
     dropped = set(removed - added)
@@ -265,23 +275,24 @@ def _is_less(failed: Step, worked: Step, change: Difference) -> bool:
         return False
     # The value of an option or argument goes with it.
     values = {word for part in change.was if (found := _WITH_VALUE.fullmatch(part)) for word in _words(found[1])}
-    return not _REJECTS.search(failed.answer) or not dropped - values <= set(_words(*known_of(failed)))
+    return not _REJECTS.search(failed.step.answer) or not dropped - values <= set(_words(*failed.known))
 
 
-def _is_authors(failed: Step, change: Difference) -> bool:
+def _is_authors(failed: JudgedCall, change: Difference) -> bool:
     """Whether only its author needs the change. An imported name (`import math`) helps others."""
-    if (failed.error_type or failed.answer).startswith(_FAILED_CHECK) and _CHECK.search(failed.arguments):
+    error = failed.step.answer
+    if (failed.step.error_type or error).startswith(_FAILED_CHECK) and _CHECK.search(failed.json):
         return True
     if change.value is not None:
         return False
     if not _words(*change.was, *change.now):
         return True
-    if not _UNDEFINED.search(failed.answer):
+    if not _UNDEFINED.search(error):
         return False
     if change.was:
         return not _are_within(change.was, change.now)
     words = {word for word in _words(*change.now) if any(map(str.isalpha, word)) and word != "number"}
-    return words <= _named_by(failed)
+    return words <= failed.named
 
 
 def _are_within(names: Sequence[str], longer: Sequence[str]) -> bool:
@@ -289,31 +300,24 @@ def _are_within(names: Sequence[str], longer: Sequence[str]) -> bool:
 
 
 def _words(*parts: str) -> Counter[str]:
-    found = Counter[str]()
-    for part in parts:
-        found.update(WORD.findall(part.casefold()))
-    return found
+    return Counter([word for part in parts for word in WORD.findall(part.casefold())])
 
 
-def _named(text: str) -> frozenset[str]:
-    return frozenset([part.casefold() for part in PART.findall(text) if len(part) >= _MIN_NAME])
+def _is_named(value: str, error: str) -> bool:
+    own, named = ({part.casefold() for part in PART.findall(text) if len(part) >= _MIN_NAME} for text in (value, error))
+    return not own.isdisjoint(named)
 
 
-def _is_named(value: Any, names: frozenset[str]) -> bool:
-    return isinstance(value, str | int | float) and not _named(str(value)).isdisjoint(names)
-
-
-def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
-    trajectory, tool = judgment.trajectory, tried.failed.tool
+def _candidate(trajectory: Trajectory, way: _Way, tried: _Tried) -> Candidate:
+    tool, failed = tried.failed.tool, tried.failed.step
     made, id = origin(trajectory), item_id(VERSION, "recovery", tool, *way)
     if tried.past <= tried.again:
         return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
     change = tried.change
-    error = tried.failed.answer
     is_rejected = (
         change.value is None
-        or _is_named(change.value[1], _named(error))
-        or (is_route(change.value[1]) and _GONE.search(f"{tried.failed.error_type}: {error}") is not None)
+        or _is_named(str(change.value[1]), failed.answer)
+        or (is_route(change.value[1]) and _GONE.search(f"{failed.error_type}: {failed.answer}") is not None)
     )
     return Candidate(
         **made,
@@ -328,9 +332,9 @@ def _candidate(judgment: Judgment, way: _Way, tried: _Tried) -> Candidate:
         content=f"{ERROR}{way.error}\nChange: {way.done}",
         when=f"{tool} fails with: {way.error}",
         tool=tool,
-        pattern=tried.failed.pattern,
+        pattern=failed.pattern,
         was=change.was,
         now=change.now,
-        danger=is_harmful(tried.by.tool, tried.by.arguments),
+        danger=tried.by.is_harmful,
         version=VERSION,
     )

@@ -6,7 +6,7 @@ another (`_looked_up`). A `strategy` is the calls that solved a task.
 
 import builtins
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import product
 
@@ -14,16 +14,15 @@ import orjson
 from msgspec.structs import replace
 
 from fleetlore.advice.changes import says_where
-from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, text_of, values_of
+from fleetlore.calls.call import CALL_CHARACTERS, KEYWORDS, values_of
 from fleetlore.calls.context import RESULT_CHARACTERS
 from fleetlore.fingerprint.fingerprint import arguments_text, object_of, parsed, strategy_id
-from fleetlore.fingerprint.names import kind_of, missing_name
-from fleetlore.watch.safety import is_harmful
+from fleetlore.fingerprint.names import missing_name
 from fleetlore.wire.lore import INSTEAD_OF
-from fleetlore.wire.trajectory import Judgment, Step
+from fleetlore.wire.trajectory import Judgment, Trajectory
 from fleetlore.words import NAME, PART, names_of
 from models.distil.call_diff import distance
-from models.distil.cases import VERSION, error_text, is_shown_to_work, line, recoveries, telling, worked_after
+from models.distil.cases import VERSION, JudgedCall, judged_calls, line, recoveries, telling, worked_after
 from models.memory.candidate import ERROR, SEVERAL_GOALS, SUCCESS_ABOVE, Candidate, item_id, origin
 
 __all__ = ["distil"]
@@ -42,26 +41,29 @@ _MAX_TOLD, _MAX_BESIDE = 4, 3
 
 def distil(judgment: Judgment) -> list[Candidate]:
     """At most one candidate an item, by its id. A session backs no item that it was shown."""
-    calls = judgment.trajectory.calls
+    trajectory = judgment.trajectory
+    calls = judged_calls(judgment)
     found = strategies(judgment, calls)
     if failed := telling(calls):
-        past = recoveries(judgment, calls, failed)
-        news = _looked_up(judgment, calls, failed)
+        past = recoveries(trajectory, calls, failed)
+        news = _looked_up(trajectory, calls, failed)
         said = {each.pattern for each in news}
         past = [replace(each, delayed=False) if each.pattern in said else each for each in past]
         found += past + news
+    if not found:
+        return []
     best: dict[str, Candidate] = {}
     for each in sorted(found, key=lambda each: (each.item_id, each.side != "success", each.content)):
         best.setdefault(each.item_id, each)
-    shown = {id for step in judgment.trajectory.steps for id in step.advice}
+    shown = {id for step in trajectory.steps for id in step.advice}
     return [each for each in best.values() if each.item_id not in shown or each.side != "success"]
 
 
-def strategies(judgment: Judgment, calls: Sequence[Step]) -> list[Candidate]:
+def strategies(judgment: Judgment, calls: Sequence[JudgedCall]) -> list[Candidate]:
     trajectory = judgment.trajectory
-    if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].failed:
+    if not trajectory.task or judgment.verdict.probability <= SUCCESS_ABOVE or not calls or calls[-1].step.failed:
         return []
-    way = [call for call in calls if not call.failed and not _is_thought(call)]
+    way = [call for call in calls if not call.step.failed and not _is_thought(call)]
     if not way:
         return []
     return [
@@ -74,21 +76,20 @@ def strategies(judgment: Judgment, calls: Sequence[Step]) -> list[Candidate]:
             when=f"the task is {trajectory.task}",
             task=trajectory.task,
             calls=_outline(way),
-            danger=any(is_harmful(call.tool, call.arguments) for call in way),
+            danger=any(call.is_harmful for call in way),
             version=VERSION,
         )
     ]
 
 
-def _is_thought(call: Step) -> bool:
-    values = object_of(call.arguments)
-    return _THOUGHT_KEY in values if values is not None else _THOUGHT.match(call.arguments) is not None
+def _is_thought(call: JudgedCall) -> bool:
+    return _THOUGHT_KEY in (object_of(call.json) or ()) or _THOUGHT.match(call.json) is not None
 
 
-def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
+def _outline(calls: Sequence[JudgedCall]) -> tuple[str, ...]:
     half = _MAX_OUTLINE // 2
     kept = calls if len(calls) <= _MAX_OUTLINE else [*calls[:half], *calls[-half:]]
-    whole = [f"{call.tool}({arguments_text(parsed(call.arguments))})" for call in kept]
+    whole = [f"{call.tool}({arguments_text(parsed(call.json))})" for call in kept]
     limit = _MAX_STEP
     while True:
         texts = tuple([line(each, limit) for each in whole])
@@ -99,46 +100,45 @@ def _outline(calls: Sequence[Step]) -> tuple[str, ...]:
         limit //= 2
 
 
-def _looked_up(judgment: Judgment, calls: Sequence[Step], telling: list[int]) -> list[Candidate]:
-    last = {calls[place].pattern: place for place in telling}
+def _looked_up(trajectory: Trajectory, calls: Sequence[JudgedCall], telling: list[int]) -> list[Candidate]:
+    last = {calls[place].step.pattern: place for place in telling}
     found = []
     for place in last.values():
         failed = calls[place]
-        later = [calls[at] for at in worked_after(calls, place, failed.tool)]
-        if not any(is_shown_to_work(judgment, call) for call in later):
+        later = list(worked_after(calls, place))
+        works = [call for call in later if call.is_shown_to_work]
+        if not works or any(distance(failed.json, call.json) == 0 for call in later):
             continue
-        if any(distance(failed.arguments, call.arguments) == 0 for call in later):
-            continue
-        rejected = kind_of(failed).names
-        missing = missing_name(failed.answer)
+        error, rejected = failed.step.answer, failed.kind.names if failed.kind is not None else ()
+        missing = missing_name(error)
         if missing is not None and missing in rejected:
-            names = _called_instead(calls, place, calls[next(worked_after(calls, place, failed.tool))])
-            found += [_candidate(judgment, failed, (missing,), name, "") for name in names]
-        elif rejected and (names := _nearest(rejected, _names_after(judgment, calls, place))):
+            names = _called_instead(calls[: place + 1], later[0])
+            found += [_candidate(trajectory, failed, (missing,), name, "") for name in names]
+        elif rejected and (names := _nearest(rejected, _names_after(calls, place))):
             beside = [""]
-            if not says_where(failed.answer):
-                beside = [name for name in _beside(judgment, calls, place) if name not in rejected] or beside
+            if not says_where(error):
+                beside = [name for name in _beside(failed, works) if name not in rejected] or beside
             for name, next_to in product(names[:_MAX_TOLD], beside[:_MAX_BESIDE]):
-                found.append(_candidate(judgment, failed, rejected, name, next_to))
+                found.append(_candidate(trajectory, failed, rejected, name, next_to))
     return found
 
 
-def _called_instead(calls: Sequence[Step], place: int, by: Step) -> list[str]:
-    texts = (_STRINGS.sub(" ", text_of(call.arguments)[:CALL_CHARACTERS]) for call in calls[: place + 1])
-    before = {name for text in texts for name in NAME.findall(text.lower())}
-    called = dict.fromkeys(_CALLED.findall(text_of(by.arguments)[:CALL_CHARACTERS]))
-    return [name for name in called if name.lower() not in before and not hasattr(builtins, name)][:_MAX_TOLD]
+def _called_instead(before: Iterable[JudgedCall], by: JudgedCall) -> list[str]:
+    texts = (_STRINGS.sub(" ", call.text[:CALL_CHARACTERS]) for call in before)
+    known = {name for text in texts for name in NAME.findall(text.lower())}
+    called = dict.fromkeys(_CALLED.findall(by.text[:CALL_CHARACTERS]))
+    return [name for name in called if name.lower() not in known and not hasattr(builtins, name)][:_MAX_TOLD]
 
 
-def _names_after(judgment: Judgment, calls: Sequence[Step], place: int) -> list[str]:
+def _names_after(calls: Sequence[JudgedCall], place: int) -> list[str]:
     failed = calls[place]
-    tried = {name for call in calls if call.pattern == failed.pattern for name in _names(call)}
+    tried = {name for call in calls if call.step.pattern == failed.step.pattern for name in _names(call)}
     shown: set[str] = set()
     for call in calls[:place]:
         shown |= _shown(call)
     names: dict[str, None] = {}
     for call in calls[place + 1 :]:
-        if call.tool == failed.tool and is_shown_to_work(judgment, call):
+        if call.tool == failed.tool and call.is_shown_to_work:
             names.update(dict.fromkeys(name for name in _names(call) if name in shown and name not in tried))
         shown |= _shown(call)
     return list(names)[:_MAX_NAMES]
@@ -150,29 +150,27 @@ def _nearest(rejected: Sequence[str], names: list[str]) -> list[str]:
     return list(dict.fromkeys(close)) or [name for name in names if not parts.isdisjoint(PART.findall(name))]
 
 
-def _beside(judgment: Judgment, calls: Sequence[Step], place: int) -> list[str]:
-    failed = calls[place]
-    later = [calls[at] for at in worked_after(calls, place, failed.tool) if is_shown_to_work(judgment, calls[at])]
-    fields = {key.lower() for key in values_of(failed.arguments)}  # they stand in each call of the tool
+def _beside(failed: JudgedCall, works: Iterable[JudgedCall]) -> list[str]:
+    fields = {key.lower() for key in values_of(failed.json)}  # they stand in each call of the tool
     names = [name for name in dict.fromkeys(_names(failed)) if name not in fields]
-    kept = {name for call in later if not set(_names(call)).isdisjoint(names) for name in _names(call)}
+    kept = {name for call in works if not set(_names(call)).isdisjoint(names) for name in _names(call)}
     return [name for name in names if name in kept and name not in KEYWORDS][:_MAX_NAMES]
 
 
-def _names(step: Step) -> list[str]:
-    return NAME.findall(text_of(step.arguments)[:CALL_CHARACTERS].lower())
+def _names(call: JudgedCall) -> list[str]:
+    return NAME.findall(call.text[:CALL_CHARACTERS].lower())
 
 
-def _shown(step: Step) -> set[str]:
-    return set() if step.failed else names_of(step.result[:RESULT_CHARACTERS]) - KEYWORDS
+def _shown(call: JudgedCall) -> set[str]:
+    return set() if call.step.failed else names_of(call.step.result[:RESULT_CHARACTERS]) - KEYWORDS
 
 
-def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name: str, beside: str) -> Candidate:
-    trajectory, tool, error = judgment.trajectory, failed.tool, error_text(failed)
+def _candidate(trajectory: Trajectory, failed: JudgedCall, was: tuple[str, ...], name: str, beside: str) -> Candidate:
+    tool, pattern, error = failed.tool, failed.step.pattern, failed.error
     told = f"{INSTEAD_OF}{f' beside `{beside}`' if beside else ''}: `{name}`"
     return Candidate(
         **origin(trajectory),
-        item_id=item_id(VERSION, "recovery", "looked up", tool, failed.pattern or "", error, told, *rejected),
+        item_id=item_id(VERSION, "recovery", "looked up", tool, pattern or "", error, told, *was),
         kind="recovery",
         side="success",
         delayed=True,
@@ -182,9 +180,9 @@ def _candidate(judgment: Judgment, failed: Step, rejected: tuple[str, ...], name
         content=f"{ERROR}{error}\nWorked instead{told.removeprefix(INSTEAD_OF)}",
         when=f"{tool} fails with: {error}",
         tool=tool,
-        pattern=failed.pattern,
-        was=rejected,
+        pattern=pattern,
+        was=was,
         now=(name,),
-        danger=is_harmful(failed.tool, failed.arguments),
+        danger=failed.is_harmful,
         version=VERSION,
     )

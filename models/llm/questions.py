@@ -20,10 +20,9 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from fleetlore.config import Settings
 from fleetlore.fingerprint.literals import masked_text
-from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.stats import drawn
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
-from models.distil.cases import error_text, is_shown_to_work, known_of, line, telling, worked_after
+from models.distil.cases import JudgedCall, judged_calls, line, telling, worked_after
 from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
 from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin
@@ -73,8 +72,8 @@ class Teacher:
 
     def teaches(self, judgment: Judgment) -> bool:
         """Whether a call failed with an informative error, and a later call of the same tool worked."""
-        calls = judgment.trajectory.calls
-        return any(next(worked_after(calls, place, calls[place].tool), None) for place in telling(calls))
+        calls = judged_calls(judgment)
+        return any(next(worked_after(calls, place), None) for place in telling(calls))
 
     def known(self, judgment: Judgment) -> list[Candidate]:
         # Most sessions teach nothing, and the look-up costs a digest and a query.
@@ -93,28 +92,28 @@ def lessons(judgment: Judgment, answer: dict[str, Any] | None) -> list[Candidate
 
 
 def _cited(judgment: Judgment, given: list[Any]) -> Iterator[Candidate]:
-    calls = judgment.trajectory.calls
-    places, told = {call.sequence: place for place, call in enumerate(calls)}, frozenset(telling(calls))
+    calls = judged_calls(judgment)
+    places, told = {call.step.sequence: place for place, call in enumerate(calls)}, frozenset(telling(calls))
     for each in given[:_MOST_LESSONS]:
         try:
             lesson = convert(each, _Lesson)
         except ValidationError:
             continue
         place, later = places.get(lesson.failed, -1), places.get(lesson.worked, -1)
-        if place in told and later in worked_after(calls, place, calls[place].tool):
+        if place in told and place < later and calls[later] in worked_after(calls, place):
             failed, worked = calls[place], calls[later]
-            if is_shown_to_work(judgment, worked) and _is_change(failed, worked, lesson.rejected, lesson.instead):
-                yield _candidate(judgment, failed, worked, lesson)
+            if worked.is_shown_to_work and _is_change(failed, worked, lesson.rejected, lesson.instead):
+                yield _candidate(judgment.trajectory, failed, worked, lesson)
 
 
-def _is_change(failed: Step, worked: Step, was: str, now: str) -> bool:
+def _is_change(failed: JudgedCall, worked: JudgedCall, was: str, now: str) -> bool:
     """One task's or person's value is no such word, unless the error names it."""
     return (
-        not (failed.is_cut or worked.is_cut)
-        and _has(failed.arguments, was)
-        and not _has(worked.arguments, was)
-        and not _has(failed.arguments, now)
-        and _has(masked_text(worked.arguments, known_of(failed)), now)
+        not (failed.step.is_cut or worked.step.is_cut)
+        and _has(failed.json, was)
+        and not _has(worked.json, was)
+        and not _has(failed.json, now)
+        and _has(masked_text(worked.json, failed.known), now)
     )
 
 
@@ -122,20 +121,19 @@ def _has(text: str, word: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
-def _candidate(judgment: Judgment, failed: Step, worked: Step, lesson: _Lesson) -> Candidate:
-    trajectory, tool, error = judgment.trajectory, failed.tool, error_text(failed)
+def _candidate(trajectory: Trajectory, failed: JudgedCall, worked: JudgedCall, lesson: _Lesson) -> Candidate:
+    tool, pattern, error = failed.tool, failed.step.pattern, failed.error
     was, now = lesson.rejected, lesson.instead
     change = f"`{now}` instead of `{was}`"
     return Candidate(
         **origin(trajectory), kind="recovery", side="success", version=VERSION,
-        item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, failed.pattern or "", was, now),
-        least_goals=1 if _has(failed.answer.lower(), was.lower()) else SEVERAL_GOALS,
+        item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, pattern or "", was, now),
+        least_goals=1 if _has(failed.step.answer.lower(), was.lower()) else SEVERAL_GOALS,
         title=line(f"{tool}: {line(error, 90)} — {change}", 200),
         description="A model found this in sessions in which calls with the second word failed and calls with the "
         "first worked.",
         content=f"{ERROR}{error}\nChange: {change}", when=f"{tool} fails with: {error}",
-        tool=tool, pattern=failed.pattern, was=(was,), now=(now,),
-        danger=is_harmful(worked.tool, worked.arguments),
+        tool=tool, pattern=pattern, was=(was,), now=(now,), danger=worked.is_harmful,
     )  # fmt: skip
 
 

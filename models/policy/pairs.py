@@ -19,11 +19,10 @@ from fleetlore.advice.provenance import MARK
 from fleetlore.fingerprint.fingerprint import parsed
 from fleetlore.fingerprint.normal_form import template
 from fleetlore.redact.named_values import REDACTED
-from fleetlore.watch.safety import is_harmful
 from fleetlore.wire.principals import principal_of
 from fleetlore.wire.trajectory import Judgment, Step, Trajectory
 from models.distil.call_diff import distance
-from models.distil.cases import LESS, is_shown_to_work, tells, worked_after
+from models.distil.cases import LESS, judged_calls, tells, worked_after
 from models.memory.identities import identities, replacing, texts_of
 
 __all__ = ["Messages", "Pair", "calling", "chat", "preference_pairs", "session_row", "usable"]
@@ -80,9 +79,9 @@ def preference_pairs(judgments: Sequence[Judgment], quorum: int) -> list[Pair]:
     kept = sorted(filter(usable, judgments), key=lambda each: (each.trajectory.ended, each.trajectory.id))
     ways, users = _ways_out(kept, quorum), defaultdict[str, set[str]](set)
     for judgment in kept:
-        for call in judgment.trajectory.calls:
-            if _is_usable(call) and is_shown_to_work(judgment, call):
-                for word in _words(call.arguments):
+        for call in judged_calls(judgment):
+            if _is_usable(call.step) and call.is_shown_to_work:
+                for word in _words(call.json):
                     users[word].add(principal_of(judgment.trajectory.agent))
     common = frozenset(word for word, principals in users.items() if len(principals) >= quorum)
     found = [pair for judgment in kept for pair in _pairs(judgment.trajectory, ways, common, quorum)]
@@ -97,21 +96,21 @@ def _owner(session: Trajectory, quorum: int) -> str:
 def _ways_out(judgments: Sequence[Judgment], quorum: int) -> _WaysOut:
     ways: _WaysOut = defaultdict(dict)
     for judgment in judgments:
-        session, calls = judgment.trajectory, judgment.trajectory.calls
+        session, calls = judgment.trajectory, judged_calls(judgment)
         for number, failed in enumerate(calls):
-            later = next(worked_after(calls, number, failed.tool), None) if _teaches(failed) else None
-            if later is None:
+            worked = next(worked_after(calls, number), None) if _teaches(failed.step) else None
+            if worked is None:
                 continue
-            worked, owner, of_state = calls[later], _owner(session, quorum), ways[_state(session, failed)]
-            same = of_state.get(worked.arguments, [])
+            owner, of_state = _owner(session, quorum), ways[_state(session, failed.step)]
+            same = of_state.get(worked.json, [])
             is_full = len(same) == _MOST_OWNERS or (not same and len(of_state) == _MOST_WAYS)
             if is_full or any(way.owner == owner for way in same):
                 continue
-            leaves_out = LESS.search(worked.arguments) and not LESS.search(failed.arguments)
-            is_attempt = not leaves_out and bool(distance(failed.arguments, worked.arguments))
-            is_safe = _is_usable(worked) and not is_harmful(worked.tool, worked.arguments)
-            if is_attempt and is_safe and is_shown_to_work(judgment, worked):
-                of_state[worked.arguments] = [*same, _WayOut(session, owner, worked, _words(worked.arguments))]
+            leaves_out = LESS.search(worked.json) and not LESS.search(failed.json)
+            is_attempt = not leaves_out and bool(distance(failed.json, worked.json))
+            is_safe = _is_usable(worked.step) and not worked.is_harmful
+            if is_attempt and is_safe and worked.is_shown_to_work:
+                of_state[worked.json] = [*same, _WayOut(session, owner, worked.step, _words(worked.json))]
     return ways
 
 
@@ -157,7 +156,7 @@ def _pairs(session: Trajectory, ways: _WaysOut, common: frozenset[str], quorum: 
 
 
 def _teaches(call: Step) -> bool:
-    return call.pattern is not None and tells(call) and _is_usable(call)
+    return tells(call) and _is_usable(call)
 
 
 def _state(session: Trajectory, failed: Step) -> _State:
