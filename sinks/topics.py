@@ -133,9 +133,12 @@ class TopicAdmin:
         except KafkaError as error:
             raise BrokerUnavailable(f"the broker at {self._settings.broker}: {error!r}") from error
 
-    async def create_missing(self) -> list[str]:
+    async def missing(self) -> list[str]:
         there = set(await self._client.list_topics())
-        missing = [name for name in self._stated if name not in there]
+        return [name for name in self._stated if name not in there]
+
+    async def create_missing(self) -> list[str]:
+        missing = await self.missing()
         await self._create(missing)
         # Include topics that another worker has just created.
         await self._shown_by_all(self._stated)

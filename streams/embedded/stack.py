@@ -29,7 +29,7 @@ from fleetlore.config import DEFAULT_TENANT, Settings, embedded_environ, join_ke
 from fleetlore.errors import BrokerUnavailable, FleetloreError, StackError
 from fleetlore.files import write_whole
 from fleetlore.loopback import is_loopback
-from sinks.topics import ensure_topics
+from sinks.topics import TopicAdmin
 from streams.embedded.broker import (
     KafkaMissing,
     Progress,
@@ -152,9 +152,9 @@ class Stack:
         await self._launch_store(milvus, restarts=_STORE_RESTARTS)
         await self._answering(broker)
         # Before any request: automatic creation gives other partitions and no compaction.
-        await self._until("the broker to make its topics", partial(ensure_topics, self.settings), _SLOW_BROKER)
-        decisions = KeptDecisions(self.data / "orders.json", self.settings)
         restored = self.data / "kafka" / "restored"
+        await self._until("the broker to make its topics", partial(self._make_topics, restored), _SLOW_BROKER)
+        decisions = KeptDecisions(self.data / "orders.json", self.settings)
         fresh = not (self.keeps_log and restored.exists())
         if fresh:
             await self._until("the broker to take what persons decided", decisions.restore, _SLOW_BROKER)
@@ -216,6 +216,17 @@ class Stack:
                 log.warning("the event log is kept in memory and ends with the stack, since %s", missing)
                 self.keeps_log = False
         return broker_command(self._ports["broker"])
+
+    async def _make_topics(self, restored: Path) -> None:
+        async with TopicAdmin(self.settings).connected() as admin:
+            if (missing := await admin.missing()) and restored.exists():
+                log.warning(
+                    "the broker has no topic %s, as of a new tenant or after a loss of its log; the lore and what "
+                    "persons decided are sent to it again",
+                    min(missing),
+                )
+                restored.unlink()
+            await admin.create_missing()
 
     async def _migrate(self, logs: Path) -> None:
         command = [sys.executable, "-m", "streams.offline.migrate"]

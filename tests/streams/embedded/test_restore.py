@@ -59,7 +59,8 @@ def fleetlore(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-m", "fleetlore.cli.main", *arguments], capture_output=True, timeout=200)
 
 
-async def test_a_store_that_was_deleted_comes_back_from_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["milvus", "kafka/data"])
+async def test_a_store_or_log_that_was_deleted_comes_back_from_the_other(tmp_path: Path, part: str) -> None:
     try:
         java_command()
     except KafkaMissing as missing:
@@ -69,7 +70,7 @@ async def test_a_store_that_was_deleted_comes_back_from_the_log(tmp_path: Path) 
         await replay(world_sessions(120), stack.settings, tenant="default", seed=1, timeout_seconds=240)
         before, agents = await contents(stack, *names), await shown(stack)
         kill(stack)
-    shutil.rmtree(tmp_path / "milvus")
+    shutil.rmtree(tmp_path / part)
     async with Stack(tmp_path, trainer=False, keep_log=True) as stack:
         assert await contents(stack, *names) == before
         assert await shown(stack) == agents

@@ -201,13 +201,13 @@ async def test_a_port_that_is_taken_while_the_broker_starts(
 ) -> None:
     """The foreign server refuses Kafka's clients, or never answers them."""
 
-    async def ask(settings: Settings) -> None:
+    async def ask(restored: Path) -> None:
         if refuses:
             raise BrokerUnavailable("no Kafka broker")
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("streams.embedded.stack.ensure_topics", ask)
     stack = Stack(tmp_path, trainer=False)
+    monkeypatch.setattr(stack, "_make_topics", ask)
     monkeypatch.setattr(stack, "_launch_store", lambda *child, **options: stack._launch(*child, **options))
     refusal = pytest.raises(StackError, match=r"broker cannot listen.*in use")
     with socket.create_server(("127.0.0.1", stack._ports["broker"])), refusal:
