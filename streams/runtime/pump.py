@@ -33,6 +33,8 @@ _MAX_FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 1000
 # A partition that is resumed or assigned is fetched only after the fetch that waits for the others.
 _FETCH_WAIT_MS = 1_500
+# Partitions of a topic that was deleted and made anew are assigned after a refresh.
+_METADATA_AGE_MS = 15_000
 # Without the leave request, the next owner waits for this session's timeout.
 _LEAVE_SECONDS = 3.0
 
@@ -90,6 +92,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         # By partition: the committed offset (or beginning), and the next to fetch.
         self._committed: dict[TopicPartition, int] = {}
         self._fetched: dict[TopicPartition, int] = {}
+        self._ever_committed: set[TopicPartition] = set()
         self._partitions: dict[str, int] = {}  # of each topic
         self._committing = asyncio.Lock()
         self._asked = float("-inf")
@@ -111,6 +114,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             auto_offset_reset="none",  # `_begin` and `_out_of_range` seek instead
             fetch_max_wait_ms=min(_FETCH_WAIT_MS, self._settings.fetch_wait_ms),
             max_partition_fetch_bytes=_MAX_FETCH_BYTES,
+            metadata_max_age_ms=_METADATA_AGE_MS,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=session_ms,
             heartbeat_interval_ms=int(1000 * self._heartbeat_seconds),
@@ -198,6 +202,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
                     positions = {tp: at.offset for tp, at in committed.items()}
                     if new := [tp for tp, offset in positions.items() if offset < 0]:
                         positions |= await self._consumer.beginning_offsets(new)
+                        self._report_made_anew(new)
                     break
             except (errors.KafkaError, OSError) as error:
                 if isinstance(error, errors.GroupAuthorizationFailedError):
@@ -215,6 +220,13 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
         if await self.commit({}) and generation == self.generation:
             self._begun, self._begun_at = generation, time.time()
             await self._owner.on_assigned(self._committed.keys())
+
+    def _report_made_anew(self, uncommitted: Collection[TopicPartition]) -> None:
+        # The broker deletes commits with their topic.
+        for tp in self._ever_committed.intersection(uncommitted):
+            message = "%s[%d]: the topic was made anew. Records of the old one that no worker had come to are lost"
+            log.critical(message, *tp)
+        self._ever_committed.difference_update(uncommitted)
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit offsets of assigned partitions. Return False if the group has rebalanced.
@@ -241,6 +253,7 @@ class Pump(ConsumerRebalanceListener):  # type: ignore[misc,unused-ignore]  # ai
             self._asked = asked
             self._lease.renew(asked)
             self._committed |= {TopicPartition(*tp): at.offset for tp, at in mine.items()}
+            self._ever_committed |= mine.keys()
             return True
 
     async def _out_of_range(self, asked: Mapping[Any, int]) -> None:

@@ -258,6 +258,14 @@ async def test_it_begins_where_the_group_had_committed_or_at_the_beginning(world
     assert await world.batch() == [5, 6], "what that fetch brought is not handed over"
 
 
+async def test_a_topic_that_lost_its_commits_was_made_anew(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert world.consumer.commits and not caplog.records
+    await world.rebalance()
+    world.consumer.answers.put_nowait({})
+    await turns()
+    assert "t[0]: the topic was made anew" in caplog.text and world.consumer.sought[1:] == [(PART, 0)]
+
+
 async def test_what_waits_when_partitions_move_is_dropped(world: World) -> None:
     world.consumer.answers.put_nowait({PART: records(0)})
     await turns()
