@@ -250,8 +250,8 @@ def _change(failed: JudgedCall, by: JudgedCall, helped: bool, is_clear: bool) ->
     known = failed.known | _options(failed, by)
     offered = known if _OFFERS.search(failed.step.answer) else frozenset[str]()
     change = masked_difference(failed.json, by.json, known, failed.named, offered, one_value=not is_clear)
-    is_none = change is not None and helped and (_is_less(failed, by, change) or _is_authors(failed, change))
-    return None if is_none else change
+    is_useless = change is not None and helped and (_is_less(failed, by, change) or _is_authors(failed, change))
+    return None if is_useless else change
 
 
 def _options(failed: JudgedCall, by: JudgedCall) -> frozenset[str]:
