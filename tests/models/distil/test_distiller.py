@@ -34,7 +34,8 @@ WORKS: dict[str, Any] = {"error_message": None, "pattern": None, "exact": None, 
 UP = call("run", '{"cmd": "docker compose up web"}', error='Conflict. The container name "/web" is already in use')
 GOOD = call("sql", "SELECT count(*) FROM cars_data", "[(406,)]")
 RUN = '{"target": "api", "mode": "fast"}'
-NO_YAML = call("test", RUN, error="ModuleNotFoundError: No module named 'yaml'")
+YAML, LOADED = "ModuleNotFoundError: No module named 'yaml'", "import yaml; dump(cars)"
+NO_YAML = call("test", RUN, error=YAML)
 INSTALL, FULL = call("install", '{"package": "pyyaml"}'), call("test", '{"target": "api", "mode": "full"}')
 
 
@@ -59,7 +60,10 @@ def test_a_changed_call_that_worked_becomes_a_recovery() -> None:
     ("a step between made it work", [UP, call("run", '{"cmd": "docker rm -f web"}'), replace(UP, **WORKS)]),
     ("it works without the change", [NO_TABLE, TABLES, GOOD, call("sql", "x"), replace(NO_TABLE, **WORKS)]),
     ("nothing shows that it worked", [NO_TABLE, call("sql", GOOD.arguments, result="")]),
+    ("what failed was cut", [replace(NO_TABLE, arguments=NO_TABLE.arguments + CUT), TABLES, GOOD]),
+    ("what worked was cut", [NO_TABLE, TABLES, replace(GOOD, arguments=GOOD.arguments + CUT)]),
     ("two changes at once", [NO_YAML, INSTALL, FULL]),
+    ("a call of another tool helped", [call("py", "import yaml; dump(car)", error=YAML), INSTALL, call("py", LOADED)]),
 )
 def test_what_is_no_recovery(name: str, steps: list[Step]) -> None:
     assert items(judgment(*steps)) == [], name
@@ -72,6 +76,13 @@ def test_a_change_that_helped_as_often_as_not_is_no_recovery() -> None:
     (item,) = items(judgment(wrong, right))
     assert item.now == ("kind=cars",)
     assert items(judgment(wrong, right, wrong, again, call("get", '{"id": "b"}', "[]"))) == []
+
+
+def test_a_way_that_the_session_found_at_once_was_no_delay() -> None:
+    wrong = call("get", '{"id": "a", "kind": "car"}', error="no kind 'car'")
+    right = call("get", '{"id": "a", "kind": "cars"}', "[1]")
+    for delayed, steps in ((False, (wrong, right)), (True, (wrong, INSTALL, right)), (True, (wrong, wrong, right))):
+        assert [each.delayed for each in distil(judgment(*steps))] == [delayed]
 
 
 def test_silence_as_the_last_step_counts_where_the_session_succeeded() -> None:
