@@ -1,6 +1,7 @@
 """Run Milvus Lite so that it keeps acknowledged rows, compacts on request and flushes searched collections.
 
-`correct` corrects four faults of Milvus Lite 3.2.2. After a failed flush or log write the process ends: the next flush
+`correct` corrects five faults of Milvus Lite 3.2.2. Rows reach the disk before they are acknowledged, and files before
+the manifest that names them: a power cut lost both. After a failed flush or log write the process ends: the next flush
 would delete acknowledged rows. Requests run one by one, because two writes may share sequence numbers. A read during a
 flush is repeated: it may miss a moving row. Compaction requests, which were ignored, rewrite a collection's files.
 """
@@ -10,7 +11,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from functools import wraps
+from functools import partialmethod, wraps
+from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any
 
@@ -21,6 +23,8 @@ from milvus_lite.adapter.grpc.servicer import MilvusServicer
 from milvus_lite.cmdline import main
 from milvus_lite.db import MilvusLite
 from milvus_lite.engine.collection import Collection
+from milvus_lite.storage.manifest import Manifest
+from milvus_lite.storage.wal import WAL
 from pymilvus.grpc_gen import common_pb2, milvus_pb2
 
 from fleetlore.recall.search import connect, message_of, milvus_errors
@@ -46,6 +50,8 @@ def correct() -> None:
     Collection._trigger_flush = _in_turn(_at_rest(_or_end(Collection._trigger_flush, Exception)), writing)
     # The log may hold half a batch, where a replay stops and loses later rows.
     Collection._apply = _or_end(Collection._apply, OSError, MemoryError)
+    WAL.__init__ = partialmethod(WAL.__init__, sync_mode="batch")
+    Manifest.save = _after_its_files(Manifest.save)
     MilvusServicer.ManualCompaction = _manual_compaction
 
 
@@ -89,6 +95,21 @@ def _or_end(write: _Method, *errors: type[Exception]) -> _Method:
             message = "collection %s cannot be written, so Milvus ends; its next start replays its log: %s"
             log.critical(message, collection.name, error)
             os._exit(os.EX_IOERR)
+
+    return call
+
+
+def _after_its_files(save: _Method) -> _Method:
+    @wraps(save)
+    def call(manifest: Any) -> None:
+        # The logs or files that the new files replace are deleted next.
+        for path in Path(manifest._data_dir, "partitions").rglob("*"):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        save(manifest)
 
     return call
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from milvus_lite.adapter.grpc.servicer import MilvusServicer
 from milvus_lite.db import MilvusLite
 from milvus_lite.engine.collection import Collection
 from milvus_lite.schema.types import CollectionSchema, DataType, FieldSchema
+from milvus_lite.storage.manifest import Manifest
+from milvus_lite.storage.wal import WAL
 
 from fleetlore.errors import StoreUnavailable
 from fleetlore.recall.encoder import shared_encoder
@@ -22,7 +25,7 @@ from sinks.metrics import Metrics
 from sinks.milvus import MilvusStore
 from streams.embedded.broker import free_port
 from streams.embedded.child import Child
-from streams.embedded.milvus_server import correct, keep_searchable
+from streams.embedded.milvus_server import _rewrite, correct, keep_searchable
 from streams.embedded.stack import milvus_command
 
 
@@ -108,9 +111,9 @@ async def test_the_server_loads_no_pandas_for_its_rows(tmp_path: Path) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MilvusLite]:
-    for owner in (MilvusServicer, MilvusLite, Collection):  # restored after the test
+    for owner in (MilvusServicer, MilvusLite, Collection, Manifest, WAL):  # restored after the test
         for name in ("ManualCompaction", "get_collection", "create_collection", "drop_collection", "insert", "delete",
-                     "get", "query", "search", "_trigger_flush", "_apply"):  # fmt: skip
+                     "get", "query", "search", "_trigger_flush", "_apply", "save", "__init__"):  # fmt: skip
             if hasattr(owner, name):
                 monkeypatch.setattr(owner, name, getattr(owner, name))
     correct()
@@ -123,6 +126,43 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MilvusLi
 
 def row(id: str) -> dict[str, Any]:
     return {"id": id, "near": [1.0, 0.0]}
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Bytes of each file (inode) that a power cut leaves."""
+    sizes, sync = dict[int, int](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        file = os.fstat(descriptor)
+        sizes[file.st_ino] = file.st_size
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return sizes
+
+
+@pytest.mark.parametrize("last", ["write", "flush", "compaction"])
+def test_what_was_acknowledged_outlives_a_power_cut(
+    on_disk: dict[int, int], engine: MilvusLite, tmp_path: Path, last: str
+) -> None:
+    rows = engine.get_collection("rows")
+    for id in ("a", "b", "c"):
+        rows.insert([row(id)])
+        if last != "write":
+            rows.flush()
+    rows.delete(["c"])
+    if last == "compaction":
+        rows.flush()
+        _rewrite(rows)
+
+    def cut(source: str, target: str) -> None:
+        Path(target).write_bytes(Path(source).read_bytes()[: on_disk.get(os.stat(source).st_ino, 0)])
+
+    shutil.copytree(tmp_path / "milvus", tmp_path / "after", copy_function=cut)
+    after = MilvusLite(str(tmp_path / "after"))
+    assert {each["id"] for each in after.get_collection("rows").query()} == {"a", "b"}
+    after.close()
 
 
 class Beside:
