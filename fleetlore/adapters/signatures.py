@@ -43,9 +43,9 @@ class SigningKey:
         try:
             key = serialization.load_pem_private_key(data, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise ConfigError("the signing key is not an unencrypted PEM") from error
+            raise ConfigError("it is no unencrypted PEM") from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigError("the signing key is not an Ed25519 key")
+            raise ConfigError("it is no Ed25519 key")
         return cls(key)
 
     def to_pem(self) -> bytes:
@@ -127,8 +127,9 @@ def load_signing_key(file: str | Path) -> SigningKey:
     """Load the key in `file`. Raises ConfigError if it is missing or no Ed25519 key."""
     try:
         return SigningKey.from_pem(Path(file).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"the signing key {file} cannot be read: {error.strerror}") from error
+    except (OSError, ConfigError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"the signing key {file} cannot be read: {why}") from error
 
 
 def create_signing_key(file: str | Path) -> SigningKey:

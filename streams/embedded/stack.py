@@ -233,7 +233,8 @@ class Stack:
         if await self._run(Child("migrate", command, logs, self._environ(), shown=True)):
             raise StackError(
                 f"the lore in {self.data} could not be rebuilt for this release (see the lines above); "
-                "nothing was deleted, and the next `fleetlore up` continues"
+                "nothing was deleted, and the next `fleetlore up` continues. If that fails again, move "
+                f"{self.data / 'milvus'} away: the lore is then made from the events of the last 30 days alone"
             )
 
     async def _run(self, child: Child) -> int:

@@ -92,6 +92,6 @@ def test_a_damaged_key_is_never_replaced_and_a_missing_one_is_said(tmp_path: Pat
     with pytest.raises(ConfigError, match="cannot be read"):
         load_signing_key(file)
     file.write_bytes(b"damaged")
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=f"{file} cannot be read: it is no unencrypted PEM"):
         create_signing_key(file)
     assert file.read_bytes() == b"damaged"
