@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fleetlore.calls.call import EndedCall
 from fleetlore.fingerprint.literals import masked_text, names
@@ -111,6 +111,11 @@ class JudgedCall(EndedCall):
         class_ = _named_class(self.step.error_type)
         text = masked_text(line(head_line(self.step.answer), _MAX_ERROR), self.known)
         return text if class_ in text else f"{class_}: {text}"
+
+    def recovery(self, trajectory: Trajectory) -> dict[str, Any]:
+        """Return the fields of a way past this failure that follow from its session and the failure alone."""
+        made = dict(kind="recovery", side="success", tool=self.tool, pattern=self.step.pattern)
+        return origin(trajectory) | made | {"when": f"{self.tool} fails with: {self.error}"}
 
 
 def judged_calls(judgment: Judgment) -> list[JudgedCall]:
@@ -309,30 +314,24 @@ def _is_named(value: str, error: str) -> bool:
 
 
 def _candidate(trajectory: Trajectory, way: _Way, tried: _Tried) -> Candidate:
-    tool, failed = tried.failed.tool, tried.failed.step
-    made, id = origin(trajectory), item_id(VERSION, "recovery", tool, *way)
+    tool, failed, change = tried.failed.tool, tried.failed.step, tried.change
+    id = item_id(VERSION, "recovery", tool, *way)
     if tried.past <= tried.again:
-        return Candidate(**made, item_id=id, kind="recovery", side="failure", version=VERSION)
-    change = tried.change
+        return Candidate(**origin(trajectory), item_id=id, kind="recovery", side="failure", version=VERSION)
     is_rejected = (
         change.value is None
         or _is_named(str(change.value[1]), failed.answer)
         or (is_route(change.value[1]) and _GONE.search(f"{failed.error_type}: {failed.answer}") is not None)
     )
     return Candidate(
-        **made,
+        **tried.failed.recovery(trajectory),
         item_id=id,
-        kind="recovery",
-        side="success",
         delayed=tried.delayed,
         # A value that the error does not reject by name may be wrong for one task only.
         least_goals=1 if is_rejected else SEVERAL_GOALS,
         title=line(f"{tool}: {line(way.error, 90)} — {line(way.done, 90)}", 200),
         description=f"{tool} got past this error by {way.done}.",
         content=f"{ERROR}{way.error}\nChange: {way.done}",
-        when=f"{tool} fails with: {way.error}",
-        tool=tool,
-        pattern=failed.pattern,
         was=change.was,
         now=change.now,
         danger=tried.by.is_harmful,

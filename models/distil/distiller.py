@@ -166,21 +166,16 @@ def _shown(call: JudgedCall) -> set[str]:
 
 
 def _candidate(trajectory: Trajectory, failed: JudgedCall, was: tuple[str, ...], name: str, beside: str) -> Candidate:
-    tool, pattern, error = failed.tool, failed.step.pattern, failed.error
+    tool, error = failed.tool, failed.error
     told = f"{INSTEAD_OF}{f' beside `{beside}`' if beside else ''}: `{name}`"
     return Candidate(
-        **origin(trajectory),
-        item_id=item_id(VERSION, "recovery", "looked up", tool, pattern or "", error, told, *was),
-        kind="recovery",
-        side="success",
+        **failed.recovery(trajectory),
+        item_id=item_id(VERSION, "recovery", "looked up", tool, failed.step.pattern or "", error, told, *was),
         delayed=True,
         least_goals=SEVERAL_GOALS,
         title=f"{tool}: {line(error, 90)}{told}",
         description="Sessions that met this error looked up another name, and calls with it worked.",
         content=f"{ERROR}{error}\nWorked instead{told.removeprefix(INSTEAD_OF)}",
-        when=f"{tool} fails with: {error}",
-        tool=tool,
-        pattern=pattern,
         was=was,
         now=(name,),
         danger=failed.is_harmful,

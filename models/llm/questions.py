@@ -25,7 +25,7 @@ from fleetlore.wire.trajectory import Judgment, Step, Trajectory, Verdict
 from models.distil.cases import JudgedCall, judged_calls, line, telling, worked_after
 from models.judge import Opinion
 from models.llm.client import Answers, Client, Observe
-from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id, origin
+from models.memory.candidate import ERROR, SEVERAL_GOALS, Candidate, item_id
 from models.memory.identities import without_identities
 
 __all__ = ["LanguageModel", "Teacher"]
@@ -122,18 +122,17 @@ def _has(text: str, word: str) -> bool:
 
 
 def _candidate(trajectory: Trajectory, failed: JudgedCall, worked: JudgedCall, lesson: _Lesson) -> Candidate:
-    tool, pattern, error = failed.tool, failed.step.pattern, failed.error
+    tool, error = failed.tool, failed.error
     was, now = lesson.rejected, lesson.instead
     change = f"`{now}` instead of `{was}`"
     return Candidate(
-        **origin(trajectory), kind="recovery", side="success", version=VERSION,
-        item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, pattern or "", was, now),
+        **failed.recovery(trajectory), version=VERSION,
+        item_id=item_id(VERSION, trajectory.tenant, "recovery", tool, failed.step.pattern or "", was, now),
         least_goals=1 if _has(failed.step.answer.lower(), was.lower()) else SEVERAL_GOALS,
         title=line(f"{tool}: {line(error, 90)} — {change}", 200),
         description="A model found this in sessions in which calls with the second word failed and calls with the "
         "first worked.",
-        content=f"{ERROR}{error}\nChange: {change}", when=f"{tool} fails with: {error}",
-        tool=tool, pattern=pattern, was=(was,), now=(now,), danger=worked.is_harmful,
+        content=f"{ERROR}{error}\nChange: {change}", was=(was,), now=(now,), danger=worked.is_harmful,
     )  # fmt: skip
 
 
