@@ -106,7 +106,7 @@ class MadeCall:
         return tuple(_program(line, names) for line, held in self._lines if not held.isdisjoint(names))
 
     def program(self, names: Collection[str]) -> str:
-        """Return the program of the first line that holds one of these names, or ""."""
+        """Return the first of `programs`, or ""."""
         return next(iter(self.programs(names)), "")
 
     @cached_property
@@ -126,7 +126,7 @@ class MadeCall:
 
 
 class EndedCall(MadeCall):
-    """A call of a closed session. Its arguments are text already."""
+    """A call of a closed session, whose arguments are text."""
 
     def __init__(self, step: Step) -> None:
         self.tool, self.arguments, self.json, self.step = step.tool, step.arguments, step.arguments, step

@@ -112,7 +112,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
     @property
     def answer(self) -> str:
-        """The result, or the error of a failed call."""
         return self.error_message or self.error_type or "" if self.failed else self.result
 
     @property

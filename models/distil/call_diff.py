@@ -138,8 +138,8 @@ def masked_difference(
 
     None: they are alike once masked, too much was changed, or an argument's new value is not plain. `known`: words that
     are no literals to the reader. `named`: words that the error rejects; only their changes are shown. `offered`: words
-    of an error that says what an argument may be. `one_value`: only a change of one argument's value is returned, and
-    none of a command or program.
+    of an error that says what an argument may be. `one_value`: only one argument's value may differ, and no command or
+    program.
     """
     old, new, of_error = _values(failed), _values(worked), known | named
     offered = offered.union(filter(str.isnumeric, known))

@@ -57,7 +57,7 @@ _STEM = 5
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
-@lru_cache(maxsize=4096)  # at most 8 MB: agents meet the same errors
+@lru_cache(maxsize=4096)  # at most 8 MB: errors repeat
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
     """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
 
@@ -73,7 +73,6 @@ def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
 
 
 def _named_class(error_type: str | None) -> str:
-    """The class of an error that a program named, or ""."""
     return error_type if error_type and _CLASS.fullmatch(error_type) else ""
 
 
@@ -101,7 +100,6 @@ class JudgedCall(EndedCall):
 
     @property
     def named(self) -> frozenset[str]:
-        """The names that its error quotes, and their parts."""
         quoted = [match[2] for match in _QUOTED.finditer(template(self.step.answer))]
         return frozenset(part for name in quoted for part in (name, *name.split(".")) if part)
 
@@ -113,7 +111,7 @@ class JudgedCall(EndedCall):
         return text if class_ in text else f"{class_}: {text}"
 
     def recovery(self, trajectory: Trajectory) -> dict[str, Any]:
-        """Return the fields of a way past this failure that follow from its session and the failure alone."""
+        """Return the fields that all ways past this failure share."""
         made = dict(kind="recovery", side="success", tool=self.tool, pattern=self.step.pattern)
         return origin(trajectory) | made | {"when": f"{self.tool} fails with: {self.error}"}
 
@@ -140,7 +138,7 @@ def telling(calls: Sequence[JudgedCall]) -> list[int]:
 
 
 def worked_after(calls: Sequence[JudgedCall], place: int) -> Iterator[JudgedCall]:
-    """Yield the later calls of the same tool that worked."""
+    """Yield later calls of the same tool."""
     tool, later = calls[place].tool, islice(calls, place + 1, None)
     return islice((call for call in later if not call.step.failed and call.tool == tool), _MAX_COMPARED)
 
