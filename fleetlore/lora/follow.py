@@ -82,7 +82,6 @@ class LoraSlot(AdapterSlot[Path]):
             self._serving = asyncio.create_task(self._switch(self._llama), name="fleetlore-llama")
 
     async def _switch(self, llama: LlamaServer) -> None:
-        """One switch at a time, to what is wanted last."""
         while True:
             file = await self._wanted.get()
             for delay in backoff():

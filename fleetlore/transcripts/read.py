@@ -209,7 +209,6 @@ def _read_atif(path: Path) -> Iterator[LoggedSession]:
 
 @contextmanager
 def _counted(talk: Conversation, part: str) -> Iterator[None]:
-    """Count a part of another shape, and go on."""
     try:
         yield
     except MALFORMED:

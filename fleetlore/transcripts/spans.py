@@ -272,7 +272,6 @@ def _of_protobuf(body: bytes, logs: bool) -> Iterator[tuple[Any, Iterable[Any]]]
 
 
 def _bounded() -> Callable[[Iterable[_Group]], Iterator[_Group]]:
-    """Return what passes on at most `_MAX_GROUPS` groups."""
     numbers = count(1)
 
     def bounded(groups: Iterable[_Group]) -> Iterator[_Group]:

@@ -180,7 +180,7 @@ ENCODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zlib", "zstd")
 
 
 def _deflated(packed: bytes, limit: int) -> bytes:
-    """Return up to `limit` + 1 bytes of deflate, with or without zlib's header."""
+    """With or without zlib's header."""
     has_header = packed[:1] == b"\x78" and int.from_bytes(packed[:2], "big") % 31 == 0
     unpacking = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
     found = unpacking.decompress(packed, limit + 1)

@@ -49,7 +49,7 @@ _KEPT_OF_NAME = 64
 _SAID_RATE = 0.4
 _FREE_CALLS = 4
 Key = tuple[str, str, tuple[str, ...], str]  # tool, kind, names, program
-# Adagrad (Duchi et al. 2011) over hashed features: one pass, no dictionary of features.
+# Adagrad (Duchi et al. 2011) over hashed features.
 _RATE = np.float32(0.1)
 # Decay of the squared gradients: the world may change.
 _DECAY = np.float32(0.999)

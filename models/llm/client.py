@@ -56,7 +56,7 @@ class Answers:
             if str(path) != ":memory:":
                 self._path = Path(path).expanduser()
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # Only the owner may read answers about sessions. SQLite's other files inherit these rights.
+                # Only the owner may read answers about sessions.
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:

@@ -262,7 +262,6 @@ _read_kept = msgspec.json.Decoder(_Kept).decode
 
 
 def _least_agents(candidate: Candidate) -> int:
-    """A way changes more than a call."""
     return QUORUM_AGENTS if candidate.calls else 1
 
 

@@ -8,8 +8,7 @@ fixed unrelated text measures forgetting, and may rise by at most `_MOST_FORGOTT
 A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. The
 version is promoted on evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it costs any.
 Without enough votes it is aborted. A principal has one vote a minute, however many sessions its agents end, and only
-under the version assigned to it. No decision depends on a single principal. An agent that fails on purpose withholds
-only versions that it is drawn to try.
+under the version assigned to it. No decision depends on a single principal.
 """
 
 import math

@@ -108,7 +108,7 @@ class LanguageModel:
 
     def learn(self, pairs: Sequence[Pair]) -> Lora:
         how, encoded = self.training, [self._encoded(pair) for pair in pairs]
-        # Restore the global generator: the trainer neither affects its surroundings nor depends on them.
+        # Restore the global generator.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(how.seed)
             config = LoraConfig(

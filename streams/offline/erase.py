@@ -3,8 +3,6 @@
 (1) The topic `erasures` makes every stage drop the erased events. (2) The owners of states forget the sessions. (3)
 Rows are deleted, and Milvus compacts. (4) The same is done in other collection versions. (5) Adapter versions that have
 learned of it are revoked and deleted. To continue a stopped run, repeat the command.
-
-The command takes a person's name and words out of the decisions. It keeps what they decided on, and when.
 """
 
 import asyncio
