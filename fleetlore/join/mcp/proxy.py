@@ -219,7 +219,8 @@ def run_command(command: Sequence[str], session: Session) -> int:
         server.terminate()
     finally:
         calls.close()
-    return server.wait()
+    code = server.wait()
+    return code if code >= 0 else 128 - code  # as shells do
 
 
 def lines_of(read: Callable[[int], bytes]) -> Iterator[tuple[bytes, bool]]:

@@ -61,6 +61,15 @@ def test_ctrl_c_is_130_and_a_bug_keeps_its_traceback(app: typer.Typer) -> None:
     assert isinstance(RUNNER.invoke(app, ["buggy"]).exception, ZeroDivisionError)
 
 
+def test_ctrl_c_while_the_commands_are_imported_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fleetlore.cli.app.build_app", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        cli.main(["items"])
+
+
 def test_version_and_help(app: typer.Typer, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--version"])

@@ -104,6 +104,8 @@ def test_a_mistake_is_told_in_one_line(unused_address: str) -> None:
     done = run(build_app(), ["mcp-proxy", "--broker", unused_address, "--", "/no/such/server"])
     assert done.exit_code == 1
     assert "the MCP server '/no/such/server' cannot be started: No such file or directory" in done.output
+    killed = run(build_app(), ["mcp-proxy", "--broker", unused_address, "--", "sh", "-c", "kill -KILL $$"])
+    assert killed.exit_code == 137
 
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": {"a": {}}}}
