@@ -49,7 +49,7 @@ error is one line on stderr, with `--json` too; stdout then stays empty.
 | 0 | done |
 | 1 | an error, explained in one line on stderr |
 | 2 | wrong usage |
-| 3 | differences remain (`topics apply`) |
+| 3 | differences remain (`topics apply`), or something is to be seen to (`doctor`) |
 | 130 | interrupted |
 """
 
