@@ -6,6 +6,7 @@ The fleet lives on an event loop in one background thread. Several threads may u
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, Self, TypeVar
@@ -23,8 +24,6 @@ Result = TypeVar("Result")
 
 
 class _LoopThread:
-    """On a daemon thread, so that an agent that does not close its fleet can exit."""
-
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # else it is the caller's loop as well
         self._loop = self._runner.get_loop()
@@ -44,7 +43,7 @@ class _LoopThread:
 
 
 class BlockingFleet(Fleet):
-    """`fleetlore.Fleet` as an ordinary context manager; the arguments are the same."""
+    """`fleetlore.Fleet` as an ordinary context manager; the arguments are the same. The exit closes an open one."""
 
     _thread: _LoopThread
 
@@ -56,10 +55,12 @@ class BlockingFleet(Fleet):
             thread.close()
             raise
         self._thread = thread
+        atexit.register(self.close)
 
     def close(self, timeout_seconds: float = 2.0) -> None:  # type: ignore[override]
         if not self._lifetime.is_open:
             return
+        atexit.unregister(self.close)
         try:
             self._thread.run(super().close(timeout_seconds))
         finally:

@@ -220,6 +220,13 @@ class Emitter:
             log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
 
     async def _run(self) -> None:
+        try:
+            await self._deliver_always()
+        finally:
+            if not self._closed and self.waiting:
+                log.warning("%d events are lost: their fleet was not closed before its loop ended", self.waiting)
+
+    async def _deliver_always(self) -> None:
         delays, reported = backoff(), False
         while True:
             before = self.sent

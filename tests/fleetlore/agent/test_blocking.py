@@ -1,13 +1,19 @@
+import asyncio
 import inspect
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import orjson
 import pytest
 
 from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore import BlockingFleet, Budget, ConfigError, Fleet, NotOpen, Session, current_session
 from fleetlore.agent.blocking import BlockingSession
+from fleetlore.kafka.read import read_to_end
+from fleetlore.wire.topics import topic
 from tests.rows import for_each
 
 
@@ -81,3 +87,23 @@ async def test_async_with_says_what_to_write() -> None:
     with pytest.raises(NotOpen, match="use `with`"):
         async with BlockingFleet("agent", broker="x:1"):
             pass
+
+
+@pytest.mark.parametrize("forked", [False, True])
+async def test_what_was_recorded_is_sent_though_nobody_closes_the_fleet(
+    broker: EmbeddedBroker, tenant: str, forked: bool
+) -> None:
+    code = f"""
+import os, sys
+from fleetlore import BlockingFleet
+fleet = BlockingFleet("agent", broker={broker.address!r}, tenant={tenant!r})
+fleet.start()
+if {forked} and os.fork() == 0:
+    sys.exit()
+with fleet.session("goal") as session:
+    session.succeed()
+"""
+    ended = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], timeout=60, check=False)
+    assert ended.returncode == 0
+    [record] = await read_to_end(broker.address, [topic(tenant, "events")], 60)
+    assert [each["type"] for each in orjson.loads(record.value)][-1] == "ai.fleetlore.session.ended.v1"

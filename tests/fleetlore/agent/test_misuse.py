@@ -254,8 +254,11 @@ def left_open(address: str) -> tuple[Fleet, Session]:
 
 
 @pytest.mark.parametrize("thread", ["the loop's", "another"])
-def test_a_fleet_whose_event_loop_has_ended_refuses_events(unused_address: str, thread: str) -> None:
+def test_a_fleet_whose_event_loop_has_ended_refuses_events(
+    unused_address: str, thread: str, caplog: pytest.LogCaptureFixture
+) -> None:
     fleet, session = left_open(unused_address)
+    assert "1 events are lost: their fleet was not closed before its loop ended" in caplog.text
 
     def use() -> None:
         for act in (lambda: session.message("user", "hello"), fleet.session("h").__enter__, session.__exit__):
