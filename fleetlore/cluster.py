@@ -19,7 +19,7 @@ from fleetlore.errors import ConfigError, ModelUnavailable
 
 __all__ = [
     "ADAPTERS", "LOCK_FILE", "SIGNING_KEY", "STACK_FILE", "TOKEN", "Bootstrap", "Cluster", "Relay", "StackFolder",
-    "check_address", "roles_of",
+    "check_address", "named", "roles_of",
 ]  # fmt: skip
 
 STACK_FILE = "stack.json"
@@ -203,6 +203,10 @@ class Relay:
 
 # A folder is read at each connection.
 Bootstrap: TypeAlias = str | Cluster | Relay | StackFolder
+
+
+def named(bootstrap: Bootstrap) -> str:
+    return f"{'relay' if isinstance(bootstrap, Relay) else 'broker'} {bootstrap}"
 
 
 class _Session(ssl.SSLObject):

@@ -33,7 +33,7 @@ from fleetlore.agent.session_parts import Lifetime, SessionOptions, arguments_of
 from fleetlore.calls.context import keep_newest
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.cluster import Bootstrap, Relay, StackFolder
+from fleetlore.cluster import Bootstrap, Relay, StackFolder, named
 from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.emitter import Emitter
@@ -209,9 +209,8 @@ class Fleet:
         if self._warns_of_missing_lore:
             self._warns_of_missing_lore = False
             if not self.replica.loaded:
-                log.warning(
-                    "the lore of broker %s has not arrived: advice is empty until it does (Fleet.ready)", self.bootstrap
-                )
+                at = named(self.bootstrap)
+                log.warning("the lore of %s has not arrived: advice is empty until it does (Fleet.ready)", at)
 
     @arguments_of(SessionOptions)
     def session(self, *args: Any, **kwargs: Any) -> Session:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from aiokafka.errors import MessageSizeTooLargeError
 
-from fleetlore.cluster import Bootstrap
+from fleetlore.cluster import Bootstrap, named
 from fleetlore.errors import NotOpen
 from fleetlore.kafka.client import STOP_SECONDS, backoff, check_place, connected, make_producer
 from fleetlore.kafka.encode import Encoded, encode, mask, masks_of, record
@@ -217,7 +217,7 @@ class Emitter:
         self.dropped += self.waiting
         self._forget_waiting()
         if self.dropped:
-            log.warning("%d events were dropped: broker %s did not take them in time", self.dropped, self._bootstrap)
+            log.warning("%d events were dropped: %s did not take them in time", self.dropped, named(self._bootstrap))
 
     async def _run(self) -> None:
         try:
@@ -239,7 +239,7 @@ class Emitter:
                 if self.sent > before:
                     delays, reported = backoff(), False
                 if not reported:
-                    log.warning("no events reach broker %s, they wait in the buffer: %r", self._bootstrap, failure)
+                    log.warning("no events reach %s, they wait in the buffer: %r", named(self._bootstrap), failure)
                     reported = True
             await asyncio.sleep(next(delays))
 

@@ -14,7 +14,7 @@ from aiokafka import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from fleetlore.clock import Clock, SystemClock
-from fleetlore.cluster import Bootstrap
+from fleetlore.cluster import Bootstrap, named
 from fleetlore.errors import BrokerUnavailable, ConfigError
 from fleetlore.kafka.batches import readable
 from fleetlore.kafka.by_relay import RelayConsumer
@@ -258,9 +258,8 @@ class Follower:
                 if self.clock.monotonic() - followed_since > LONGEST_DELAY_SECONDS:
                     delays, reported = backoff(), False  # a new outage
                 if not reported:
-                    log.warning(
-                        "%s cannot be followed on broker %s: %r; trying again", self.what, self.bootstrap, failure
-                    )
+                    at = named(self.bootstrap)
+                    log.warning("%s cannot be followed on %s: %r; trying again", self.what, at, failure)
                     reported = True
             finally:
                 self._consumer = None
