@@ -165,7 +165,7 @@ class Action:
         return self.begin()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if self._token is not None:
+        if self._token is not None and OPEN_ACTION.get() is self:
             with suppress(ValueError):  # left in another context
                 OPEN_ACTION.reset(self._token)
         if self.is_awaited and error is None:
@@ -181,6 +181,8 @@ class Action:
 
 
 def _as_error(error: Exception) -> tuple[str, str]:
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     try:
         text = str(error)
         match error:

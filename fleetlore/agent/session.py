@@ -78,7 +78,7 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if self._token is not None:
+        if self._token is not None and OPEN_SESSION.get() is self:
             with suppress(ValueError):  # left in another context
                 OPEN_SESSION.reset(self._token)
         if self._lifetime.is_forked:

@@ -52,6 +52,30 @@ async def test_the_current_session_is_the_innermost_open_one(fleet: Fleet) -> No
     assert current_session() is None
 
 
+def test_a_session_goes_on_after_one_that_began_before_it(fleet: Fleet, recorder: Recorder) -> None:
+    first, second = fleet.session("first"), fleet.session("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert current_session() is second and read("x") == "x: 10"
+    second.__exit__(None, None, None)
+    assert current_session() is None and len(recorder.outcomes) == 1
+
+
+def test_a_group_of_one_error_is_that_error(fleet: Fleet, recorder: Recorder) -> None:
+    """As a task group raises it, around what a client of MCP or HTTP raised."""
+    error = PermissionError(13, "Permission denied")
+
+    @fleetlore.tool
+    def ask() -> None:
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("again", [error])])
+
+    with pytest.raises(ExceptionGroup), fleet.session("g"):
+        ask()
+    [outcome] = recorder.outcomes
+    assert recorder.error(outcome) == ("PermissionError", "[Errno 13] Permission denied")
+
+
 async def test_a_task_that_outlives_its_session_has_none(fleet: Fleet, recorder: Recorder) -> None:
     go_on = asyncio.Event()
 
