@@ -105,7 +105,8 @@ _ERROR = (
     r"|from server|response from|at line|in (?:line|file|tool|function|query|step))\b| in \S*[(`'\"])"
 )
 _FAILED = re.compile(
-    rf"\s*+(?:Traceback \(most recent call last\)|<tool_use_error>|An error occurred(?=:| while| \()|{_ERROR}"
+    r"\s*+(?:(?:\+ Exception Group )?Traceback \(most recent call last\)|<tool_use_error>"
+    rf"|An error occurred(?=:| while| \()|{_ERROR}"
     r"|(?:Uncaught )?(?:[A-Za-z_][\w.]*\.)?(?:[A-Z]\w*(?:Error|Exception)|Exception)\b(?:[:(]|\s*\Z|\n\s+at )"
     r"|fatal: |Exception in thread \"|Unhandled exception[.:] |panic: |thread '[^'\n]{1,200}' (?:\(\d+\) )?panicked at "
     r"|npm (?:ERR!|error) |error(?:\[E\d+\]| TS\d+): |PHP (?:Fatal|Parse) error: "

@@ -295,7 +295,13 @@ FRAMES = (
 )
 
 
-@for_each("text", "Traceback (most recent call last):\n  …\nKeyError: 'x'", *ERRORS, *FRAMES)
+@for_each(
+    "text",
+    "Traceback (most recent call last):\n  …\nKeyError: 'x'",
+    "  + Exception Group Traceback (most recent call last):\n  | ExceptionGroup: x (1 sub-exception)",
+    *ERRORS,
+    *FRAMES,
+)
 def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
     for dressed in (text, f"\ufeff{text}", f"\x1b[1;31m{text}\x1b[0m"):
         assert verdict_of(dressed) == Verdict(text)
