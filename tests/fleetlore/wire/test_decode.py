@@ -1,5 +1,6 @@
 """Whatever the bytes are: a value, or one kind of error that every reader expects."""
 
+import gzip
 import json
 import math
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from fleetlore.wire.decode import (
     msgpack_reader,
     read_json,
     rewritten,
+    unpacked,
     well_formed,
 )
 from fleetlore.wire.lore import Decision, MemoryItem, Pattern
@@ -150,3 +152,10 @@ def test_a_text_of_any_depth_comes_back() -> None:
             continue
         found = rewritten(given, changed)
         assert found == given or json.loads(found)["odd"] == "b"
+
+
+def test_a_gzip_body_has_a_bounded_number_of_members() -> None:
+    empty, last = gzip.compress(b""), gzip.compress(b"{}")
+    assert unpacked(empty * 63 + last + b"\0\0", "gzip", 100) == b"{}"
+    with pytest.raises(ValueError, match="members"):
+        unpacked(empty * 64 + last, "gzip", 100)
