@@ -18,6 +18,12 @@ _WITNESSES = 4
 Words = tuple[bool, str, str, str]  # of `models.memory.pattern_state.Subject`
 
 
+def order_of(words: Words) -> tuple[bool, bool, Words]:
+    """Words without a template come last: a stored session knows no other of the calls that it left out."""
+    lasting, template, *_ = words
+    return lasting, not template, words
+
+
 @dataclass(slots=True)
 class Timeline:
     """A mergeable series of equal periods of event time.
@@ -103,7 +109,7 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
 
     def note(self, agent: int, session: int, words: Words) -> bool:
         known, witnesses = self.get(agent, (words, ()))
-        if known < words or (known == words and session in witnesses):
+        if order_of(known) < order_of(words) or (known == words and session in witnesses):
             return False
         if not witnesses and len(self) >= _MOST_AGENTS:
             if agent > (largest := max(self)):
@@ -117,7 +123,7 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
     def of_most(self) -> Words | None:
         """The words of most agents, on a tie the smallest."""
         counts = Counter(words for words, _ in self.values())
-        return min(counts, key=lambda each: (-counts[each], each), default=None)
+        return min(counts, key=lambda each: (-counts[each], order_of(each)), default=None)
 
     def others(self, words: Words) -> int:
         return sum(each != words for each, _ in self.values())

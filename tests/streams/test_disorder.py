@@ -259,6 +259,18 @@ async def test_a_session_that_misses_an_event_is_closed_in_time_though_the_store
 
 
 @for_each("restarted", False, True)
+async def test_a_long_session_that_goes_on_keeps_the_words_of_its_failures(restarted: bool) -> None:
+    pipeline = LogPipeline(silent_seconds=SILENT, batch_records=64)
+    events = pipeline.story.session("s", *[RIGHT] * 60, OTHER, *[RIGHT] * 200)
+    await pipeline.take([*events[:-1], *meanwhile(pipeline, "s", BASE_TIME + 1000)])
+    if restarted:
+        pipeline.crash()
+    await pipeline.take(events[-1:])
+    failures = [each for each in await pipeline.bodies("patterns") if each.get("error_class") == "no_such_column"]
+    assert [each["template"] for each in failures if each["level"] != "family"] == ["no such column: 'nam'"] * 2
+
+
+@for_each("restarted", False, True)
 async def test_a_session_id_that_is_used_again_loses_nothing_silently(restarted: bool) -> None:
     pipeline = LogPipeline()
     await pipeline.take(pipeline.story.session("s", WRONG, RIGHT))

@@ -17,6 +17,7 @@ from fleetlore.wire.events import finite
 from fleetlore.wire.lore import LOOP
 from fleetlore.wire.trajectory import MAX_SCHEMA, MAX_TEXT, Step, clip
 from models.memory.bottom_k import BADLY, WELL
+from models.memory.pattern_parts import order_of
 from models.memory.pattern_state import Observation, Subject
 from models.place_names import shows_schema
 
@@ -35,7 +36,7 @@ class SubjectCounts(msgspec.Struct, gc=False):
     again: int = 0
 
     def add(self, subject: Subject, time: float, calls: int, failures: int) -> None:
-        if subject is not self.subject and subject.words < self.subject.words:
+        if subject is not self.subject and order_of(subject.words) < order_of(self.subject.words):
             self.subject = subject
         self.calls += calls
         self.failures += failures
