@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -30,7 +30,7 @@ from tests.build import letter
 from tests.doubles.memory_log import Record as Read
 from tests.rows import for_each
 from tests.streams.broker_pipeline import BrokerPipeline
-from tests.streams.log_pipeline import RIGHT, LogPipeline, flat
+from tests.streams.log_pipeline import RIGHT, LogPipeline, flat, held
 
 Pipeline = LogPipeline | BrokerPipeline
 Change = Callable[[dict[str, Any]], Any]
@@ -316,6 +316,16 @@ async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_on
     assert all(b"DEFECT" in value for _, value in letters)
     [logged] = [each for each in caplog.records if each.name == base.__name__]
     assert logged.exc_info and logged.exc_info[0] is Defect and EVENTS in logged.getMessage()
+
+
+async def test_a_defect_met_by_a_first_event_holds_no_event_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, taken = LogPipeline(), cast(Any, OpenSession)._take_outcome
+    monkeypatch.setattr(OpenSession, "_take_outcome", lambda self, *event: fail(event[-1]) or taken(self, *event))
+    first, *others = pipeline.story.session("s", ("bash", {"command": "DEFECT"}, "", None), RIGHT)[1:]
+    await pipeline.take([each._replace(sequence=each.sequence - 1) for each in others])
+    await pipeline.take([first._replace(sequence=0)])
+    assert [headers["dlq.reason"] for headers, _ in await pipeline.dead_letters()] == ["unreadable"]
+    assert held(pipeline) == 0 and (await pipeline.knowledge()).judgments == [("s", "success", 3)]
 
 
 def test_a_defect_of_a_decoder_costs_one_value_of_a_later_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,9 +149,11 @@ class Partition:
         if (tail := self.tails.get(key)) is not None:
             session.first_offset = min(session.first_offset, tail.first_offset)
             self._sort()
-        self._add(arrival, key, session, effects)
-        if tail is not None:
-            self._add_tail(key, session, effects)
+        try:
+            self._add(arrival, key, session, effects)
+        finally:
+            if tail is not None:
+                self._add_tail(key, session, effects)
 
     def _add(self, arrival: Arrival, key: Key, session: OpenSession, effects: Effects) -> None:
         before = session.size
