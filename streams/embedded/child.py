@@ -114,6 +114,8 @@ class Child:
             log_file.seek(max(0, size - _LOG_BYTES, self._log_begins if self._log_begins <= size else 0))
             tail = log_file.read().decode(errors="replace")
         data = self._log_file.parents[1]
+        if not data.is_dir():
+            return StackError(f"{self.name} ended with exit code {code}, after {data} was removed")
         free, folder = min((shutil.disk_usage(each).free, each) for each in (data, *data.iterdir()) if each.is_dir())
         if free < _NO_SPACE_BYTES or os.strerror(errno.ENOSPC) in tail:
             return DiskFull(

@@ -15,11 +15,11 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import orjson
 
@@ -140,7 +140,7 @@ class Stack:
             check_free(self._http)
         logs = self.data / "logs"
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._watchers.append(asyncio.create_task(self._cut_logs()))
+        self._keep_watching(self._cut_logs())
         key = create_signing_key(self.settings.signing_key)
         self.settings = self.settings.with_(public_key=join_keys(key.public_base64, self.settings.public_key))
         seen = self.data / _SEEN_FILE
@@ -158,7 +158,7 @@ class Stack:
         fresh = not (self.keeps_log and restored.exists())
         if fresh:
             await self._until("the broker to take what persons decided", decisions.restore, _SLOW_BROKER)
-        self._watchers.append(asyncio.create_task(decisions.follow()))
+        self._keep_watching(decisions.follow())
         if used and not (seen.exists() and seen.read_text() == _collections_digest(self.data)):
             await self._answering(milvus)
             await self._migrate(logs)
@@ -277,7 +277,16 @@ class Stack:
     async def _launch(self, child: Child, restarts: int) -> None:
         await child.start()
         self.children.append(child)
-        self._watchers.append(asyncio.create_task(self._watch(child, restarts)))
+        self._keep_watching(self._watch(child, restarts))
+
+    def _keep_watching(self, work: Coroutine[Any, Any, None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(StackError(f"the stack on {self.data} is not watched any more: {error!r}"))
+
+        watcher = asyncio.create_task(work)
+        watcher.add_done_callback(ended)
+        self._watchers.append(watcher)
 
     async def _watch(self, child: Child, restarts: int) -> None:
         final: tuple[type[FleetloreError], ...] = (DiskFull, PortTaken)

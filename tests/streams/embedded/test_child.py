@@ -114,18 +114,26 @@ def test_its_last_words_are_few_whatever_became_of_its_log(tmp_path: Path, writt
     assert said in failure and len(failure) < 20_000
 
 
-@pytest.mark.long
-async def test_a_role_that_cannot_be_started_again_fails_the_stack(tmp_path: Path) -> None:
-    """A dead worker is restarted even if the folder of its log was deleted."""
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    stack = Stack(tmp_path, trainer=False)
+@pytest.mark.parametrize("gone", ["lore", "lore/logs"])
+async def test_a_role_that_cannot_be_started_again_fails_the_stack(tmp_path: Path, gone: str) -> None:
+    """A dead worker is restarted even if the folder of its log was deleted, or the whole folder of the stack."""
+    logs = tmp_path / "lore" / "logs"
+    logs.mkdir(parents=True)
+    stack = Stack(logs.parent, trainer=False)
     worker = Child("worker-0", ["true"], logs)
     await worker.start()
-    (logs / "worker-0.log").unlink()
-    logs.rmdir()
+    shutil.rmtree(tmp_path / gone)
     await stack._watch(worker, restarts=3)
     assert "worker-0 cannot be started again" in str(stack._failed.result())
+
+
+async def test_a_stack_ends_that_is_not_watched_any_more(tmp_path: Path) -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError("a defect")
+
+    stack = Stack(tmp_path, trainer=False)
+    stack._keep_watching(fails())
+    assert "not watched any more: ZeroDivisionError('a defect')" in str(await stack.failed())
 
 
 def test_the_preferred_port_is_taken_if_it_is_free() -> None:
