@@ -20,12 +20,13 @@ from fleetlore.calls.call import MadeCall
 from fleetlore.errors import CallHeld, ConfigError
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.fingerprint.normal_form import is_sentence
+from fleetlore.transcripts.calls import verdict_of
 from fleetlore.wire import events as names
 
 if TYPE_CHECKING:
     from fleetlore.agent.session import Session
 
-__all__ = ["OPEN_ACTION", "Action", "current_session", "data_of", "tool"]
+__all__ = ["OPEN_ACTION", "Action", "current_session", "tool"]
 
 # Frameworks copy the context into tools' tasks and threads, so a tool finds its session and call.
 OPEN_SESSION: ContextVar[Session | None] = ContextVar("fleetlore_session", default=None)
@@ -95,6 +96,18 @@ class Action:
             self._session.warn(f"an action of {self.tool} is said to have failed after its end: it is not recorded")
             return
         self.error = (str(error_type) or names.OTHER_ERROR, str(message))
+
+    def returned(self, result: object, *, failed: bool | None = None) -> None:
+        """Note a tool's result, which may say that the call failed or was never made."""
+        parts = result if isinstance(result, list) else [result]
+        read = [each if isinstance(each, str | dict) else _data_of(each, each) for each in parts]
+        error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
+        if not made:
+            self.abandon()
+        elif error is not None:
+            self.fail("", error)
+        else:
+            self.result = result
 
     def forbid(self, rule: str) -> None:
         """Record that the call broke a rule, whatever it returned.
@@ -233,7 +246,7 @@ def _recorded(function: AnyFunction, name: str) -> AnyFunction:
             if action is None:
                 return await function(*args, **kwargs)
             with action:
-                action.result = result = await function(*args, **kwargs)
+                action.returned(result := await function(*args, **kwargs))
             return result
 
         return cast(AnyFunction, call_async)
@@ -244,17 +257,19 @@ def _recorded(function: AnyFunction, name: str) -> AnyFunction:
         if action is None:
             return function(*args, **kwargs)
         with action:
-            action.result = result = function(*args, **kwargs)
+            result = function(*args, **kwargs)
             action.is_awaited = inspect.iscoroutine(result)
+            if not action.is_awaited:
+                action.returned(result)
         return _awaited(action, result) if action.is_awaited else result
 
     return cast(AnyFunction, call)
 
 
 async def _awaited(action: Any, result: Any) -> Any:
-    action.is_awaited, action.result = False, None
+    action.is_awaited = False
     with action:
-        action.result = found = await result
+        action.returned(found := await result)
     return found
 
 
@@ -278,11 +293,13 @@ def _action(tool: str, signature: inspect.Signature, args: tuple[Any, ...], kwar
 
 
 class _Witness:
-    result: object = None
     is_awaited = False
 
     def __init__(self, action: Action) -> None:
         self._action = action
+
+    def returned(self, result: object) -> None:
+        pass
 
     def __enter__(self) -> None:
         self._action.raised = None
@@ -299,14 +316,13 @@ def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict
     for each in signature.parameters.values():
         if each.kind is each.VAR_KEYWORD:
             given |= given.pop(each.name, {})
-    return {name: data for name, value in given.items() if (data := data_of(value, _NO_DATA)) is not _NO_DATA}
+    return {name: data for name, value in given.items() if (data := _data_of(value, _NO_DATA)) is not _NO_DATA}
 
 
 _NO_DATA = object()
 
 
-def data_of(value: Any, otherwise: Any) -> Any:
-    """Return the data in a value, or `otherwise`."""
+def _data_of(value: Any, otherwise: Any) -> Any:
     try:
         data = _data(value, 0)
     except Exception:  # reading a field may fail, such as of a row whose database session is over

@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from weakref import WeakKeyDictionary
 
-from fleetlore.agent.action import Action, data_of
 from fleetlore.agent.session import Session
 from fleetlore.calls.context import keep_newest
 from fleetlore.limits import Share, Shares
-from fleetlore.transcripts.calls import verdict_of
 
-__all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "returned", "tool_note"]
+__all__ = ["NamedSessions", "after_call", "joined", "prompt_prefix", "tool_note"]
 
 # Every request for the model sends it.
 _MAX_NOTE = 300
@@ -42,19 +40,6 @@ def tool_note(session: Session, tool: str) -> str:
     if tool not in known:
         keep_newest(known, tool, session.brief((tool,), most=1, max_chars=_MAX_NOTE).text, _MOST_TEXTS)
     return known[tool]
-
-
-def returned(action: Action, result: object, *, failed: bool | None = None) -> None:
-    """Note a tool's result, which may say that the call failed or was never made."""
-    parts = result if isinstance(result, list) else [result]
-    read = [each if isinstance(each, str | dict) else data_of(each, each) for each in parts]
-    error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
-    if not made:
-        action.abandon()
-    elif error is not None:
-        action.fail("", error)
-    else:
-        action.result = result
 
 
 def after_call(session: Session, *, failed: bool) -> str:

@@ -17,7 +17,7 @@ from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 
 from fleetlore.agent.action import Action, current_session
-from fleetlore.agent.doors import after_call, prompt_prefix, returned
+from fleetlore.agent.doors import after_call, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.calls.call import mcp_name
 from fleetlore.join.dialects import longer
@@ -99,7 +99,7 @@ def _ended(action: Action | None, answer: Any) -> Any:
         message = next(found, answer)
         # LangChain marks every result without a known failure as a success.
         failed = getattr(message, "status", "") == "error" or None
-        returned(action, message.text if failed else getattr(message, "content", None), failed=failed)
+        action.returned(message.text if failed else getattr(message, "content", None), failed=failed)
     return answer
 
 

@@ -19,7 +19,7 @@ from agents.tool import invoke_function_tool
 from agents.tool_context import ToolContext
 
 from fleetlore.agent.action import OPEN_ACTION, current_session
-from fleetlore.agent.doors import after_call, joined, prompt_prefix, returned
+from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.transcripts.calls import json_or_text
 
 __all__ = ["function_tool", "tell"]
@@ -47,7 +47,7 @@ def function_tool(function: Callable[..., Any] | None = None, **options: Any) ->
             return held.text
         with session.action(made.name, given, call_id=id) as action:
             result = await invoke_function_tool(function_tool=made, context=context, arguments=arguments)
-            returned(action, result)
+            action.returned(result)
         if not isinstance(result, str):
             return result
         return joined(result, after_call(session, failed=action.error is not None))

@@ -22,7 +22,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ToolReturn
 
 from fleetlore.agent.action import current_session
-from fleetlore.agent.doors import after_call, joined, prompt_prefix, returned
+from fleetlore.agent.doors import after_call, joined, prompt_prefix
 from fleetlore.agent.session import Session
 from fleetlore.calls.call import mcp_name
 from fleetlore.transcripts.calls import json_or_text
@@ -77,7 +77,7 @@ class FleetLore(AbstractCapability[Any]):
         with session.action(_name(tool_def), args, call_id=call.tool_call_id) as action:
             try:
                 result = await handler(args)
-                returned(action, result.return_value if isinstance(result, ToolReturn) else result)
+                action.returned(result.return_value if isinstance(result, ToolReturn) else result)
             except (ApprovalRequired, CallDeferred, SkipToolExecution):
                 action.abandon()  # deferred
                 raise

@@ -101,6 +101,12 @@ class Row:
     error: str
 
 
+async def by_decorator(function: Any, *paths: str) -> None:
+    recorded = tool(function)
+    for path in paths:
+        recorded(path)
+
+
 # An agent that calls a tool with these paths, side by side.
 FRAMEWORKS: list[Callable[..., Awaitable[Any]]] = [with_langchain, with_openai_agents, with_pydantic_ai]
 
@@ -275,7 +281,7 @@ async def test_advice_is_credited_to_the_call_it_was_asked_for(fleet: Fleet, rec
     assert credited[FAILS] == [id] and not credited.get(WORKS)
 
 
-@pytest.mark.parametrize("run", FRAMEWORKS)
+@pytest.mark.parametrize("run", [*FRAMEWORKS, by_decorator])
 async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder, run: Any) -> None:
     said: list[Any] = [*SAID_FAILED, REFUSED]
 
@@ -290,7 +296,7 @@ async def test_a_tool_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder
     assert all("no such table" in str(recorder.error(each)) for each in recorder.outcomes)
 
 
-@pytest.mark.parametrize("run", [with_openai_agents, with_pydantic_ai])
+@pytest.mark.parametrize("run", [with_openai_agents, with_pydantic_ai, by_decorator])
 async def test_a_model_that_says_it_failed_did_not_succeed(fleet: Fleet, recorder: Recorder, run: Any) -> None:
     text = ToolOutputText(text="Error: no such table")
     said: list[Any] = [Answer(), Row("no such table"), text, [text]]
