@@ -28,7 +28,7 @@ _Place = tuple[str, str, str]  # tenant, topic, key
 async def _restore_topics(settings: Settings) -> int:
     async with MilvusStore.from_settings(settings) as store:
         await store.open_within(_OPEN_SECONDS)
-        count = await republish(settings, store, passes=1)
+        count = await republish(settings, store, of_empty=1)
         for kind in ADAPTERS:
             async with AdapterPublisher.from_settings(kind, settings) as publisher:
                 for tenant in settings.tenants:
@@ -51,11 +51,12 @@ async def fill_empty(settings: Settings) -> int:
         return await republish(settings.with_(tenants=empty), store)
 
 
-async def republish(settings: Settings, store: MilvusStore, passes: int = _PASSES) -> int:
+async def republish(settings: Settings, store: MilvusStore, *, of_empty: int = _PASSES) -> int:
+    """`of_empty`: number of passes if the topics are empty."""
     total = 0
     async with BatchProducer(settings.cluster) as producer:
         known = await _on_topics(settings)
-        for number in range(passes):
+        for number in range(_PASSES if known else of_empty):
             if number:
                 await asyncio.sleep(_PASS_SECONDS)
             sent = await _publish(producer, store, settings, known)
