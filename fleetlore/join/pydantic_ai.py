@@ -9,17 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_ai import exceptions
+from pydantic_ai import ToolReturn, exceptions
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import (
-    ApprovalRequired,
-    CallDeferred,
-    ModelRetry,
-    SkipToolExecution,
-    ToolRetryError,
-    UnexpectedModelBehavior,
-)
-from pydantic_ai.messages import ToolReturn
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, ToolRetryError
 
 from fleetlore.agent.action import current_session
 from fleetlore.agent.doors import after_call, joined, prompt_prefix
@@ -89,7 +81,7 @@ class FleetLore(AbstractCapability[Any]):
                 action.end(error_text=str(error))
                 _advise(session, error.tool_failed)
                 raise
-            except UnexpectedModelBehavior as error:  # after the last retry
+            except exceptions.UnexpectedModelBehavior as error:  # after the last retry
                 if isinstance(error.__cause__, ModelRetry) and repr(tool_def.name) in str(error):
                     action.end(error_text=str(error.__cause__))
                 raise

