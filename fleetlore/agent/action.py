@@ -101,7 +101,10 @@ class Action:
         """Note a tool's result, which may say that the call failed or was never made."""
         parts = result if isinstance(result, list) else [result]
         read = [each if isinstance(each, str | dict) else _data_of(each, each) for each in parts]
-        error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
+        try:
+            error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
+        except Exception:  # a value cannot be read, as an array that is asked if it is true
+            error, made = None, True
         if not made:
             self.abandon()
         elif error is not None:

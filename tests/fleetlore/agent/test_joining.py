@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import numpy as np
 import pytest
 
 import fleetlore
@@ -165,6 +166,13 @@ def test_a_tool_is_called_with_an_argument_whose_fields_cannot_be_read(fleet: Fl
         assert store(Row(1), "new") == 1
         assert store([Row(1)], "new", Row(1)) == 1
     assert [each[events.ARGUMENTS] for each in recorder.outcomes] == [{"mode": "new"}] * 2
+
+
+def test_a_tool_may_return_what_cannot_be_read(fleet: Fleet, recorder: Recorder) -> None:
+    fitted = {"error": np.zeros(2)}
+    with fleet.session("g"):
+        assert fleetlore.tool(lambda: fitted, name="fit")() is fitted
+    assert [recorder.error(each) for each in recorder.outcomes] == [None]
 
 
 def test_an_error_that_is_no_text_is_recorded_as_one(fleet: Fleet, recorder: Recorder) -> None:
