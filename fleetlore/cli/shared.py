@@ -59,10 +59,21 @@ Broker = Annotated[
 Milvus = Annotated[
     str | None, typer.Option("--milvus", metavar="URL", help="Address of Milvus. Default: FLEETLORE_MILVUS.")
 ]
+
+
+def folder(text: str) -> Path:
+    if not text:  # `Path` would take it for the current one
+        raise typer.BadParameter("it is empty, as an unset variable of a script is")
+    return Path(text)
+
+
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="DIR", help="Folder of a running `fleetlore up --data DIR`; provides the addresses."
+        "--data",
+        metavar="DIR",
+        parser=folder,
+        help="Folder of a running `fleetlore up --data DIR`; provides the addresses.",
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Tenant of the events and lore.", callback=checked(check_tenant))]

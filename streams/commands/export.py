@@ -25,7 +25,8 @@ def register(app: typer.Typer) -> None:
 
 @shared.command
 def export(
-    asked: shared.Asked, out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the two files.")]
+    asked: shared.Asked,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", parser=shared.folder, help="Folder for the two files.")],
 ) -> None:
     """Write judged sessions and preference pairs as JSONL for TRL.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetlore.cli.relay import address
-from fleetlore.cli.shared import Broker, Json, Milvus, Stack, ask, command, moment, print_json, print_table
+from fleetlore.cli.shared import Broker, Json, Milvus, Stack, ask, command, folder, moment, print_json, print_table
 from fleetlore.config import DEFAULT_TENANT, Settings
 from fleetlore.loopback import is_loopback
 
@@ -134,7 +134,7 @@ def doctor(stack: Stack, json: Json = False) -> None:
 
 @command
 def up(
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the stack; created if missing.")],
+    data: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of the stack; created if missing.")],
     workers: Annotated[int, typer.Option(min=1, help="Number of worker processes.")] = 1,
     tenant: _Tenants = None,
     trainer: Annotated[bool, typer.Option(help="Also train adapters.")] = True,

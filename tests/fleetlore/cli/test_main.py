@@ -107,6 +107,9 @@ HEAVY = ("torch", "faust", "pymilvus", "cryptography", "peft", "numpy", "aiokafk
 ANSWERS = {
     "--help": 0,
     "itmes": 2,
+    "up --data=": 2,
+    "items --data=": 2,
+    "export --data lore --out=": 2,
     "items --kind nope": 2,
     "worker --partitions 3": 2,
     "patterns --data no-folder": 1,
