@@ -273,7 +273,10 @@ def _stated_error(result: object, depth: int, *, weak: bool) -> str | None:
 
 
 def _has_error(result: dict[str, Any]) -> bool:
-    if result.get("error") or (str(result.get("type")).endswith("_error") and "error_code" in result):
+    error = result.get("error")
+    if error and not isinstance(error, float):  # a measured one
+        return True
+    if str(result.get("type")).endswith("_error") and "error_code" in result:
         return True
     if result.get("errorMessage") and "errorType" in result:  # AWS Lambda
         return True

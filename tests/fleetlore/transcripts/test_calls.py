@@ -313,6 +313,7 @@ WORKED += [
     '{"log": {"error": "x"}}',
     '{"error',
     '{"error": null, "rows": 3}',
+    {"mean": 3.2, "error": 0.05},
     "The log says Error: x",
     "Error codes and their meaning\n1 = x",
     "Error handling in Go: a guide",
