@@ -57,7 +57,7 @@ _STEM = 5
 _CLASS = re.compile(r"[A-Za-z_.]*[A-Z]\w*")
 
 
-@lru_cache(maxsize=4096)  # at most 8 MB: errors repeat
+@lru_cache(maxsize=1024)  # at most 8 MB: errors repeat
 def is_verdict(tool: str, error: str, error_type: str | None = None) -> bool:
     """Whether a whole error says only *that* a call failed: "Your answer is wrong", "exit code 1".
 
