@@ -219,7 +219,6 @@ class _Session(ssl.SSLObject):
 
 @lru_cache(maxsize=8)
 def _ssl_context(cluster: Cluster) -> ssl.SSLContext:
-    """Cached, because reading the system's certificates is slow."""
     ca, certificate = cluster.ssl_ca_location, cluster.ssl_certificate_location
     try:
         context = ssl.create_default_context(cafile=ca or None)

@@ -39,7 +39,6 @@ class _Pattern(_Item):
 
 
 def _backing(read: Callable[[bytes], _Item], memory: float, value: bytes) -> Backing:
-    """A fifth of the time of all fields: a full replica holds little of what comes."""
     head = read(value)
     stands = standing(head.agents, head.support, head.against, head.last_seen)
     return Backing(intern(head.tool), stands, int(memory * len(value)) + _ENTRY_BYTES)

@@ -42,7 +42,7 @@ class ProtobufReader:
         return found
 
     def _fields(self, message: bytes, part: range) -> Iterator[tuple[int, Any]]:
-        """Yield the number of each field with its value, or with the range of its bytes."""
+        """Yield each field's number with its value, or the range of its bytes."""
         place, end = part.start, part.stop
         while place < end:
             self._left -= 1

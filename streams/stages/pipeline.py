@@ -1,7 +1,4 @@
-"""List the pipeline's stages in the order of an event, and run them in one process without topics.
-
-Models are imported only if settings name them.
-"""
+"""List the pipeline's stages in the order of an event, and run them in one process without topics."""
 
 from __future__ import annotations
 
