@@ -133,7 +133,7 @@ class KafkaMissing(StackError):
 
 @cache
 def java_command(release: str = RELEASE, progress: Progress = lambda line, whole: None) -> tuple[str, ...]:
-    """Return the command that runs a class of Kafka. `progress`: called while jars are fetched. Raises KafkaMissing."""
+    """`progress`: called while jars are fetched. Raises KafkaMissing."""
     java = _java()
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fleetlore" / "kafka"
     wanted: dict[str, str] = dict(line.split(maxsplit=1) for line in JARS.read_text().splitlines())

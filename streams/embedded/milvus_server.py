@@ -1,9 +1,9 @@
 """Run Milvus Lite so that it keeps acknowledged rows, compacts on request and flushes searched collections.
 
 `correct` corrects five faults of Milvus Lite 3.2.2. Rows reach the disk before they are acknowledged, and files before
-the manifest that names them: a power cut lost both. After a failed flush or log write the process ends: the next flush
-would delete acknowledged rows. Requests run one by one, because two writes may share sequence numbers. A read during a
-flush is repeated: it may miss a moving row. Compaction requests, which were ignored, rewrite a collection's files.
+their manifest: a power cut lost both. After a failed flush or log write the process ends: the next flush would delete
+acknowledged rows. Requests run one by one, because two writes may share sequence numbers. A read during a flush is
+repeated: it may miss a moving row. Compaction requests, which were ignored, rewrite a collection's files.
 """
 
 import logging

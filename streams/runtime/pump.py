@@ -33,7 +33,7 @@ _MAX_FETCH_BYTES = 4 * 1024 * 1024
 _POLL_MS = 1000
 # A partition that is resumed or assigned is fetched only after the fetch that waits for the others.
 _FETCH_WAIT_MS = 1_500
-# Partitions of a topic that was deleted and made anew are assigned after a refresh.
+# A topic that was made anew is assigned after a refresh.
 _METADATA_AGE_MS = 15_000
 # Without the leave request, the next owner waits for this session's timeout.
 _LEAVE_SECONDS = 3.0

@@ -24,7 +24,7 @@ _MAX_TENANTS = 200
 
 
 class _Worker(faust.Worker):  # type: ignore[misc]  # Faust has no types that mypy can follow here
-    """Obeys a second signal. Its end, also after an error, does not wait for ever for a broker that hangs."""
+    """Obeys a second signal, and ends although a broker hangs."""
 
     drain_seconds = 0.0
     stopping: asyncio.Task[None] | None = None
