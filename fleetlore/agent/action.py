@@ -100,7 +100,10 @@ class Action:
     def returned(self, result: object, *, failed: bool | None = None) -> None:
         """Note a tool's result, which may say that the call failed or was never made."""
         parts = result if isinstance(result, list) else [result]
-        read = [each if isinstance(each, str | dict) else _data_of(each, each) for each in parts]
+        if len(parts) > _MOST_PARTS:
+            self.result = result
+            return
+        read = [each if isinstance(each, _COLLECTIONS) else _data_of(each, each) for each in parts]
         try:
             error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
         except Exception:  # a value cannot be read, as an array that is asked if it is true
@@ -212,6 +215,9 @@ def _as_error(error: Exception) -> tuple[str, str]:
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _MAX_DEPTH = 8
+# Parts of a message. A longer list is data, and is not read part by part.
+_MOST_PARTS = 64
+_COLLECTIONS = (str, dict, list, tuple, set, frozenset)
 
 
 @overload

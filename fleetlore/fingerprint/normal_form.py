@@ -20,7 +20,7 @@ from fleetlore.fingerprint.wordings import CODES_BEFORE, GLUE, INSTANCES, NOISE,
 
 __all__ = ["head_line", "is_sentence", "template"]
 
-# Lower-case texts of which each match holds one, and the functions that mask.
+# Texts in lower case: each match holds one of them. Then the functions that mask.
 _Masks = tuple[tuple[str, ...], tuple[Callable[[str], str], ...]]
 
 MAX_TEMPLATE = 240

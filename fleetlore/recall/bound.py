@@ -1,4 +1,4 @@
-"""Bound the lore in an agent's memory: entries of its own tools first, then the best backed."""
+"""Bound the lore in an agent's memory: entries of its own tools first, then those with most evidence."""
 
 from collections.abc import Callable
 from functools import partial

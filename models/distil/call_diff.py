@@ -48,7 +48,7 @@ _parts_at_fields = lru_cache(512)(re.compile(r"(?<![\w./-])([A-Za-z_][\w-]*)(?=\
 # A masked literal, alone or as the value of an argument. No agent can send it.
 _MASKED = re.compile(r"(?P<argument>[^=<>]+=)?['\"]?<[\w -]{1,24}>['\"]?")
 _LITERAL = re.compile(r"<[a-z][\w -]{0,23}>")
-# A masked literal within a longer name, such as `shop.<id>`. A program's quoted texts and slices are none.
+# A masked literal within a longer name, such as `shop.<id>`. Quoted texts and slices of a program do not match.
 _PARTLY_MASKED = re.compile(r"\w[.:/@-]?<(?:date|email|id|number|path|url)>|<(?:date|id|number|path)>[.:/@-]?\w")
 # Names with the signs that join them, such as `eu-central-1` and `a::numeric`.
 _JOINED = re.compile(r"\w+(?:(?:::|[-./:@])\w+)+")

@@ -212,6 +212,19 @@ def test_a_tool_without_a_name_is_refused_where_it_is_made() -> None:
         fleetlore.tool(partial(print, "x"))
 
 
+def test_a_long_list_is_data_whose_values_are_not_read(fleet: Fleet, recorder: Recorder) -> None:
+    class Untouched(list[Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("it was read")
+
+    with fleet.session("g") as session:
+        for result in (list(range(65)), Untouched(range(65))):
+            with session.action("embed") as action:
+                action.returned(result)
+                assert action.result is result and action.error is None
+                action.result = "65 numbers"
+
+
 def lines_of(text: str) -> Any:
     yield text
 
