@@ -352,20 +352,20 @@ class Delivery:
             )
 
     async def _retried(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        deadline = self.clock.monotonic() + self.budget_seconds
-        for pause in backoff():
+        deadline, pauses = self.clock.monotonic() + self.budget_seconds, backoff()
+        while True:
             try:
                 if self.lease is not None:
                     self.lease.check()
                 return await attempt()
             except (StoreUnavailable, BrokerUnavailable) as error:
+                pause = next(pauses)
                 if self.clock.monotonic() + pause > deadline:
                     raise
                 log.warning("%s: %s; trying again in %.1f s", what, error, pause)
                 if isinstance(error, StoreUnavailable):
                     self.metrics.sink_retries.labels(what).inc()
             await asyncio.sleep(pause)
-        raise AssertionError("backoff does not end")
 
     def _count(self, stage: Stage, batch: Sequence[Record], effects: Effects, seconds: float) -> None:
         metrics = self.metrics
