@@ -13,7 +13,7 @@ from typing import Any
 
 from fleetlore.advice.gate import INVISIBLE
 from fleetlore.calls.context import keep_newest
-from fleetlore.redact.values import cut_text
+from fleetlore.redact.values import cut_text, plain_value, weight
 from fleetlore.words import PART
 
 __all__ = ["MARK", "OPENING", "AdviceLedger", "fence_name", "new_nonce", "redact_fenced"]
@@ -40,6 +40,8 @@ _LABEL = re.compile(r"(?:\| )?(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) |\| ")
 _MAX_TEXT = 32 * 1024
 _MAX_FENCED = 64 * 1024
 _MAX_DEPTH = 16
+# Of 20,000 values. A list that holds itself several times expands without bound.
+_MAX_WEIGHT = 8 * 20_000
 
 
 def new_nonce() -> str:
@@ -56,7 +58,7 @@ def fenced(lines: Iterable[str], nonce: str) -> str:
 
 
 def redact_fenced(value: Any) -> Any:
-    return _mapped(value, _redact_fenced_text)
+    return _marked(value, _redact_fenced_text)
 
 
 class AdviceLedger:
@@ -101,7 +103,7 @@ class AdviceLedger:
 
     def redact_shown(self, value: Any) -> Any:
         """Return the value with recalled text replaced by the mark, or the same object."""
-        return _mapped(value, self._redact_shown_text if self._lines else _redact_fenced_text)
+        return _marked(value, self._redact_shown_text if self._lines else _redact_fenced_text)
 
     def _redact_shown_text(self, text: str) -> str:
         marked = _redact_fenced_text(text)
@@ -138,6 +140,14 @@ def _marked_where(quoted: re.Pattern[str], text: str) -> str:
 def _redact_fenced_text(text: str) -> str:
     # Cut as the event will be.
     return _FENCED.sub(MARK, cut_text(text, _MAX_FENCED)) if OPENING in text else text
+
+
+def _marked(value: Any, change: Callable[[str], str]) -> Any:
+    try:
+        is_small = not isinstance(value, dict | list | tuple) or weight(value, _MAX_WEIGHT, 0) <= _MAX_WEIGHT
+        return _mapped(value if is_small else plain_value(value), change)
+    except Exception:  # of the agent's own collection
+        return _mapped(plain_value(value), change)
 
 
 def _mapped(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import fields, is_dataclass
@@ -20,7 +20,7 @@ from fleetlore.calls.call import MadeCall
 from fleetlore.errors import CallHeld, ConfigError
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.fingerprint.normal_form import is_sentence
-from fleetlore.transcripts.calls import verdict_of
+from fleetlore.transcripts.calls import Verdict, verdict_of
 from fleetlore.wire import events as names
 
 if TYPE_CHECKING:
@@ -99,19 +99,16 @@ class Action:
 
     def returned(self, result: object, *, failed: bool | None = None) -> None:
         """Note a tool's result, which may say that the call failed or was never made."""
-        parts = result if isinstance(result, list) else [result]
-        if len(parts) > _MOST_PARTS:
-            self.result = result
-            return
-        read = [each if isinstance(each, _COLLECTIONS) else _data_of(each, each) for each in parts]
-        try:
-            error, made = verdict_of(read if isinstance(result, list) else read[0], failed)
-        except Exception:  # a value cannot be read, as an array that is asked if it is true
-            error, made = None, True
-        if not made:
+        verdict = Verdict()
+        with suppress(Exception):  # a value cannot be read, as an array that is asked if it is true
+            parts = result if isinstance(result, list) else [result]
+            if len(parts) <= _MOST_PARTS:
+                read = [each if isinstance(each, _COLLECTIONS) else _data_of(each, each) for each in parts]
+                verdict = verdict_of(read if isinstance(result, list) else read[0], failed)
+        if not verdict.made:
             self.abandon()
-        elif error is not None:
-            self.fail("", error)
+        elif verdict.error is not None:
+            self.fail("", verdict.error)
         else:
             self.result = result
 
@@ -218,6 +215,7 @@ _MAX_DEPTH = 8
 # Parts of a message. A longer list is data, and is not read part by part.
 _MOST_PARTS = 64
 _COLLECTIONS = (str, dict, list, tuple, set, frozenset)
+_MOST_VALUES = 20_000
 
 
 @overload
@@ -333,26 +331,28 @@ _NO_DATA = object()
 
 def _data_of(value: Any, otherwise: Any) -> Any:
     try:
-        data = _data(value, 0)
+        data = _data(value, 0, iter(range(_MOST_VALUES)))
     except Exception:  # reading a field may fail, such as of a row whose database session is over
         return otherwise
     return otherwise if data is _NO_DATA else data
 
 
-def _data(value: Any, depth: int) -> Any:
+def _data(value: Any, depth: int, left: Iterator[int]) -> Any:
+    if next(left, None) is None:
+        return _NO_DATA
     if value is None or isinstance(value, str | int | float | bool):
         return value.value if isinstance(value, Enum) else value
     if depth == _MAX_DEPTH:
         return _NO_DATA
     if isinstance(value, dict):
-        pairs = ((str(key), _data(each, depth + 1)) for key, each in value.items())
+        pairs = ((str(key), _data(each, depth + 1, left)) for key, each in value.items())
         return {key: each for key, each in pairs if each is not _NO_DATA}
     if isinstance(value, list | tuple | set | frozenset):
-        return [each for each in (_data(each, depth + 1) for each in value) if each is not _NO_DATA]
+        return [each for each in (_data(each, depth + 1, left) for each in value) if each is not _NO_DATA]
     if isinstance(value, PurePath | UUID | Decimal | date | time | Enum):
         return str(value.value if isinstance(value, Enum) else value)
     names = [each.name for each in fields(value)] if is_dataclass(value) else getattr(type(value), "model_fields", None)
     if not isinstance(names, list | dict):
         return _NO_DATA
-    data = {name: _data(getattr(value, name, None), depth + 1) for name in names}
+    data = {name: _data(getattr(value, name, None), depth + 1, left) for name in names}
     return _NO_DATA if any(each is _NO_DATA for each in data.values()) else data  # a handle, such as a context

@@ -92,9 +92,9 @@ def arguments_text(arguments: object) -> str:
         return arguments
     if arguments is None:
         return ""
-    if isinstance(arguments, dict | list) and weight(arguments, _MAX_WEIGHT) > _MAX_WEIGHT:
-        return json.dumps(plain_value(arguments, _LONGEST), sort_keys=True)
     try:
+        if isinstance(arguments, dict | list) and weight(arguments, _MAX_WEIGHT) > _MAX_WEIGHT:
+            return json.dumps(plain_value(arguments, _LONGEST), sort_keys=True)
         return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS, default=str).decode()
     except Exception:  # integers of more than 64 bits, lone surrogates, keys without an order, an object that fails
         # This is the JSON that the event will hold, so the stream finds the same id.

@@ -55,7 +55,7 @@ def redact_value(value: Any, longest: int = _UNCUT) -> Any:
     return _Copy(longest, masks=True).of(value, 0)
 
 
-def plain_value(value: Any, longest: int) -> Any:
+def plain_value(value: Any, longest: int = _UNCUT) -> Any:
     return _Copy(longest, masks=False).of(value, 0)
 
 

@@ -81,10 +81,19 @@ def test_what_holds_nothing_recalled_goes_through_untouched(value: Any) -> None:
         assert recalled.redact_shown(value) is value
 
 
+@pytest.mark.timeout(5)
 def test_a_cycle_or_endless_depth_does_no_harm(told: AdviceLedger) -> None:
-    cycle: list[Any] = []
-    cycle.append(cycle)
-    assert told.redact_shown(cycle)
+    cycle: list[Any] = [LINE]
+    cycle.extend([cycle] * 20)
+    assert told.redact_shown(cycle)[0] == MARK
+
+
+def test_a_collection_that_fails_is_not_raised_in_the_agent(told: AdviceLedger) -> None:
+    class Rows(dict[str, Any]):
+        def items(self) -> Any:
+            raise RuntimeError("the connection is closed")
+
+    assert told.redact_shown([Rows(), LINE]) == ["<unreadable Rows>", MARK]
 
 
 def test_an_outcome_gets_what_came_before_it_once(told: AdviceLedger) -> None:

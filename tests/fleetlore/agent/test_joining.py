@@ -169,10 +169,29 @@ def test_a_tool_is_called_with_an_argument_whose_fields_cannot_be_read(fleet: Fl
 
 
 def test_a_tool_may_return_what_cannot_be_read(fleet: Fleet, recorder: Recorder) -> None:
-    fitted = {"error": np.zeros(2)}
+    class Rows(list[Any]):
+        def __len__(self) -> int:
+            raise RuntimeError("the connection is closed")
+
     with fleet.session("g"):
-        assert fleetlore.tool(lambda: fitted, name="fit")() is fitted
-    assert [recorder.error(each) for each in recorder.outcomes] == [None]
+        for returned in ({"error": np.zeros(2)}, Rows()):
+            assert fleetlore.tool(lambda each: each, name="fit")(returned) is returned
+    assert [recorder.error(each) for each in recorder.outcomes] == [None, None]
+
+
+@dataclass
+class Node:
+    children: list[Any]
+    parent: object = None
+
+
+@pytest.mark.timeout(10)
+def test_a_tree_whose_nodes_know_their_parent_delays_no_call(fleet: Fleet, recorder: Recorder) -> None:
+    root = Node([])
+    root.children += [Node([], root) for _ in range(1000)]
+    with fleet.session("g"):
+        assert fleetlore.tool(lambda node: node, name="walk")(root) is root
+    assert len(recorder.outcomes) == 1
 
 
 def test_an_error_that_is_no_text_is_recorded_as_one(fleet: Fleet, recorder: Recorder) -> None:
