@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.replay import ReplayReport, interleave, replay
 from benchmarks.rollouts import logged, rollouts
+from fleetlore.cluster import STACK_FILE
 from fleetlore.config import Settings
 from fleetlore.errors import BrokerUnavailable, ConfigError, StackError
 from fleetlore.transcripts.session import LoggedSession
@@ -135,6 +136,14 @@ async def test_one_stack_on_a_folder(tmp_path: Path) -> None:
         async with Stack(tmp_path):
             pass
     await first.stop()
+
+
+async def test_a_stack_stops_where_its_folder_lets_no_file_be_removed(tmp_path: Path) -> None:
+    (tmp_path / STACK_FILE).mkdir()  # cannot be removed as a file, as on a file system that became read-only
+    for _ in range(2):
+        stack = Stack(tmp_path)
+        stack._lock_folder()
+        await stack.stop()
 
 
 async def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
