@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage, convert_to_messages
 from langgraph.errors import GraphBubbleUp
 
 from fleetlore.agent.action import Action, current_session
@@ -94,7 +94,10 @@ def _ended(action: Action | None, answer: Any) -> Any:
     if action is not None:
         answers = answer if isinstance(answer, list) else [answer]
         updates = [update for each in answers if isinstance(update := getattr(each, "update", None), dict)]
-        messages = [*answers, *(each for update in updates for each in update.get("messages", ()))]
+        messages = [
+            *answers,
+            *(each for update in updates for each in convert_to_messages(update.get("messages") or [])),
+        ]
         found = (each for each in messages if getattr(each, "tool_call_id", None) == action.call_id)
         message = next(found, answer)
         # LangChain marks every result without a known failure as a success.

@@ -6,6 +6,7 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, interrupt
 
 from fleetlore import Fleet, tool
@@ -70,8 +71,11 @@ async def test_a_failure_in_any_of_its_forms_is_one(fleet: Fleet, recorder: Reco
         agent(calls("cars"), tools=[answering]).invoke(GO)
         several = StructuredTool.from_function(lambda path: [updates], name="read_file", description="d")
         agent(calls("cars"), tools=[several]).invoke(GO)
-    said, invalid, updated, listed = (recorder.error(each) for each in recorder.outcomes)
-    assert said == ("_OTHER", "no such table: cars") and "no such table" in str(updated) and listed == updated
+        as_dict = {"role": "tool", "content": "no such table", "tool_call_id": "call-0", "status": "error"}
+        plain = [Command(update={"messages": None}), Command(update={"messages": [as_dict]})]
+        FleetMiddleware().wrap_tool_call(ToolCallRequest(calls("cars").tool_calls[0], None, {}, None), lambda _: plain)
+    said, invalid, *updated = (recorder.error(each) for each in recorder.outcomes)
+    assert said == ("_OTHER", "no such table: cars") and updated == [("_OTHER", "no such table")] * 3
     assert invalid is not None and invalid[0] == "_OTHER" and "path" in invalid[1]
 
 
