@@ -91,7 +91,15 @@ def log_wealth(gains: Sequence[float]) -> float:
     decision may be taken as soon as it does, and a test may run as long as data arrive (Waudby-Smith and Ramdas 2024,
     "Estimating means of bounded random variables by betting").
     """
-    logs = np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))).sum(axis=1)
+    return _mean_wealth(_log_factors(gains).sum(axis=1))
+
+
+def _log_factors(gains: Sequence[float]) -> np.ndarray:
+    """Return a row for each stake and a column for each gain."""
+    return np.asarray(np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))))
+
+
+def _mean_wealth(logs: np.ndarray) -> float:
     top = float(logs.max())
     return top + math.log(float(np.exp(logs - top).mean()))
 
@@ -138,19 +146,27 @@ class CanaryTrial:
 
     def decide(self, now: float) -> _Decision:
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
-        found = self._evidence(pairs)
-        agents = {agent for pair in pairs for agent, _ in pair} if found != "waiting" else ()
+        lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
+        harm, harmless = _log_factors(lost), _log_factors([(_MARGIN - each) / (1 + _MARGIN) for each in lost])
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, pair in enumerate(pairs):
+            for agent in {agent for agent, _ in pair}:
+                places[agent].append(place)
+        harms, harms_not = harm.sum(axis=1), harmless.sum(axis=1)
+        found = _evidence(harms, harms_not)
         # Drop a principal's pairs with it: pairing the others' votes anew would change the result by chance.
-        without = ([pair for pair in pairs if agent not in (pair[0][0], pair[1][0])] for agent in agents)
-        if agents and all(self._evidence(rest) == found for rest in without):
+        without = (
+            _evidence(harms - harm[:, own].sum(axis=1), harms_not - harmless[:, own].sum(axis=1))
+            for own in places.values()
+        )
+        if found != "waiting" and all(each == found for each in without):
             return found
         return "abort" if now - self._began >= _PATIENCE_SECONDS else "waiting"
 
-    def _evidence(self, pairs: list[tuple[_Vote, _Vote]]) -> _Decision:
-        lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
-        needed = -math.log(_ALPHA)
-        if log_wealth(lost) >= needed:
-            return "abort"
-        if log_wealth([(_MARGIN - each) / (1 + _MARGIN) for each in lost]) >= needed:
-            return "promote"
-        return "waiting"
+
+def _evidence(harms: np.ndarray, harms_not: np.ndarray) -> _Decision:
+    """By the logs of the two wealths, for each stake."""
+    needed = -math.log(_ALPHA)
+    if _mean_wealth(harms) >= needed:
+        return "abort"
+    return "promote" if _mean_wealth(harms_not) >= needed else "waiting"

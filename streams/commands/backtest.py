@@ -168,12 +168,16 @@ def uplift(
         ">POINTS, 95 % ": lambda row: _interval(row[1].success),
         ">CALLS": lambda row: _rates(row[1].calls, ".1f"),
         ">95 %": lambda row: _interval(row[1].calls, 1, ".1f"),
-        ">SESSIONS NEEDED": lambda row: f"{row[1].needed:,}" if not row[1].failures.is_found else "-",
+        ">SESSIONS NEEDED": lambda row: _needed(row[1]),
         **({"~WORDS": words} if by == "hint" else {}),
     }
     nothing = f"No hint was drawn in the sessions of tenant {reader.tenant} in the last {since}."
     shared.print_list(reader, "effects", rows, columns, nothing=nothing, limit=limit,
                as_json=lambda row: _document(*row), since=since, sessions=len(sessions))  # fmt: skip
+
+
+def _needed(of: Uplift) -> str:
+    return "-" if of.failures.shown is None or of.failures.is_found else f"{of.needed:,}"
 
 
 def _rates(of: Measure, form: str = ".0%") -> str:

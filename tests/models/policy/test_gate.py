@@ -204,6 +204,18 @@ def test_one_agent_alone_decides_nothing(running: CanaryTrial, label: Label) -> 
         assert running.decide(1.0) == "waiting"
 
 
+@pytest.mark.timeout(10)
+def test_a_trial_of_thousands_of_principals_is_decided_in_a_moment(running: CanaryTrial) -> None:
+    cohorts = {True: list[str](), False: list[str]()}
+    for number in range(20_000):
+        cohorts[in_cohort(f"agent{number}", SHARE, "new")].append(f"agent{number}")
+    for number, (of_new, of_old) in enumerate(zip(cohorts[True], cohorts[False], strict=False)):
+        running.add(session(number, "new", "success", of_new), 0.0)
+        running.add(session(100_000 + number, "old", "success", of_old), 0.0)
+    assert running.counts["new"][0] > 4000
+    assert running.decide(1.0) == "promote"
+
+
 gains = st.lists(st.floats(-1, 1), max_size=40)
 
 
