@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.advice import gate
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
 from fleetlore.advice.changes import holds
 from fleetlore.advice.sources import SOURCES
@@ -103,12 +102,6 @@ def test_a_warning_says_of_what_or_is_not_said(error_class: str, template: str, 
     index = LoreIndex()
     known(index, failures=1, error_class=error_class, template=template)
     assert texts(ask(index)) == [said] * bool(said)
-
-
-def test_words_between_gaps_are_shown_if_they_are_many() -> None:
-    own = frozenset(["cannot", "stat", "no", "such", "file"])
-    assert gate._held("zzz cannot stat yyy no such file", own) == "… cannot stat … no such file"
-    assert gate._held("zzz cannot stat yyy", own) == "…"
 
 
 def test_the_working_value_comes_first_and_the_call_is_ready_to_send(index: LoreIndex) -> None:
@@ -287,14 +280,6 @@ def test_a_way_is_shown_for_the_very_goal_alone(index: LoreIndex) -> None:
     assert not ask(index, None, key="me", task="count", goal="count the cars"), "it is this session's own"
     assert ask(index, None, key="you", task="count", goal="count the cars")
     assert not ask(index, task="count", goal="count the cars")  # before a call it is too late
-
-
-def test_goals_that_begin_alike_are_not_one_goal() -> None:
-    prompt = "You are a careful assistant. " * 20
-    index = LoreIndex()
-    put(index, strategy_id("count", prompt + "Count the cars."), "strategy", task="count", title=f"How to: {prompt}")
-    assert ask(index, None, task="count", goal=prompt + "Count the cars.")
-    assert not ask(index, None, task="count", goal=prompt + "Drop the table.")
 
 
 def test_at_the_start_the_failures_of_the_tools_at_hand_come_with_their_ends(index: LoreIndex) -> None:

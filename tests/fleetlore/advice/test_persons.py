@@ -247,13 +247,6 @@ def test_an_approval_is_refused_if_the_words_changed_since_they_were_read(index:
     assert index.vouched(index.items["item1"]) is False
 
 
-def test_the_wording_of_a_hint_is_the_same_after_a_judgment(index: LoreIndex) -> None:
-    made = hint(index, before=("orders",))
-    ended = judged(index, "expire", made.id, by="ann", why="over", now=NOW, wording="")
-    assert made.hint is not None and ended.hint is not None and ended.hint.wording == made.hint.wording
-    assert msgspec.structs.replace(made.hint, after="x").wording != made.hint.wording
-
-
 def pattern(template: str, first_seen: float, tool: str = "sql") -> Pattern:
     fields = {"level": "class", "error_class": "OperationalError", "template": template, "failures": 1}
     return Pattern(id=template + tool, tenant="default", tool=tool, first_seen=first_seen, **fields)
@@ -283,14 +276,6 @@ def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_agai
     assert "came again after this change in 5 sessions" in Reviews(LoreIndex()).reason(item(against=5))
 
 
-def test_a_hint_expires_and_is_approved_again(index: LoreIndex) -> None:
-    made = hint(index, before=("orders",))
-    index.put_hint(judged(index, "expire", made.id, by="ann", why="over", now=NOW, wording=""))
-    assert not before(index)
-    index.put_hint(judged(index, "approve", made.id, by="ann", why="again", now=NOW + 1, wording=None))
-    assert shown(before(index, now=NOW + 2)) == SAID
-
-
 def test_words_that_somebody_rejected_are_not_written_again_unawares(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     index.put_hint(judged(index, "reject", made.id, by="bob", why="it is slow", now=NOW, wording=""))
@@ -315,15 +300,6 @@ def test_words_that_were_edited_are_written_again_as_another_hint(rejected: bool
     index.put_hint(judged(index, "reject", again.id, by="bob", why="it is slow", now=NOW, wording=""))
     with pytest.raises(ConfigError, match=f"bob rejected these words: it is slow. .*approve {again.id}"):
         hint(index, start=True)
-
-
-@for_each(
-    "name", "\U0001f6e0\ufe0f support", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f4bb"
-)
-def test_a_name_is_kept_as_agents_send_it(name: str) -> None:
-    index = LoreIndex()
-    hint(index, start=True, tool=name, place=name, task=name)
-    assert shown(advise(index, situation(tools=(name,), place=name, task=name, now=NOW))) == SAID
 
 
 def test_a_person_reads_when_a_correction_is_shown(index: LoreIndex) -> None:

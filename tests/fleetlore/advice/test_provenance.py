@@ -96,14 +96,6 @@ def test_a_collection_that_fails_is_not_raised_in_the_agent(told: AdviceLedger) 
     assert told.redact_shown([Rows(), LINE]) == ["<unreadable Rows>", MARK]
 
 
-def test_an_outcome_gets_what_came_before_it_once(told: AdviceLedger) -> None:
-    told.show("", ("strategy",), ("kept",), [])
-    told.show("call", ("new",), (), [])  # it asks again
-    items, withheld = told.take("call")
-    assert sorted(items) == ["item-1234-long", "new", "pattern", "strategy"] and withheld == ["held", "kept"]
-    assert told.take("call") == ([], [])
-
-
 def test_what_was_heeded_counts_for_the_next_call(told: AdviceLedger) -> None:
     told.show("safer call", ("r",), (), [])
     assert told.take("safer call") == (["r"], [])

@@ -13,7 +13,6 @@ from fleetlore.calls.model import Expected, Outlook
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import Pattern
-from models.calls.gate import Foreseen, thresholds
 from tests.build import failed_call, met, situation
 from tests.rows import for_each
 
@@ -128,10 +127,3 @@ def test_a_likely_failure_is_said_with_the_kinds_that_are_sure(
 def test_kinds_that_too_few_agents_met_are_left_out() -> None:
     kinds = Expected("disk full", agents=1, other=Expected("quota spent", agents=1))
     assert "This sql call will likely fail." in said(kinds).text
-
-
-def test_a_tool_whose_calls_nearly_all_fail_after_a_failure_is_warned_of() -> None:
-    calls = [Foreseen(n, f"s{n}", 1, "sql", "after_failure", 0.9, n % 10 > 0) for n in range(40)]
-    (found,) = thresholds({("sql", "after_failure"): calls}, {})
-    assert Outlook(0.9, found).warned
-    assert not Outlook(0.6, found).warned

@@ -1,11 +1,7 @@
-from fleetlore.calls.call import MadeCall, is_closed, shows_names, text_of, world_of
+from fleetlore.calls.call import MadeCall, is_closed, shows_names, world_of
 from fleetlore.calls.context import ERROR_CHARACTERS, KEPT_CALLS, KEPT_NAMES, CallContext, place_in
 from tests.cpu import costs_less_than
 from tests.rows import for_each
-
-
-def test_an_object_is_read_as_a_person_would_write_it() -> None:
-    assert text_of('{"query":"select 1\\nfrom t","limit":5}') == "query select 1\nfrom t\nlimit 5"
 
 
 def test_a_session_goes_from_its_first_call_through_failures_to_successes() -> None:

@@ -64,15 +64,3 @@ def test_agent_and_learner_agree_on_which_call_was_made_before() -> None:
     assert [
         context.tried.get(MadeCall("sh", each).trajectory_key) for context, each in ((agent, sent), (learner, kept))
     ] == [1, 1]
-
-
-def test_only_the_very_same_call_counts_as_made_again() -> None:
-    context, unused = CallContext("g"), CallContext("g")
-    said = '{"limit":"1"}'
-    context.record(MadeCall("list", said), "limit is no number", "E")
-    unused.record(MadeCall("list", '{"limit":"2"}'), "limit is no number", "E")
-    unused.failed, unused.place = context.failed, context.place
-    same, other = MadeCall("list", said), MadeCall("list", '{"limit":1}')
-    assert same.text == other.text
-    assert not np.array_equal(features(same, context).ids, features(same, unused).ids)
-    assert np.array_equal(features(other, context).ids, features(other, unused).ids)

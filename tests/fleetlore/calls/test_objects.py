@@ -43,17 +43,6 @@ def test_what_was_said_last_counts() -> None:
     assert marks[-2:] == ["order_id after get_order", "order_id after cancel"]
 
 
-def test_a_result_that_was_cut_tells_what_stands_before_the_cut() -> None:
-    whole = known(("get_order", OF_ORDER, ORDER)).marks(OF_ORDER)
-    assert known(("get_order", OF_ORDER, ORDER[:-20] + "…")).marks(OF_ORDER)[0] == whole[0]
-
-
-def test_of_text_and_of_things_never_seen_nothing_is_known() -> None:
-    objects = known(("sql", "SELECT 1", "[('a1', 3)]"), ("get_order", OF_ORDER, ORDER))
-    assert objects.marks("SELECT * FROM orders WHERE id = '#W123'") == []
-    assert objects.marks('{"order_id": "#W999"}') == objects.marks('{"order_id": 5}') == objects.marks("{}") == []
-
-
 def test_it_is_bounded() -> None:
     objects = _KnownObjects()
     for number in range(3 * _KEPT_OBJECTS):

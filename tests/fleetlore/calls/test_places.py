@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
-from fleetlore.calls.places import Ended, PlaceNames, Places, missing, nearest, structure, unknown
+from fleetlore.calls.places import Ended, PlaceNames, Places, nearest, structure, unknown
 from tests.rows import for_each
 
 MEMBERS = {
@@ -68,12 +68,6 @@ def test_no_name_replaces_itself(rejected: str) -> None:
     assert nearest(rejected, known, f"select {rejected} from car_makers") is None
 
 
-def test_parts_of_a_name_are_told_apart_by_capitals_too() -> None:
-    known = PlaceNames(9, {}, members={"sbPrice": ("sbClose", "sbDate"), "sbCustomer": ("sbName",)})
-    assert structure(known, "the highest close and its date")[0][0] == "sbPrice"
-    assert nearest("date", known, "select date from sbPrice") == "sbDate"
-
-
 @for_each(
     "call, named, expected",
     ("SELECT s.age, s.height FROM singer AS s", [], ["height"]),
@@ -86,14 +80,6 @@ def test_parts_of_a_name_are_told_apart_by_capitals_too() -> None:
 )
 def test_names_that_a_place_has_not_are_found_in_a_call(call: str, named: list[str], expected: list[str]) -> None:
     assert unknown(call, PlaceNames(9, {}, members=MEMBERS), named) == expected
-
-
-def test_a_name_of_something_else_is_missing_of_what_the_call_names() -> None:
-    known = PlaceNames(9, {}, members=MEMBERS)
-    assert missing("select capacity from singer", known, ["capacity"]) == ["capacity"]
-    assert missing("select age from singer", known, ["age"]) == []
-    assert missing("create table singer (id int)", known, ["singer"]) == []  # it is there already
-    assert missing("select capacity from elsewhere", known, ["capacity"]) == []
 
 
 def names(*good: str, bad: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> PlaceNames:

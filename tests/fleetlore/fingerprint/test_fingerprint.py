@@ -9,9 +9,7 @@ from fleetlore.fingerprint.fingerprint import (
     arguments_text,
     call_id,
     failure_of,
-    is_free_text,
     pattern_id,
-    tool_id,
 )
 from tests.error_texts import any_text
 from tests.rows import for_each
@@ -29,14 +27,6 @@ def test_three_levels_from_coarse_to_fine() -> None:
     assert len({first.family, first.class_, first.exact}) == 3
     for other in (failure_of("sh", call, "FileNotFoundError", "x"), failure_of("bash", call, "OSError", "x")):
         assert other.family != first.family
-
-
-def test_ids_are_hex_and_their_level_is_part_of_them() -> None:
-    failure = failure_of("bash", "ls", "OSError", "x")
-    ids = {failure.family, failure.class_, failure.exact, call_id("bash", "ls"), tool_id("bash")}
-    assert len(ids) == 5
-    assert all(len(each) == 32 and int(each, 16) >= 0 for each in ids)
-    assert pattern_id("a", "b", "c") != pattern_id("a", "bc")
 
 
 def test_ids_do_not_change_between_releases() -> None:
@@ -111,21 +101,3 @@ def test_a_shape_names_keys_and_coarse_classes_and_never_values(arguments: objec
 @for_each("url", "https://u:[redacted:url_password]@host/x", "http://[", "http://]", "ftp://[::g]/")
 def test_a_url_that_no_parser_takes_has_a_shape_all_the_same(url: str) -> None:
     assert argument_shape({"url": url}).startswith("url:url(")
-
-
-@for_each(
-    "arguments, free",
-    ("ls -l", True),
-    ("print(total)", True),
-    ("./run.sh", True),
-    ("/usr/bin/make", True),
-    ("bin/a:b,c", True),
-    ({"command": "ls -l"}, True),
-    ({"path": "./run.sh"}, False),
-    ({"path": "./run.sh", "why": "to see it"}, False),
-    ({"path(.a": 1}, False),
-    ("https://shop.test/cars", False),
-    ("42", False),
-)
-def test_a_command_of_one_word_or_path_is_free_text(arguments: object, free: bool) -> None:
-    assert is_free_text(argument_shape(arguments)) is free

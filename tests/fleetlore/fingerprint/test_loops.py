@@ -100,14 +100,6 @@ def test_small_changes_that_do_not_help_are_a_retry() -> None:
     assert find_loop([*calls[:3], other]) is None
 
 
-def test_a_loop_keeps_its_id_while_it_goes_on() -> None:
-    detector = LoopDetector()
-    ids = {loop.id for call in [A, B, C] * 4 if (loop := add(detector, call))}
-    assert len(ids) == 1
-    one, other = find_loop([A] * 3), find_loop([B] * 3)
-    assert one is not None and other is not None and one.id != other.id
-
-
 def test_a_loop_says_what_goes_round() -> None:
     assert str(find_loop([A] * 4)) == "bash was called 4 times with the same arguments and gave the same result."
     assert (

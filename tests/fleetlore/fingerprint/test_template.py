@@ -5,7 +5,7 @@ from re import _parser as sre_parse
 
 from hypothesis import given
 
-from fleetlore.fingerprint.normal_form import MAX_TEMPLATE, head_line, template
+from fleetlore.fingerprint.normal_form import MAX_TEMPLATE, template
 from fleetlore.fingerprint.template_rules import LOOKS, PLACES
 from fleetlore.fingerprint.wordings import NOISE
 from tests.error_texts import any_text
@@ -93,26 +93,6 @@ def test_what_says_which_failure_it_is_is_kept(one: str, other: str) -> None:
 )
 def test_a_sentence_keeps_the_mask_that_is_its_object(line: str, masked: str) -> None:
     assert template(line) == masked
-
-
-TRACEBACK = "Traceback (most recent call last):\n  "
-KEY_ERROR = f"{TRACEBACK}File \"x.py\", line 3\nKeyError: 'id'"
-
-
-@for_each(
-    "text, line",
-    ('  File "x.py", line 3\n    for x\n        ^\nSyntaxError: invalid syntax', "SyntaxError: invalid syntax"),
-    (
-        "Traceback (most recent call last):\n  ...\npsycopg2.Error: no table x\nLINE 1: SELECT",
-        "psycopg2.Error: no table x",
-    ),
-    (KEY_ERROR, "KeyError: 'id'"),
-    (f"exit code 1\nsome output\n{KEY_ERROR}", "KeyError: 'id'"),
-    ("\n\n  disk full \nmore about it\n", "disk full"),
-    ("thread 'main' panicked at a.rs:5:27:\nindex out of", "thread 'main' panicked at a.rs:5:27: index out of"),
-)
-def test_of_a_traceback_the_exception_counts_and_else_the_first_line_that_says_something(text: str, line: str) -> None:
-    assert head_line(text) == line
 
 
 @for_each("pattern", *[each for _, each, _ in (*NOISE, *PLACES, *LOOKS) if each.pattern[0] == "^"])

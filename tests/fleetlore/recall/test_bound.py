@@ -46,16 +46,6 @@ def test_what_is_best_backed_is_held_whatever_the_order(
             assert id in held
 
 
-def test_a_newer_version_counts_in_place_of_the_older() -> None:
-    bound = Bound(10)
-    assert bound.take("a", backing(bytes=6)) == []
-    assert bound.take("a", backing(bytes=7)) == []
-    assert bound.take("b", backing(bytes=3)) == []
-    assert bound.take("b", backing(bytes=4, standing=1.0)) == ["a"]
-    bound.drop("b")
-    assert bound.take("a", backing(bytes=10)) == []
-
-
 def test_it_says_whether_something_of_a_tool_was_left_out() -> None:
     bound = Bound(2)
     for number in range(4):

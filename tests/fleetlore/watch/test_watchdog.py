@@ -24,16 +24,6 @@ def test_a_budget_warns_at_four_fifths_and_when_it_is_used_up(used: float, warne
     assert ids(guardian, 50.0 + used) == (["guard:time"] if warned else [])
 
 
-def test_spending_adds_up_and_without_a_budget_nothing_is_said() -> None:
-    guardian = Watchdog(0.0, Budget(tokens=100, money=1.0))
-    for _ in range(4):
-        guardian.spend(20, 0.25)
-    assert ids(guardian, 0.0) == ["guard:tokens", "guard:money"]
-    free = Watchdog(0.0)
-    free.spend(1e9, 1e9)
-    assert ids(free, 0.0) == []
-
-
 def test_a_standstill_is_told_until_something_happens() -> None:
     guardian = Watchdog(1000.0, stall_seconds=120.0)
     assert ids(guardian, 1119.9) == []

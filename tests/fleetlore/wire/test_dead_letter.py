@@ -92,9 +92,3 @@ def test_a_mark_goes_to_the_letter_it_names() -> None:
     posted = mark(read(letter(), 2, 40), TO)
     assert (posted.topic, posted.partition) == (TO, 2)
     assert read_dead_letter(Consumed(2, 41, 0, None, b"", tuple(posted.headers))) == Mark("2:40")
-
-
-def test_what_others_write_there_is_no_letter() -> None:
-    good = dict(letter().headers)
-    for headers in ({}, {"a": b"1"}, good | {"dlq.offset": b"x"}, {n: c for n, c in good.items() if n != "dlq.stage"}):
-        assert read_dead_letter(Consumed(0, 0, 0, None, None, tuple(headers.items()))) is None

@@ -3,12 +3,10 @@
 from itertools import permutations
 from typing import Any
 
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fleetlore.wire.principals import session_key
 from fleetlore.wire.trajectory import (
     CUT,
     DIGEST_STEPS,
@@ -134,23 +132,6 @@ def test_a_digest_of_any_names_that_a_sender_may_choose_fits_as_well(ending: Any
     advised = [sessions.call("t", advice=ids, withheld=ids, adapter=ids[0], mark="|" * 30) for _ in range(count)]
     for steps in (named, advised):
         assert len(sessions.trajectory(*steps, ending=ending).digest().to_json()) < MILVUS_FIELD_BYTES
-
-
-def test_parts_of_a_session_have_ids_of_their_own() -> None:
-    whole = long_session(1, "s")
-    parts = [orjson.dumps(orjson.loads(whole.to_json()) | {"part": part}) for part in (0, 1, 2)]
-    ids = [Trajectory.from_json(fields).id for fields in parts]
-    assert len(set(ids)) == 3
-    assert ids == [session_key(whole.agent, whole.session, part) for part in (0, 1, 2)]
-
-
-def test_calls_are_the_steps_of_tools_and_a_call_with_a_pattern_failed() -> None:
-    good = Step(sequence=0, role="tool", tool="bash")
-    bad = Step(sequence=1, role="tool", tool="bash", pattern="p" * 32)
-    said = Step(sequence=2, role="user", result="hello")
-    trajectory = sessions.trajectory(good, bad, said)
-    assert trajectory.calls == (good, bad)
-    assert [step.failed for step in trajectory.calls] == [False, True]
 
 
 def test_a_trajectory_fits_a_batch_of_kafka_with_all_of_its_steps_and_otherwise_stays_as_it_is() -> None:

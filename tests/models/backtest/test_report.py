@@ -90,20 +90,6 @@ def test_what_cannot_be_split_is_refused(cases: list[CallLog]) -> None:
         split(cases[:1], 1, 0.2)
 
 
-def test_each_session_is_sorted_into_its_slice() -> None:
-    train = [log(agent="ann", task="cook"), log(agent="ben", task="bake")]
-    test = [
-        log(agent="new", task="cook"),
-        log(agent="ann", task="roast"),
-        log(agent="new", task="roast"),
-        log(agent="ann", task="bake"),
-        log(agent="ann", task="cook", source="elsewhere"),
-    ]
-    assert slices_of(train, test) == ["A", "T", "AT", "K", "S"]
-    elsewhere = [log(agent="cyd", task="cook", source="elsewhere"), *train]
-    assert slices_of(elsewhere, [log(agent="ann", task="cook", source="elsewhere")]) == ["A"], "an agent is of a source"
-
-
 NO_TABLE = "no such table: cars"
 
 
@@ -129,26 +115,10 @@ def test_a_name_that_the_session_has_seen_and_a_passing_fault_need_no_way_out(er
     assert list(ways_out(heard(of))) == []
 
 
-def test_silence_is_no_miss() -> None:
-    of = log(call("select * from cars", error=NO_TABLE), call("select * from car_makers"))
-    (told,) = ways_out(heard(of, after={0: SILENT._replace(way_out="`car_makers`")}))
-    quiet = told._replace(told="")
-    assert hit_rate([told, quiet]) == 1.0 and hit_rate([quiet]) is None
-    (before,) = ways_out(heard(of, SILENT._replace(way_out="`car_makers`")))
-    assert before.told == "`car_makers`", "what was told before the call counts where nothing is told after it"
-
-
 WARNING = Tip(
     "w", "foreseen", (), kind="no such table: <name>", rejected=("cars",), chance=0.7, text="sql fails with `cars`."
 )
 WAY_OUT = Tip("i", "renamed", (), brings=("makers",), text="Use `makers` instead of `maker`.")
-
-
-@for_each("tool, text", ("sql", " Submit;"), ("invalid_action", "x = 1"), ("python", "YOUR_CODE_HERE"))
-def test_a_pseudo_call_is_none(tool: str, text: str) -> None:
-    of = log(call("select 1"), call(text, tool=tool), call("select 2"))
-    assert [turn.call.text for turn in of.turns()] == ["select 1", "select 2"]
-    assert [turn.place for turn in of.turns()] == [0, 2]
 
 
 def test_what_is_told_is_a_warning_or_a_way_out_and_each_has_its_source() -> None:

@@ -11,7 +11,7 @@ from fleetlore.calls.document import OldValue, old_value_key
 from fleetlore.calls.model import CallModel
 from fleetlore.wire.trajectory import Trajectory
 from models.calls import evidence
-from models.calls.evidence import AGENT_SESSIONS, Evidence, Facts, Fleet, OldValues, Who
+from models.calls.evidence import Facts, Fleet, OldValues, Who
 from models.calls.gate import Foreseen, Trial, thresholds
 from models.calls.training import train
 from tests.build import call, trajectory
@@ -22,31 +22,6 @@ def fleet(*agents: str, quorum: int = 2) -> Fleet:
     made = Fleet(quorum)
     made.agents.update(agents)
     return made
-
-
-def test_of_one_agent_a_few_sessions_count_and_others_are_needed() -> None:
-    met = Evidence(fleet("a", "b"))
-    for _ in range(3 * AGENT_SESSIONS):
-        met.add(Who("a", 1))
-    assert (met.agents, met.sessions, met.is_enough) == (1, AGENT_SESSIONS, False)
-    met.add(Who("b", 1))
-    assert (met.agents, met.sessions, met.is_enough) == (2, AGENT_SESSIONS + 1, True)
-
-
-@for_each(
-    "quorum, met, is_enough",
-    (1, [Who("a", 1)], False),
-    (1, [Who("a", 1), Who("a", 2)], True),  # in a fleet of one owner and name, two goals stand for two agents
-    (2, [Who("a", goal) for goal in range(9)], False),  # sessions are no principals
-    (3, [Who("a", 1), Who("b", 1)], False),
-)
-def test_evidence_is_enough_from_a_quorum_of_principals_or_goals_of_one(
-    quorum: int, met: list[Who], is_enough: bool
-) -> None:
-    evidence = Evidence(fleet(*{who.agent for who in met}, quorum=quorum))
-    for who in met:
-        evidence.add(who)
-    assert evidence.is_enough is is_enough
 
 
 def test_facts_met_the_longest_ago_are_forgotten_first() -> None:
@@ -65,14 +40,6 @@ def test_a_principal_fills_no_bound_with_its_own_facts() -> None:
     forgotten = [fact for number in range(50) for fact in facts.count(f"eve{number}", Who("eve", 1))]
     assert {fact for fact in facts if not fact.startswith("eve")} == {"of two", "a0", "a1", "a2", "b0", "b1", "b2"}
     assert all(fact.startswith("eve") for fact in forgotten) and "eve49" in facts and len(facts) <= 16
-
-
-def test_what_several_principals_met_the_longest_ago_gives_way_at_last() -> None:
-    facts = Facts[int](fleet("a", "b"), most=8)
-    for fact in range(20):
-        for agent in ("a", "b"):
-            facts.count(fact, Who(agent, 1))
-    assert list(facts)[-7:] == list(range(13, 20)) and len(facts) <= 8
 
 
 def foreseen(chances: list[float], seed: int = 0, true: bool = True) -> list[Foreseen]:
@@ -163,19 +130,6 @@ def test_principals_count_once_a_side() -> None:
     assert learned([replaces("a"), works("c")], quorum=1) == (OldValue(FAST, 1, 1),)
     both = session("c", ("fast", False), ("fast", True), ("quick", False))
     assert learned([replaces("a"), replaces("b"), both]) == (OldValue(FAST, 3, 0),), "its own replacement counts"
-
-
-def test_what_is_no_second_attempt_replaces_nothing() -> None:
-    def parted(failed: str, worked: str) -> list[Trajectory]:
-        calls = call("run", failed, "", ERROR), call("run", worked)
-        return [trajectory(*calls, session=agent, agent=agent) for agent in "ab"]
-
-    many = "{" + ",".join(f'"n{number}":{number}' for number in range(4)) + "}"
-    assert learned(parted(many, '{"other":1}')) == ()
-    assert [each.key for each in learned(parted('{"query":"select type"}', '{"query":"select kind"}'))] == [
-        old_value_key("run", "query=select type")
-    ]
-    assert learned(parted("select type", "select kind")) == (), "a word of a text is no argument"
 
 
 def test_a_value_that_nobody_replaces_any_more_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,14 +179,6 @@ def test_what_an_agent_says_to_itself_is_no_step(said: str) -> None:
     assert [step.partition("(")[0] for step in way.calls] == ["bash", "sql"]
 
 
-def test_a_session_without_a_task_without_calls_or_that_ended_on_a_failed_call_shows_no_way() -> None:
-    talk = Step(sequence=0, role="assistant", result="done")
-    assert not distil(judgment(GOOD, label="success"))
-    assert not distil(judgment(talk, label="success", task="cars"))
-    doubtful = judgment(TABLES, NO_TABLE, label="success", task="cars")
-    assert "strategy" not in {each.kind for each in distil(doubtful)}
-
-
 def test_a_session_of_calls_that_all_fail_otherwise_is_compared_in_part() -> None:
     failed = [call("run", f'{{"cmd": "{each} x y"}}', error=f"cannot {'a' * each} it") for each in range(1, 250)]
     worked = [call("run", f'{{"cmd": "x y {each} {each}"}}') for each in range(1, 250)]

@@ -120,16 +120,6 @@ def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
     assert not made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60)
 
 
-def test_transient_errors_count_the_agents_of_the_last_two_minutes() -> None:
-    start = TIME - TIME % 60
-    rows = [
-        (n, SessionCounts(agent, 1, 1), start, start + minute * 60 + 1)
-        for n, (agent, minute) in enumerate([(1, 0), (2, 0), (3, 6), (4, 7), (4, 7), (5, 7)])
-    ]
-    assert state("class", rows, transient=True).to_pattern("t").agents_lately == 3
-    assert state("class", rows).to_pattern("t").agents_lately == 0
-
-
 def test_no_agent_alone_begins_or_ends_an_outage() -> None:
     start = int(TIME - TIME % 15)
     alone = [(n, SessionCounts(9, 1, 1), start + n * 225, start + n * 225) for n in range(20)]
