@@ -282,14 +282,6 @@ def test_a_way_is_shown_for_the_very_goal_alone(index: LoreIndex) -> None:
     assert not ask(index, task="count", goal="count the cars")  # before a call it is too late
 
 
-def test_at_the_start_the_failures_of_the_tools_at_hand_come_with_their_ends(index: LoreIndex) -> None:
-    put(index, "r")
-    put(index, "other", tool="browse", was=("mode=a",), now=("mode=b",))
-    assert ask(index, None, tools=(TOOL,)).ids == ("r",)
-    assert ask(index, None, tools=("browse",)).ids == ("other",)
-    assert ask(index, None, tools=("mail",)).ids == ()
-
-
 @given(st.sets(st.integers(0, 9)), st.floats(0, 1), st.text(max_size=5))
 def test_shown_and_withheld_together_are_what_would_be_shown(items: set[int], share: float, session: str) -> None:
     index = LoreIndex()

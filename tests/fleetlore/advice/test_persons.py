@@ -276,14 +276,6 @@ def test_it_asks_for_review_where_its_own_words_fail_or_the_old_value_works_agai
     assert "came again after this change in 5 sessions" in Reviews(LoreIndex()).reason(item(against=5))
 
 
-def test_words_that_somebody_rejected_are_not_written_again_unawares(index: LoreIndex) -> None:
-    made = hint(index, before=("orders",))
-    index.put_hint(judged(index, "reject", made.id, by="bob", why="it is slow", now=NOW, wording=""))
-    with pytest.raises(ConfigError, match=f"bob rejected these words: it is slow. .*approve {made.id}"):
-        hint(index, before=("orders",), by="eve")
-    assert hint(index, "Other words.", before=("orders",)).id != made.id
-
-
 @for_each("rejected", False, True)
 def test_words_that_were_edited_are_written_again_as_another_hint(rejected: bool) -> None:
     index = LoreIndex()
@@ -379,35 +371,6 @@ def test_what_is_unknown_or_has_no_end_is_not_judged(index: LoreIndex) -> None:
         judged(index, "reject", "gone", by="ann", why="x", now=NOW, wording="")
     with pytest.raises(ConfigError, match="reject it"):
         judged(index, "expire", "item1", by="ann", why="x", now=NOW, wording="")
-
-
-@given(st.permutations(range(5)))
-def test_the_order_of_decisions_about_different_things_does_not_matter(order: list[int]) -> None:
-    first = LoreIndex()
-    first.put_item(item())
-    correction = write(first, Draft(text=TEXT, why="x", id="item1", after="sql"), by="ann", now=NOW)
-    other = write(first, Draft(text="Other.", why="x", start=True), by="bob", now=NOW)
-
-    def put(index: LoreIndex, number: int) -> None:
-        match number:
-            case 0:
-                index.put_item(item())
-            case 1:
-                index.put_hint(correction)
-            case 2:
-                index.distrust(stable_hash("bob"))
-            case 3:
-                index.put_hint(other)
-            case _:
-                index.revoke("item2")
-
-    one, two = LoreIndex(), LoreIndex()
-    for number in range(5):
-        put(one, number)
-    for number in order:
-        put(two, number)
-    assert (one.items, one.hints.standing, one.hints.replaced) == (two.items, two.hints.standing, two.hints.replaced)
-    assert one.known_items["item1"] == two.known_items["item1"] == item()
 
 
 def test_words_of_an_item_are_for_persons() -> None:

@@ -120,14 +120,6 @@ def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
     assert not made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60)
 
 
-def test_no_agent_alone_begins_or_ends_an_outage() -> None:
-    start = int(TIME - TIME % 15)
-    alone = [(n, SessionCounts(9, 1, 1), start + n * 225, start + n * 225) for n in range(20)]
-    others = [(20 + n, SessionCounts(n, 1, 1), start + 900 + n * 60, start + 1200 + n * 60) for n in range(2)]
-    made = state("class", [*alone, *others], transient=True)
-    assert made.to_pattern("t").outages == ((start + 900, 375, 3),)
-
-
 @for_each("delay", 0, 120 * 15)
 @for_each("honest_first", False, True)
 def test_one_agent_with_the_smallest_ids_hides_no_outage_of_others(delay: int, honest_first: bool) -> None:
