@@ -186,6 +186,14 @@ class Fleet:
         self.lore_search.close()
         if self.emitter.is_stranded:
             return await self.emitter.close(0.0)
+        stopping = asyncio.create_task(self._stop(timeout_seconds))
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:  # a task left behind would read for ever
+            await stopping
+            raise
+
+    async def _stop(self, timeout_seconds: float) -> None:
         await asyncio.gather(*(sender.close(timeout_seconds) for sender in self._senders))
         await asyncio.gather(self.replica.close(), self.adapters.close())
         with _counting:

@@ -304,6 +304,20 @@ async def test_a_dangerous_call_is_warned_of_once_asked(fleet: Fleet, recorder: 
         assert session.advise(*force)
 
 
+@pytest.mark.parametrize("turns", [1, 2, 4])
+async def test_a_fleet_whose_end_is_cancelled_leaves_no_task_behind(unused_address: str, turns: int) -> None:
+    before = asyncio.all_tasks()
+    fleet = Fleet("agent", broker=unused_address, ready_seconds=0.0)
+    await fleet.start()
+    closing = asyncio.create_task(fleet.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert asyncio.all_tasks() == before
+
+
 async def test_a_session_leaves_no_reference_cycle(fleet: Fleet) -> None:
     gc.collect()
     gc.disable()
