@@ -39,15 +39,6 @@ def test_intervals_cover_the_truth(effect: float, whole: bool) -> None:
     assert 0.93 <= covered(found, effect) < 1.0
 
 
-def test_intervals_of_calls_taken_as_independent_do_not() -> None:
-    """The worlds are hard enough to tell the difference."""
-    found = [
-        uplift([each._replace(session=str(n)) for n, each in enumerate(world(seed, 0, 150, whole=True))])
-        for seed in range(200)
-    ]
-    assert covered(found, NOTHING) < 0.9
-
-
 def test_intervals_of_few_sessions_cover_the_truth() -> None:
     assert covered([uplift(world(seed, NOTHING, 24)) for seed in range(200)], NOTHING) >= 0.93
 

@@ -306,19 +306,6 @@ def test_a_person_reads_when_a_correction_is_shown(index: LoreIndex) -> None:
     assert when_of(made, known) == "before a call with id or after no such column: id; tool sql"
 
 
-def test_an_edit_of_a_corrected_item_is_one_of_its_correction(index: LoreIndex) -> None:
-    """Whatever its id: another version of the patterns gave the item another one."""
-    index.put_item(item())
-    first = write(index, Draft(text=TEXT, why="x", id="item1", before=("orders",)), by="ann", now=NOW)
-    index.put_hint(msgspec.structs.replace(first, id="hint-of-before"))
-    draft = draft_of(index, "item1")
-    assert draft is not None and (draft.text, draft.before, draft.id) == (TEXT, ("orders",), "hint-of-before")
-    again = write(index, Draft(text="Other.", why="y", id="item1", after="sql"), by="bob", now=NOW + 1)
-    assert again.id == "hint-of-before" and again.hint is not None and again.hint.replaces == "item1"
-    index.put_hint(again)
-    assert len(index.hints.standing) == 1
-
-
 def test_of_two_persons_who_edit_at_once_the_second_is_told_the_words_of_the_first(index: LoreIndex) -> None:
     index.put_item(item())
     ann, bob = draft_of(index, "item1"), draft_of(index, "item1")

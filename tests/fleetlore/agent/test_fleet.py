@@ -1,10 +1,7 @@
 import asyncio
-import gc
 import subprocess
 import sys
 import time
-import weakref
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -316,24 +313,6 @@ async def test_a_fleet_whose_end_is_cancelled_leaves_no_task_behind(unused_addre
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert asyncio.all_tasks() == before
-
-
-async def test_a_session_leaves_no_reference_cycle(fleet: Fleet) -> None:
-    gc.collect()
-    gc.disable()
-    try:
-        async with fleet.session("count the cars") as session:
-            for arguments in ({"table": "cars"}, {"table": "cars_data"}):
-                session.advise("sql", arguments)
-                with suppress(LookupError):
-                    async with session.action("sql", arguments):
-                        raise LookupError("no such table: cars")
-            session.fail()
-        gone = weakref.ref(session)
-        del session
-        assert gone() is None
-    finally:
-        gc.enable()
 
 
 async def test_feedback_comes_later_and_each_is_an_event_of_its_own(fleet: Fleet, recorder: Recorder) -> None:

@@ -77,22 +77,6 @@ def test_a_group_of_one_error_is_that_error(fleet: Fleet, recorder: Recorder) ->
     assert recorder.error(outcome) == ("PermissionError", "[Errno 13] Permission denied")
 
 
-async def test_a_task_that_outlives_its_session_has_none(fleet: Fleet, recorder: Recorder) -> None:
-    go_on = asyncio.Event()
-
-    async def outlive() -> str:
-        await go_on.wait()
-        assert current_session() is None
-        return read("x")
-
-    async with fleet.session("g"):
-        task = asyncio.create_task(outlive())
-        await asyncio.sleep(0)
-    go_on.set()
-    assert await task == "x: 10"
-    assert recorder.kinds == ["session.started", "session.ended"]
-
-
 def test_without_a_session_it_is_the_plain_call(recorder: Recorder) -> None:
     assert read("x", limit=3) == "x: 3"
     assert asyncio.run(read_later("x")) == "x"

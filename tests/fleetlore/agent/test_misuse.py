@@ -128,16 +128,6 @@ def test_other_mistakes_are_logged_once_a_session(
     assert events.REWARD not in recorder.events[-1].data
 
 
-def test_the_last_word_counts_and_a_number_in_words_is_one(fleet: Fleet, recorder: Recorder) -> None:
-    with fleet.session("g") as session:
-        session.succeed(reward="1")
-    assert recorder.events[-1].data == {events.OUTCOME: "success", events.REWARD: 1.0}
-    with fleet.session("g") as session:
-        session.succeed(1.0)
-        session.fail()
-    assert recorder.events[-1].data == {events.OUTCOME: "failure"}
-
-
 def test_an_action_stays_as_it_ended(fleet: Fleet, recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     with fleet.session("g") as session:
         with session.action("sql") as action:

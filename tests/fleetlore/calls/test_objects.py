@@ -35,14 +35,6 @@ def test_a_call_is_about_what_results_said_of_its_ids(made: str, result: str, as
     assert known(("get", made, result)).marks(asked) == marks
 
 
-def test_what_was_said_last_counts() -> None:
-    later = ORDER.replace("Pending", "cancelled")
-    marks = known(("get_order", OF_ORDER, ORDER), ("cancel", OF_ORDER, later)).marks(OF_ORDER)
-    assert "order_id status=cancelled" in marks
-    assert "order_id status=pending" not in marks
-    assert marks[-2:] == ["order_id after get_order", "order_id after cancel"]
-
-
 def test_it_is_bounded() -> None:
     objects = _KnownObjects()
     for number in range(3 * _KEPT_OBJECTS):

@@ -108,12 +108,6 @@ def test_a_call_that_worked_tells_the_place() -> None:
     assert PLACES.recognise(context) == "zoo"
 
 
-def test_the_place_that_an_error_told_stands_before_what_words_say() -> None:
-    context = CallContext("which customers have invoices and no refunds")
-    context.record(MadeCall("sql", "select * from client"), "Table 'warehouse.client' doesn't exist", "E")
-    assert PLACES.recognise(context) == Places({}).recognise(context) == "warehouse"
-
-
 def test_a_goal_that_is_mostly_about_something_else_is_at_no_known_place() -> None:
     goal = "customers invoices flights airports runways gates luggage crews fuel weather delays tickets"
     assert PLACES.recognise(CallContext(goal)) is None

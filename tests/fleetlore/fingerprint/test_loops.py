@@ -89,17 +89,6 @@ def test_what_changes_by_itself_does_not_hide_a_loop() -> None:
     assert at(failed) == 3
 
 
-def test_small_changes_that_do_not_help_are_a_retry() -> None:
-    queries = [f"SELECT name, {column} FROM users WHERE id = {n}" for n, column in enumerate(("a", "b", "c", "d"))]
-    calls: list[Call] = [("sql", {"query": query}, "", "table users does not exist") for query in queries]
-    loop = find_loop(calls)
-    assert loop is not None and (loop.kind, loop.times, loop.tools) == ("retry", 4, ("sql",))
-    assert find_loop(calls[:3]) is None
-    assert find_loop([*calls[:2], D, *calls[2:]]) is None
-    other: Call = ("sql", {"query": queries[0]}, "", "column name does not exist")
-    assert find_loop([*calls[:3], other]) is None
-
-
 def test_a_loop_says_what_goes_round() -> None:
     assert str(find_loop([A] * 4)) == "bash was called 4 times with the same arguments and gave the same result."
     assert (

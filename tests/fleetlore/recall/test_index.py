@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetlore.recall.index import KEPT, LoreIndex
+from fleetlore.recall.index import LoreIndex
 from fleetlore.wire.lore import MemoryItem, Pattern
 from tests.build import memory_item
 
@@ -47,25 +47,6 @@ def test_a_recovery_without_a_change_is_not_read(index: LoreIndex) -> None:
     for part in ((), ("`Maker`",), ("n=1", "m=2")):
         index.put_item(recovery("r", was=part, now=part))
         assert index.recoveries("class-1") == index.recoveries_of_tool("sql") == ()
-
-
-writes = st.lists(st.tuples(st.integers(0, 15), st.none() | st.integers(0, 5)), max_size=80)
-
-
-@given(writes)
-def test_the_best_at_hand_are_the_best_of_all(changes: list[tuple[int, int | None]]) -> None:
-    index = LoreIndex()
-    supports: dict[str, int] = {}
-    for number, support in changes:
-        id = f"r{number:02}"
-        if support is None:
-            index.forget(id)
-            supports.pop(id, None)
-        else:
-            index.put_item(recovery(id, support=support))
-            supports[id] = support
-    expected = sorted(supports, key=lambda id: (supports[id], id), reverse=True)[:KEPT]
-    assert [each.id for each in index.recoveries("class-1")] == expected
 
 
 def test_what_is_derived_is_worked_out_once_until_the_lore_changes(index: LoreIndex) -> None:

@@ -23,14 +23,6 @@ FORMS = re.compile(
 LOGS = Path(__file__).parents[4] / "shared" / "data" / "smoke" / "tau1"
 
 
-def test_a_short_name_is_replaced_in_its_field_and_left_in_other_words() -> None:
-    replaced = replacing(identities(['{"first_name": "May", "last_name": "Wu"}']))
-    assert replaced('find({"first_name":"May","last_name":"Wu"})') == (
-        'find({"first_name":"<first name>","last_name":"<last name>"})'
-    )
-    assert replaced("May I see it?") == "May I see it?"
-
-
 @for_each(
     "text, value, instead",
     # Of each form one: tests/security/test_personal.py holds them to a corpus.

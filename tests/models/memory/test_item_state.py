@@ -95,24 +95,6 @@ def test_it_says_when_it_was_first_and_last_seen() -> None:
     assert MemoryItem.from_json(item.to_json()) == item
 
 
-@for_each("side", "failure", "withdrawn")
-def test_a_correction_replaces_what_the_session_contributed_before(side: str) -> None:
-    taught = candidate("a", kind="recovery")
-    taken_back = replace(taught, side=side, revision=(1, 9.0))
-    worked_after_all = replace(taught, revision=(1, 10.0), content="worked after all")
-    assert state([taught]).to_item() is not None
-    assert state([taught, taken_back]).to_item() is None
-    assert state([taken_back, taught]) == state([taught, taken_back, taught])
-    item = state([taught, worked_after_all, taken_back]).to_item()
-    assert item is not None and (item.content, item.support) == ("worked after all", 1)
-    other = candidate("b", kind="recovery")
-    item = state([taught, other, taken_back]).to_item()
-    assert item is not None and (item.sessions, item.support, item.agents) == (("b",), 1, 1)
-    assert item.against == (side == "failure")
-    if side == "withdrawn":
-        assert state([replace(taught, revision=(1, 9.0)), taken_back]).to_item() is None
-
-
 def test_a_state_fits_its_field_of_the_store_at_its_fullest() -> None:
     wide = "語"  # three bytes of UTF-8, and nothing in a log has more of them
     step = Step(
