@@ -37,14 +37,14 @@ def test_a_client_whose_private_names_have_moved_is_imported() -> None:
     assert "pymilvus" in found and not found & {"pandas", "pyarrow", "scipy"}
 
 
-def test_who_wants_pandas_gets_pandas() -> None:
+@for_each(
+    "program",
+    "import sinks.milvus, pandas\nassert pandas.DataFrame({'a': [1]}).a[0] == 1",
+    "import pandas, sinks.milvus, pymilvus.orm.schema as schema\nassert schema.pd is pandas",
+)
+def test_who_wants_pandas_gets_pandas_and_who_has_it_keeps_it(program: str) -> None:
     pytest.importorskip("pandas")
-    _imported("import sinks.milvus, pandas\nassert pandas.DataFrame({'a': [1]}).a[0] == 1")
-
-
-def test_a_program_that_has_pandas_already_keeps_it() -> None:
-    pytest.importorskip("pandas")
-    _imported("import pandas, sinks.milvus, pymilvus.orm.schema as schema\nassert schema.pd is pandas")
+    _imported(program)
 
 
 _PROCESSES = {
