@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
-from fleetlore.advice.changes import holds
 from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.context import CallContext
@@ -244,12 +243,6 @@ def test_a_call_that_nearly_always_works_is_not_warned_of(index: LoreIndex) -> N
     assert advice.risk == pytest.approx(10.5 / 101)
 
 
-def test_health_that_lags_behind_its_pattern_is_not_believed(index: LoreIndex) -> None:
-    known(index, failures=5)
-    health(index, 1, 1)
-    assert ask(index).risk == pytest.approx(5.5 / 6)
-
-
 @given(st.integers(1, 5), st.integers(0, 8), st.integers(0, 8), st.integers(0, 5))
 def test_no_lag_between_rows_breaks_the_figures(failures: int, failed: int, calls: int, transient: int) -> None:
     index = LoreIndex()
@@ -373,15 +366,3 @@ def test_advice_is_quick_with_ten_thousand_patterns(index: LoreIndex) -> None:
         times.append(time.thread_time() - started)
     # The aim is 60 microseconds. A look at all patterns would take each call milliseconds, a busy machine only some.
     assert sorted(times)[len(times) // 2] < 1e-3
-
-
-@for_each(
-    "text, part, is_held",
-    ("TMPDIR=/w/x tac a", "TMPDIR=<path>", True),
-    ("psql -p 5433 db", "psql -p <number>", True),
-    ("psql db", "psql -p <number>", False),
-    ("f('a b', 2)", "f('<text>', <number>", True),
-    ("a, " * 800, "<text>, " * 20 + "b", False),  # in linear time
-)
-def test_a_literal_of_a_kind_is_held(text: str, part: str, *, is_held: bool) -> None:
-    assert holds({"command": text}, (part,)) == is_held

@@ -1,12 +1,11 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.advice import advise
-from fleetlore.advice.before_call import _TRANSIENT_SECONDS, _transient_weight
+from fleetlore.advice.before_call import _TRANSIENT_SECONDS
 from fleetlore.advice.situation import Situation
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex, worth_showing
@@ -27,17 +26,6 @@ def pattern(tool: str = "shell", error: str = "", **fields: Any) -> Pattern:
 
 def tool(ended: int, failed: int) -> Pattern:
     return Pattern(id="t", level="tool", tenant="t", tool="shell", sessions_ended=ended, sessions_failed=failed)
-
-
-def test_weather_is_told_while_it_lasts_and_is_never_a_lesson() -> None:
-    def met(seconds_ago: float, agents: int = 3) -> Pattern:
-        return pattern("http", "HTTP 503 Service Unavailable", agents_lately=agents, last_seen=NOW - seconds_ago)
-
-    assert not worth_showing(met(1))
-    assert _transient_weight(met(119, agents=1), NOW) and not _transient_weight(met(121, agents=1), NOW)
-    assert not _transient_weight(met(_TRANSIENT_SECONDS + 1, agents=10_000), NOW)
-    assert _transient_weight(met(60), NOW) == pytest.approx(_transient_weight(met(0), NOW) / 2)
-    assert _transient_weight(pattern(error="exit code 1"), NOW) == 0
 
 
 @for_each(
@@ -73,7 +61,7 @@ def moment(*, failed: bool = True, **fields: Any) -> Situation:
 def told(
     outages: tuple[tuple[int, int, int], ...],
     asks: Situation | None = None,
-    *more: Pattern,
+    more: Pattern | None = None,
     passed: float = 0.0,
     alone: bool = False,
 ) -> list[str]:
@@ -83,8 +71,8 @@ def told(
     seen = {"calls": 50, "failures": 50, "agents": 3, "first_seen": NOW - 900, "last_seen": passed or NOW - 10}
     seen["last_but_one"] = NOW - 10 if alone else seen["last_seen"]
     index.put_pattern(Pattern(id=fault.call or "", level="call", tenant="default", tool="pay", **seen))
-    for each in more:
-        index.put_pattern(each)
+    if more is not None:
+        index.put_pattern(more)
     return [tip.text for tip in advise(index, asks or moment()).tips]
 
 
@@ -93,39 +81,50 @@ def outages(age: int, *lasted: int, agents: int = 3) -> tuple[tuple[int, int, in
     return ((int(NOW) - age, age, 3), *earlier)
 
 
-def test_an_outage_is_told_with_its_age_and_the_rest_that_earlier_ones_would_leave() -> None:
-    (text,) = told(outages(200, *LASTED))
-    assert text.startswith("Wait 130 s and send this pay call again: it has had a passing fault (http_503:")
-    assert text.endswith("for 200 s. 2 of 3 earlier faults ended within 330 s.")
-    (text,) = told(outages(200, *LASTED), moment(failed=False))
-    assert text.startswith("If it fails, wait 130 s and send this pay call again")
+KNOWN, PASSED, BEFORE_CALL = outages(200, *LASTED), {"passed": NOW - 5}, {"asks": moment(failed=False)}
+WAIT, SEND = (
+    "Wait 130 s and send this pay call again",
+    "Send this pay call again: 5 s ago a later call got past http_503:",
+)
+TOLD_SO = moment(shown={f"{failure_of('pay', CALL, '', ERROR).class_}\x1fpassed"})
+OTHER_FAILURE = met("pay", CALL, "", "unknown field order", last_seen=NOW - 5)
 
 
 @for_each(
-    "known",
-    outages(200, 300),  # one earlier one says little
-    outages(700, *LASTED),  # none lasted as long as this one
-    outages(200, *LASTED, agents=1),  # one agent alone met the earlier ones
-    outages(200, 900, 900, 900),  # no agent waits so long
-    (),
+    "known, options, begin, end",
+    (
+        KNOWN,
+        {},
+        f"{WAIT}: it has had a passing fault (http_503:",
+        "for 200 s. 2 of 3 earlier faults ended within 330 s.",
+    ),
+    (KNOWN, BEFORE_CALL, "If it fails, wait 130 s and send this pay call again", ""),
+    # An outage in the future is no older than nothing.
+    (((int(NOW) + 45, 15, 3), *KNOWN[1:]), {}, "Wait", "for 0 s. 2 of 3 earlier faults ended within 330 s."),
+    # No seconds: one earlier outage says little, none lasted as long, one agent alone met them, no agent waits so long.
+    (outages(200, 300), {}, "Wait and send this pay call again", ""),
+    (outages(700, *LASTED), {}, "Wait and send this pay call again", ""),
+    (outages(200, *LASTED, agents=1), {}, "Wait and send this pay call again", ""),
+    (outages(200, 900, 900, 900), {}, "Wait and send this pay call again", ""),
+    ((), {}, "Wait and send this pay call again", ""),
+    # Whoever met the fault is told that it has passed, unless one agent alone says so and the operator believes no one
+    # alone, the later call failed in another way, or the agent was told so before and failed again.
+    (KNOWN, PASSED, SEND, ""),
+    (KNOWN, {**PASSED, "alone": True}, WAIT, ""),
+    (KNOWN, {**PASSED, **BEFORE_CALL, "alone": True}, "If it fails, wait 130 s", ""),
+    (KNOWN, {**PASSED, "alone": True, "asks": moment(quorum=1)}, "Send this pay call again", ""),
+    (KNOWN, {**PASSED, "more": OTHER_FAILURE}, WAIT, ""),
+    (KNOWN, {**PASSED, "asks": TOLD_SO}, WAIT, ""),
 )
-def test_no_seconds_are_told_without_earlier_outages(known: tuple[tuple[int, int, int], ...]) -> None:
-    (text,) = told(known)
-    assert text.startswith("Wait and send this pay call again")
+def test_an_outage_is_told_with_its_age_its_rest_and_its_end(
+    known: tuple[tuple[int, int, int], ...], options: dict[str, Any], begin: str, end: str
+) -> None:
+    (text,) = told(known, **options)
+    assert text.startswith(begin) and text.endswith(end)
 
 
-def test_who_met_a_fault_is_told_that_it_has_passed() -> None:
-    (text,) = told(outages(200, *LASTED), passed=NOW - 5)
-    assert text.startswith("Send this pay call again: 5 s ago a later call got past http_503:")
-    assert not told(outages(200, *LASTED), moment(failed=False), passed=NOW - 5), "it has passed"
-
-
-def test_one_agent_alone_ends_no_outage_of_others() -> None:
-    (text,) = told(outages(200, *LASTED), passed=NOW - 5, alone=True)
-    assert text.startswith("Wait 130 s")
-    assert told(outages(200, *LASTED), moment(failed=False), passed=NOW - 5, alone=True)
-    (text,) = told(outages(200, *LASTED), moment(quorum=1), passed=NOW - 5, alone=True)
-    assert text.startswith("Send this pay call again"), "the operator believes one agent"
+def test_nothing_is_said_before_a_call_of_an_outage_that_has_passed() -> None:
+    assert not told(KNOWN, **BEFORE_CALL, **PASSED)
 
 
 @given(st.integers(0, 7_200))
@@ -143,28 +142,11 @@ def test_one_agent_alone_ends_no_outage_by_a_failure_of_its_own(ahead: int) -> N
         assert told((alone, *outages(280, *LASTED)), asks) == told(outages(280, *LASTED), asks) != []
 
 
-def test_a_later_call_that_failed_in_another_way_got_past_nothing() -> None:
-    lasting = met("pay", CALL, "", "unknown field order", last_seen=NOW - 5)
-    (text,) = told(outages(200, *LASTED), None, lasting, passed=NOW - 5)
-    assert text.startswith("Wait 130 s")
-
-
-def test_who_was_told_that_it_has_passed_and_failed_again_is_told_to_wait() -> None:
-    failure = failure_of("pay", CALL, "", ERROR)
-    (text,) = told(outages(200, *LASTED), moment(shown={f"{failure.class_}\x1fpassed"}), passed=NOW - 5)
-    assert text.startswith("Wait 130 s")
-
-
 def test_a_wait_with_other_seconds_is_no_news(index: LoreIndex) -> None:
     known = outages(200, *LASTED)
     index.put_pattern(met("pay", CALL, "", ERROR, transient=True, last_seen=NOW, agents=3, outages=known))
     one, other = (advise(index, moment(now=NOW + later)).tips[0] for later in (0, 7))
     assert one.text != other.text and one.key == other.key
-
-
-def test_an_outage_in_the_future_is_no_older_than_nothing() -> None:
-    (text,) = told(((int(NOW) + 45, 15, 3), *outages(0, *LASTED)[1:]))
-    assert text.endswith("for 0 s. 2 of 3 earlier faults ended within 330 s.")
 
 
 def test_only_a_passing_fault_of_the_loop_itself_takes_the_place_of_the_loop(index: LoreIndex) -> None:

@@ -6,7 +6,6 @@ from fleetlore.calls.call import MAX_TOKENS, MadeCall
 from fleetlore.calls.context import CallContext
 from fleetlore.calls.model import features
 from fleetlore.calls.places import Ended, PlaceNames
-from fleetlore.wire.trajectory import MAX_TEXT, clip
 from tests.cpu import costs_less_than
 
 
@@ -52,15 +51,3 @@ def test_a_long_call_costs_no_more_than_a_bounded_one() -> None:
 
 def test_names_are_lower_case_without_keywords_in_order() -> None:
     assert MadeCall("sql", "SELECT Name FROM Car WHERE Name = 3").names == ["name", "car"]
-
-
-def test_agent_and_learner_agree_on_which_call_was_made_before() -> None:
-    sent = '{"script":"' + "a" * 3_000 + '"}'
-    kept = clip(sent, MAX_TEXT)  # what a trajectory has of it
-    agent, learner = CallContext("g"), CallContext("g")
-    agent.record(MadeCall("sh", sent), "exit 1", "E")
-    learner.record(MadeCall("sh", kept), "exit 1", "E")
-    assert agent.tried == learner.tried
-    assert [
-        context.tried.get(MadeCall("sh", each).trajectory_key) for context, each in ((agent, sent), (learner, kept))
-    ] == [1, 1]

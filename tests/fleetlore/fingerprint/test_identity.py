@@ -23,11 +23,6 @@ def test_each_example_needs_its_row(phrase: Phrase) -> None:
     assert phrase.kind not in [kind for _, _, kind in without.found(words)]
 
 
-def test_no_wording_is_in_two_rows() -> None:
-    wordings = [wording for row in PHRASES for wording in row.wordings.split("|")]
-    assert len(wordings) == len(set(wordings))
-
-
 # Texts of one failure: other sentences around it, other wordings, another language's type of error.
 SAME = {
     "a prefix": ("Table 'shop.orders' does not exist", "Query 17 failed: line 7:6: Table 'shop.orders' does not exist"),

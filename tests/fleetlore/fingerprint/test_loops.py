@@ -89,15 +89,6 @@ def test_what_changes_by_itself_does_not_hide_a_loop() -> None:
     assert at(failed) == 3
 
 
-def test_a_loop_says_what_goes_round() -> None:
-    assert str(find_loop([A] * 4)) == "bash was called 4 times with the same arguments and gave the same result."
-    assert (
-        str(find_loop([A, B, C] * 2)) == "The calls bash → bash → read were gone through 2 times with the same results."
-    )
-    failed: list[Call] = [("sql", {"query": f"SELECT {n} FROM users"}, "", "no such table") for n in range(4)]
-    assert "sql failed 4 times in a row" in str(find_loop(failed))
-
-
 @given(st.lists(st.sampled_from([A, B, C, D]), max_size=20), st.sampled_from([[A, B], [A, B, C], [A, B, C, D], [D]]))
 def test_a_long_enough_round_is_seen_whatever_came_before(before: list[Call], block: list[Call]) -> None:
     detector = LoopDetector()

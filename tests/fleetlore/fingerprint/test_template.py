@@ -1,13 +1,8 @@
 """Templates of error texts: what is masked, and what is kept."""
 
-import re
-from re import _parser as sre_parse
-
 from hypothesis import given
 
 from fleetlore.fingerprint.normal_form import MAX_TEMPLATE, template
-from fleetlore.fingerprint.template_rules import LOOKS, PLACES
-from fleetlore.fingerprint.wordings import NOISE
 from tests.error_texts import any_text
 from tests.rows import for_each
 
@@ -93,16 +88,6 @@ def test_what_says_which_failure_it_is_is_kept(one: str, other: str) -> None:
 )
 def test_a_sentence_keeps_the_mask_that_is_its_object(line: str, masked: str) -> None:
     assert template(line) == masked
-
-
-@for_each("pattern", *[each for _, each, _ in (*NOISE, *PLACES, *LOOKS) if each.pattern[0] == "^"])
-def test_all_alternatives_of_an_anchored_pattern_are_anchored(pattern: re.Pattern[str]) -> None:
-    """Such a pattern is tried at the start of a line only."""
-    operator, argument = sre_parse.parse(pattern.pattern, pattern.flags)[0]
-    if operator is sre_parse.BRANCH:
-        assert all(branch[0] == (sre_parse.AT, sre_parse.AT_BEGINNING) for branch in argument[1])
-    else:
-        assert (operator, argument) == (sre_parse.AT, sre_parse.AT_BEGINNING)
 
 
 @given(any_text)

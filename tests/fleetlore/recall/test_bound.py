@@ -46,15 +46,6 @@ def test_what_is_best_backed_is_held_whatever_the_order(
             assert id in held
 
 
-def test_it_says_whether_something_of_a_tool_was_left_out() -> None:
-    bound = Bound(2)
-    for number in range(4):
-        bound.take(f"{number}", backing("shell", standing=number))
-    assert not bound.prefer("sql")
-    assert bound.prefer("shell")
-    assert not bound.prefer("shell")  # it is known by now
-
-
 def item(number: int, **fields: Any) -> MemoryItem:
     error = f'relation "table_{number}" does not exist in the schema of order {number}'
     call = f"select name, total from table_{number} where customer = {number} order by total"
@@ -105,12 +96,3 @@ def taken_and_estimated(kind: str) -> tuple[int, int]:
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return taken, sum(head(value).bytes for value in values)
-
-
-def test_entries_hold_what_they_share_once() -> None:
-    patterns = [Pattern.from_json(pattern(number).to_json()) for number in range(2)]
-    items = [MemoryItem.from_json(item(number).to_json()) for number in range(2)]
-    tools = [each.tool for each in (*patterns, *items)]
-    tools += [backing_of_pattern(patterns[0].to_json()).tool, backing_of_item(items[0].to_json()).tool]
-    assert len({id(tool) for tool in tools}) == 1
-    assert patterns[0].tenant is patterns[1].tenant

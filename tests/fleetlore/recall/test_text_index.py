@@ -39,16 +39,6 @@ def test_exactly_those_above_the_threshold_are_found_best_first(
     assert found == sorted(found, key=lambda each: (-each[1], each[0]))
 
 
-def test_few_are_given_and_a_threshold_of_nothing_is_refused() -> None:
-    index = TextIndex()
-    for number in range(5):
-        index.put(str(number), "refund order")
-    assert [id for id, _ in index.like("refund order", 0.5, 2)] == ["0", "1"]
-    assert index.like("book a flight", 0.5, 2) == []
-    with pytest.raises(ValueError, match="above 0"):
-        index.like("refund", 0.0, 2)
-
-
 def test_a_text_holds_its_share_of_what_the_query_s_words_weigh() -> None:
     index = TextIndex()
     index.put("cars", "no such table cars")

@@ -110,9 +110,6 @@ def test_a_trend_needs_more_than_chance(now: tuple[int, int], before: tuple[int,
     assert trend(now, before) == expected
 
 
-counts = st.integers(1, 1000).flatmap(lambda calls: st.tuples(st.just(calls), st.integers(0, calls)))
-
-
 def test_estimates_are_called_so_where_they_are_counted() -> None:
     tool = row("tool", calls=300, failures=90, hours=((102, 100, 60),), days=((4, 300, 90),), estimated=("hours",))
     error = row("family", error_class="no_table", failures=50, hours=((102, 40, 40),), estimated=("all",))
