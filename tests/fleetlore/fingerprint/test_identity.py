@@ -27,21 +27,11 @@ def test_each_example_needs_its_row(phrase: Phrase) -> None:
 SAME = {
     "a prefix": ("Table 'shop.orders' does not exist", "Query 17 failed: line 7:6: Table 'shop.orders' does not exist"),
     "a label": ("Task ran out of memory on its node", "(raylet) Task ran out of memory on its node"),
-    "a list of candidates": ("no such column: prise", "no such column: prise, valid columns: id, price"),
-    "advice in brackets": (
-        'Global symbol "$total" is undeclared at a.pl line 3',
-        'Global symbol "$total" is undeclared (did you forget to declare "my $total"?) at b.pl line 4',
-    ),
     "another wording": ("Unknown column 'prise'", "column 'prise' cannot be resolved", "no such column: 'prise'"),
     "a contraction": ("Couldn't find package 'left-pad'", "could not find package 'left-pad'"),
-    "the type says it": ("shop.ColumnNotFoundError: price", 'shop.ColumnNotFoundError: unable to find column "price"'),
     "a message in quotes": (
         "unconfigured table orders_by_day",
         'InvalidRequest: code=2200 [Invalid query] message="unconfigured table orders_by_day"',
-    ),
-    "a line behind progress": (
-        "Unknown encoder 'libx265'",
-        "reading a\nencoding b\nUnknown encoder 'libx265'\nleaving",
     ),
     "an accepted release": ("Unable to find the pod `Lottie`", "Unable to find the pod `Lottie (~> 0.4.12)`"),
     "a query in quotes": (
@@ -60,38 +50,10 @@ SAME = {
         "curl: (7) Failed to connect to localhost port 8080 after 0 ms: Connection refused",
     ),
     "a signal": ("Process completed with exit code 139", "Segmentation fault (core dumped)", "Segmentation fault: 11"),
-    "a status": (
-        "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://a.example/x",
-        "AxiosError: Request failed with status code 404",
-        "Response code 404 (Not Found)",
-    ),
     "a lone code": ("Error: An API error occurred: not_in_channel", '{"ok":false,"error":"not_in_channel"}'),
-    "another word for the thing": ("module `total` not found", "`total` not found", "variable `total` not found"),
-    "what was tried before it": ("mc: Failed to remove `a`. The bucket does not exist", "The bucket does not exist"),
     "an explanation behind it": (
         "Attribute `price` is not filterable. Available filterable attributes patterns are: `genre`.",
         "Attribute `price` is not filterable. This index does not have configured filterable attributes.",
-    ),
-    "another wording of cannot": ("not able to locate package 'a'", "failed to locate package 'a'"),
-    "the database of a table": (
-        "a foreign key constraint fails (`dev`.`lines`, CONSTRAINT `lines_1` FOREIGN KEY (`a`) REFERENCES `b` (`id`))",
-        "a foreign key constraint fails (`prod`.`lines`, CONSTRAINT `lines_1` FOREIGN KEY (`a`) REFERENCES `b` (`id`))",
-    ),
-    "a hedge": (
-        "pull access denied, repository does not exist or may require authorization",
-        "pull access denied, repository does not exist or may require 'docker login'",
-    ),
-    "an operation that was called": (
-        "An error occurred (ValidationException) when calling the PutItem operation: One or more values are empty",
-        "upload failed: An error occurred (ValidationException) when calling the GetItem operation: One or more values "
-        "are empty",
-        "One or more values are empty",
-    ),
-    "ways to log in": ("a@b: Permission denied (publickey).", "c@d: Permission denied (publickey,password)."),
-    "an ordinal": ("the 3rd line of the list differs", "the 12th line of the list differs"),
-    "a panic of Rust, old and new": (
-        "thread 'main' panicked at 'index out of bounds: the len is 0 but the index is 0', src/lib.rs:2:9",
-        "thread 'main' panicked at src/main.rs:20:5:\nindex out of bounds: the len is 3 but the index is 7",
     ),
     "the place of it": ("`total` not defined", "`total` not defined in `Main`"),
 }
@@ -110,20 +72,11 @@ DIFFERENT = (
     ("table 'orders' already exists", "table 'orders' does not exist"),
     ("permission denied for relation orders", "permission denied for relation users"),
     ("UNIQUE constraint failed: users.email", "UNIQUE constraint failed: users.id"),
-    ("java.lang.ClassNotFoundException: org.postgresql.Driver", "java.lang.ClassNotFoundException: com.mysql.Driver"),
-    ("Required fields are missing: [LastName]", "Required fields are missing: [Company]"),
     ("awk: line 1: syntax error near }", "sh: 1: syntax error near }"),
-    ("The conversion of units to feet is wrong", "The conversion of units to miles is wrong"),
-    ("connect ECONNREFUSED 10.0.0.1:80", "connect ETIMEDOUT 10.0.0.1:80"),
-    ("exited with code 137", "exited with code 143"),
-    ("HTTP 400: model gpt-9 not found", "HTTP 400: prompt is empty"),
-    ("unsupported format: webp", "unsupported format: heic"),
     ('exec: "bun": executable file not found in $PATH', 'exec: "tini": executable file not found in $PATH'),
     ("Missing C library: cairo", "Missing C library: crypto"),
     ('Class "App\\Order" not found', 'Class "App\\Refund" not found'),
     ("google/api/a.proto: File not found.", "google/api/b.proto: File not found."),
-    ("'HiddenItems' is not recognized as an internal or external", "'MergeTool' is not recognized as an internal or"),
-    ("The job ended with exit code: 1", "The job ended with exit code: 137"),
 )
 
 
@@ -138,20 +91,13 @@ def test_other_kinds_and_other_names_are_other_patterns(texts: tuple[str, str]) 
     "KeyError: 'connection_timeout'",
     "connect() got an unexpected keyword argument 'connection_timeout'",
     'column "connection_timeout" does not exist',
-    "module 'signal' has no attribute 'SIGKILL'",
     "no such table: connection_refused",
-    "cannot import name 'TooManyRequests'",
     "status 137 is not a known order status",
     "code 137 is not in the list of country codes",
-    "unknown country code 137",
-    "unknown traffic signal 9",
     "error 134 unexpected token",
     "error 111 in row parser",
     "bucket name too long",
-    "meeting room resource busy",
     "unknown host key algorithm",
-    "no such host group 'Linux'",
-    "broken pipe definition in pipeline.yml",
     "No space left in namespace quota",
 )
 def test_names_and_other_numbers_are_no_codes_of_the_system(text: str) -> None:
@@ -161,16 +107,10 @@ def test_names_and_other_numbers_are_no_codes_of_the_system(text: str) -> None:
 @for_each(
     "kind, text",
     ("killed", "Process exited with code 137 after 41.2 s"),
-    ("killed", "exit status 137"),
     ("killed", "exited (137)"),
-    ("killed", "make: *** [Makefile:2: all] Error 137"),
-    ("killed", "npm error code 137"),
     ("killed", "Command failed with status 137"),
     ("killed", "Worker with pid 14824 was terminated due to signal 9"),
-    ("segmentation", "worker process 3 exited on signal 11"),
     ("refused", "Error 111 connecting to localhost:6379. 111."),
-    ("no host", "java.net.UnknownHostException: db.internal"),
-    ("no host", "dial tcp: lookup db.internal on 10.0.0.1:53: no such host"),
     ("pipe", "java.io.IOException: Broken pipe (Write failed)"),
     ("no resolver", "getaddrinfo EAI_AGAIN registry.npmjs.org"),
     ("requests", "An error occurred (TooManyRequestsException) when calling the Invoke operation"),

@@ -12,13 +12,11 @@ from fleetlore.config import Settings
 from fleetlore.errors import ConfigError, ModelUnavailable, StoreUnavailable
 from fleetlore.recall.encoder import StaticEncoder, shared_encoder
 from fleetlore.recall.search import (
-    ALIKE,
     CANDIDATES,
     LEAST_WORDS,
     SAMPLED_TEXTS,
     LoreSearch,
     common_words,
-    fused,
     row_id,
     telling_words,
 )
@@ -254,15 +252,6 @@ async def test_without_the_extra_it_says_which(tenant: str, monkeypatch: pytest.
     search.close()
 
 
-def test_scores_are_relative_to_the_best_match_by_words() -> None:
-    assert fused({}) == {} == fused({}, {})
-    assert fused({"a": 8.0, "b": 2.0}) == {"a": 1.0, "b": 0.25}
-    assert fused({"a": 0.0}) == {"a": 0.0}
-    both = fused({"a": 8.0}, {"a": 1.0, "b": 0.5, "c": -1.0})
-    assert both["a"] == 1.0 and both["b"] == pytest.approx(1 / 6) and both["c"] == 0.0
-    assert ALIKE < 0.1
-
-
 def test_words_that_many_texts_hold_are_left_out_of_a_question() -> None:
     texts = [f"the query failed on table t{number}" for number in range(SAMPLED_TEXTS)]
     common = common_words(texts)
@@ -272,12 +261,6 @@ def test_words_that_many_texts_hold_are_left_out_of_a_question() -> None:
     # A question of such words alone keeps as many as are worth a search.
     assert len(telling_words("the query failed on table", common).split()) == LEAST_WORDS
     assert telling_words("", common) == ""
-
-
-def test_of_few_texts_every_word_is_asked_for() -> None:
-    assert telling_words("the query failed", common_words(["the query failed"] * (SAMPLED_TEXTS - 1))) == (
-        "the query failed"
-    )
 
 
 async def test_a_rare_word_among_many_alike_texts_is_found(store: MilvusStore, tenant: str, search: LoreSearch) -> None:
