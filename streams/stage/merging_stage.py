@@ -245,6 +245,8 @@ class StateCache(Generic[_State]):
                     continue  # an empty row once held an erased session
                 try:
                     known[row] = self.restore(fields)
+                except MemoryError:
+                    raise
                 except Exception as error:
                     detail = f"the row of {rows[row][1]} in {self.source} cannot be read: {error!r}"
                     self.unreadable[rows[row]] = InvalidEvent("stored_state", detail)

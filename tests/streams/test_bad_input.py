@@ -6,6 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from itertools import product
 from typing import Any, cast
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -19,6 +20,7 @@ from fleetlore.wire.decode import OUTCOME
 from fleetlore.wire.events import Event
 from fleetlore.wire.principals import SIGNED_BY, Principals
 from fleetlore.wire.topics import MAX_MESSAGE_BYTES, topic
+from models.memory.pattern_state import PatternState
 from sinks.producer import BatchProducer
 from streams.stage import base
 from streams.stage.base import Effects, Record, Values
@@ -26,6 +28,8 @@ from streams.stages.pipeline import FeedbackStage
 from streams.stages.s1_sessions import parse
 from streams.stages.s1_sessions.open_session import OpenSession
 from streams.stages.s1_sessions.parse import read_events
+from streams.stages.s2_patterns import PatternsStage
+from streams.stages.s3_judgments import JudgmentsStage
 from tests.build import letter
 from tests.doubles.memory_log import Record as Read
 from tests.rows import for_each
@@ -316,6 +320,32 @@ async def test_a_defect_of_the_code_that_reads_costs_one_record_and_is_logged_on
     assert all(b"DEFECT" in value for _, value in letters)
     [logged] = [each for each in caplog.records if each.name == base.__name__]
     assert logged.exc_info and logged.exc_info[0] is Defect and EVENTS in logged.getMessage()
+
+
+@for_each(
+    "where, name",
+    (parse, "arguments_text"),
+    (OpenSession, "add"),
+    (PatternsStage, "merge"),
+    (PatternState, "restore"),
+    (JudgmentsStage, "_judge_session"),
+)
+async def test_a_worker_that_lacks_memory_ends_and_its_records_stay_to_be_read(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
+    pipeline = LogPipeline()
+    await pipeline.send(pipeline.story.session("before", RIGHT))
+    await pipeline.drain()
+    pipeline.start()
+    await pipeline.send(pipeline.story.session("now", RIGHT))
+    with monkeypatch.context() as small:
+        small.setattr(where, name, Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            await pipeline.drain()
+    pipeline.start()
+    await pipeline.drain()
+    assert not await pipeline.dead_letters()
+    assert ("now", "success", 3) in (await pipeline.knowledge()).judgments
 
 
 async def test_a_defect_met_by_a_first_event_holds_no_event_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
