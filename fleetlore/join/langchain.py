@@ -94,16 +94,20 @@ def _ended(action: Action | None, answer: Any) -> Any:
     if action is not None:
         answers = answer if isinstance(answer, list) else [answer]
         updates = [update for each in answers if isinstance(update := getattr(each, "update", None), dict)]
-        messages = [
-            *answers,
-            *(each for update in updates for each in convert_to_messages(update.get("messages") or [])),
-        ]
+        messages = [*answers, *(each for update in updates for each in _messages_of(update))]
         found = (each for each in messages if getattr(each, "tool_call_id", None) == action.call_id)
         message = next(found, answer)
         # LangChain marks every result without a known failure as a success.
         failed = getattr(message, "status", "") == "error" or None
         action.returned(message.text if failed else getattr(message, "content", None), failed=failed)
     return answer
+
+
+def _messages_of(update: dict[str, Any]) -> list[BaseMessage]:
+    try:
+        return convert_to_messages(update.get("messages") or [])
+    except Exception:  # of a graph whose state has something else under this key
+        return []
 
 
 def _name(name: str, tool: Any) -> str:

@@ -72,7 +72,7 @@ async def test_a_failure_in_any_of_its_forms_is_one(fleet: Fleet, recorder: Reco
         several = StructuredTool.from_function(lambda path: [updates], name="read_file", description="d")
         agent(calls("cars"), tools=[several]).invoke(GO)
         as_dict = {"role": "tool", "content": "no such table", "tool_call_id": "call-0", "status": "error"}
-        plain = [Command(update={"messages": None}), Command(update={"messages": [as_dict]})]
+        plain = [Command(update={"messages": each}) for each in (None, 7, [as_dict])]
         FleetMiddleware().wrap_tool_call(ToolCallRequest(calls("cars").tool_calls[0], None, {}, None), lambda _: plain)
     said, invalid, *updated = (recorder.error(each) for each in recorder.outcomes)
     assert said == ("_OTHER", "no such table: cars") and updated == [("_OTHER", "no such table")] * 3
