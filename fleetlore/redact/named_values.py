@@ -71,7 +71,7 @@ FOREIGN = (
 PASSWORDS = (
     r"(?:passwords?|passwd|passphrase|passcode|passwort|kennwort|pwd|contrase\u00f1a|senha|mot[_ ]?de[_ ]?passe"
     rf"|wachtwoord|{'|'.join(FOREIGN)}"
-    rf"|(?:(?<![a-z])(?:pass|pw)|bindpw)(?![a-z])){_AGAIN}"
+    rf"|(?:(?<![a-z])(?:db|user|root|admin|smtp|ftp)?(?:pass|pw)|bindpw)(?![a-z])){_AGAIN}"
 )
 _AUTH = "(?<![a-z])_?auth"
 KEYS = (
@@ -144,7 +144,7 @@ def _named(kind: str, needles: str, names: str, *, password: bool = False) -> tu
 
     # `/etc/passwd: Permission denied` is a very common error.
     sign = (
-        r"""\\*+["'`]?(?:(?<=["'`])[\])])?(?:\s{1,4}(?:value|for\s[\w.@-]{1,40}(?=:))"""
+        r"""\\*+["'`]?(?:(?<=["'`])[\])]|(?:\]|%5d)(?==\S))?(?:\s{1,4}(?:value|for\s[\w.@-]{1,40}(?=:))"""
         r"""|\s{0,4}:\s{0,4}(?:string|str|secretstr|bytes|&str|any|text)(?=\s{0,4}=)"""
         r"""|\\*+["']\s{0,4},\s{0,4}\\*+["'](?:value|val|default)\\*+["']"""
         r"""|\s{1,4}(?:string|str|text|varchar|char\s?\*)(?=\s{0,4}:?=))?"""
@@ -200,7 +200,7 @@ def _said(match: re.Match[str]) -> str:
 TOLD = (
     r"(?:\s{0,4}(?:(?<![a-z])(?:is|was|lautet|ist|est|es|\u00e9|\u00e8"
     r"|to(?!\s{1,4}(?:[\w.+-]{1,64}@[\w-]{1,64}\.|argon2|bcrypt|pbkdf2|sha\d|md5))"
-    r")(?![a-z])|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
+    r")(?![a-z]):?|\u662f|\u4e3a|\u2013|\u2014)\s{0,4}"
     r"|\s{1,8})"
     r"[\"'`*]{0,3}(?=[^\s\"'`]{0,64}\d)"
 )

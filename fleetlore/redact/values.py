@@ -33,7 +33,8 @@ _TAKES_PASSWORD = re.compile(r"(?:.*/)?(?:mysql\w*|mariadb\w*|sshpass|docker|pod
 _VALUES_BESIDE = ("value", "Value", "val", "text", "default")
 _VALUES_WITHIN = frozenset({*_VALUES_BESIDE, "current", "new", "old", "plain", "data", "string"})
 _NAMES_BESIDE = (
-    "name", "Name", "key", "Key", "header", "field", "id", "label", "selector", "element", "target", "placeholder",
+    "name", "Name", "key", "Key", "header", "field", "id", "label", "selector", "locator", "element", "target",
+    "placeholder",
 )  # fmt: skip
 _OF_AN_ELEMENT = re.compile(r"[\"'\]\s]*(?:(?:text )?(?:field|input|box))?[\s:]*\Z", re.IGNORECASE)
 _OF_A_VALUE = 8

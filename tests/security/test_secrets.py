@@ -85,6 +85,7 @@ def test_what_only_looks_random_stays_whole() -> None:
     {"value": "Xk9hunter22Zq", "name": "password"},
     {"element": "Password field", "ref": "e12", "text": "Xk9hunter22Zq"},
     {"selector": "input[name='password']", "text": "Xk9hunter22Zq"},
+    {"locator": "input[name=password]", "value": "Xk9hunter22Zq"},
 )
 def test_a_name_beside_or_around_a_secret_masks_it(value: Any) -> None:
     assert "hunter22" not in str(redact_value(value))
