@@ -93,7 +93,7 @@ _COLUMN = (
 )
 _SIGN = (
     rf"(?:{_BESIDE}(?:[:=<>%\uff1a\u2192]|&gt;)|{_SAID}|{_LISTED}|{_COLUMN}|s?{named_values.TOLD}"
-    r"|\sfor\s[\w.@-]{1,40}:|\\*+[\"']})"
+    r"|\sfor\s[\w.@-]{1,40}:|\\*+[\"']}|\w{0,10}\\*+\"\\+r\\+n)"
 )
 _QUOTED_TOO = rf"(?:{_SIGN}|\s+\\*+[\"'])"
 # `PRIMARY KEY =` is common. (The i may be dotless, or the rest of a capital dotted one.)

@@ -487,6 +487,7 @@ def test_no_gate_keeps_a_rule_from_what_it_would_mask(text: str) -> None:
 
 
 @given(said, said)
+@example("", 'name="password"\r\n\r\ncorrecthorse\r\n--x')
 def test_no_secret_passes_unsuspected(name: str, text: str) -> None:
     for value in (
         text,
