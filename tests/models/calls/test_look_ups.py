@@ -10,7 +10,7 @@ from fleetlore.calls.document import LookUp
 from fleetlore.wire.trajectory import Step, Trajectory
 from models.calls import look_ups
 from models.calls.evidence import Fleet, Who
-from models.calls.look_ups import LookUps, failures_met, form
+from models.calls.look_ups import LookUps, failures_met
 from tests.build import call, trajectory
 from tests.cpu import costs_less_than
 from tests.rows import for_each
@@ -96,16 +96,6 @@ def another_guess(number: int) -> Trajectory:
 )
 def test_what_is_no_look_up_of_the_fleet_is_not_said(sessions: list[Trajectory]) -> None:
     assert learned(*sessions) == ()
-
-
-def test_a_look_up_is_shown_whole_or_not_at_all() -> None:
-    own = frozenset({"cat", "grep", "select", "name", "from", "sqlite_master", "where", "type", "'table'", "pragma"})
-    for whole in ("select name from sqlite_master where type='table'", "SELECT name FROM sqlite_master"):
-        assert form(whole, own) == whole
-    assert form("pragma table_info(orders_2026)", own | {"table_info"}) == "pragma table_info(<name>)"
-    assert form("cat '/home/me/x' | GREP 12", frozenset({"cat", "grep"})) == "cat <value> | GREP <value>"
-    assert form("cat a.txt | GREP 12 > found && tail -3 found", own) == ""
-    assert form("pragma table_info(orders_2026)", own) == ""
 
 
 TABLES = {"client": "full_name", "orders_2026": "total_cents", "order_item": "order_no"}

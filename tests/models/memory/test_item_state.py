@@ -165,25 +165,12 @@ def of_ways(sessions: list[Contributor]) -> dict[int, tuple[int, float]]:
     return votes([(each.way, each) for each in sessions], HALF_LIFE)
 
 
-@given(contributors, st.integers())
-def test_the_order_of_sessions_decides_nothing(sessions: list[Contributor], seed: int) -> None:
-    other = Random(seed).sample(sessions, len(sessions))
-    assert weigh(sessions, HALF_LIFE) == weigh(other, HALF_LIFE)
-    assert of_ways(sessions) == of_ways(other)
-
-
 @given(contributors, st.lists(st.floats(0, 0.9 * DAY), min_size=30, max_size=30))
 def test_hours_between_sessions_decide_nothing(sessions: list[Contributor], hours: list[float]) -> None:
     together = [each._replace(seen=1e9) for each in sessions]
     apart = [each._replace(seen=1e9 + after) for each, after in zip(sessions, hours, strict=False)]
     assert weigh(apart, HALF_LIFE) == weigh(together, HALF_LIFE)
     assert of_ways(apart) == of_ways(together)
-
-
-def test_the_newer_side_wins_at_even_numbers() -> None:
-    old = [Contributor((1, 0.0), "failure", 1, 0.0), Contributor((1, 0.0), "failure", 2, 0.0)]
-    new = [Contributor((1, 0.0), "success", 3, 2 * HALF_LIFE)]
-    assert weigh(old + new, HALF_LIFE) == {"success": 1.0, "failure": 0.5}
 
 
 def call(arguments: str, result: str = "ok", error: str | None = None) -> Step:

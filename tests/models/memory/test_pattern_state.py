@@ -218,15 +218,6 @@ def test_a_timeline_reads_back_from_its_rows(rows: list[tuple[int, SessionCounts
     assert deepcopy(made).periods == made.periods
 
 
-def test_only_the_newest_periods_are_kept() -> None:
-    made = Timeline(HOUR, 2, 8)
-    for hour, session in ((7, 1), (5, 2), (9, 3), (6, 4), (9, 5)):
-        made.add(session, SessionCounts(session, 2, 1), hour * HOUR + 10)
-    assert made.periods == ((9, 4, 2), (7, 2, 1))
-    assert sorted(each.agent for each in made.seen()) == [1, 3, 5]
-    assert sorted(each.agent for each in made.seen(8 * HOUR)) == [3, 5]
-
-
 def test_periods_share_the_room_evenly_and_what_is_gone_makes_no_estimate_exact() -> None:
     made = Timeline(HOUR, 4, 40)
     for session in range(39):
