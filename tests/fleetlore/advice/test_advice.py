@@ -180,21 +180,6 @@ def test_a_value_with_brackets_is_shown_exactly_or_not_at_all(was: str, now: str
     assert texts(ask(index, TOOL, {name: value})) == [f"Use `{now}` instead of `{was}` in sql."] * told
 
 
-def test_a_name_of_another_object_is_told_and_its_call_is_not_ready() -> None:
-    error, index, ready = "'DataFrame' object has no attribute 'append'", LoreIndex(), {"code": "x.concat(y)"}
-    failed = failed_call("py", {"code": "x.append(y)"}, "AttributeError", error)
-    for when, sent in ((error, None), ("unexpected keyword argument 'append'", ready)):
-        fields: Any = {
-            "title": f"py: {error} — instead: `concat`",
-            "was": ("append",),
-            "now": ("concat",),
-            "when": when,
-        }
-        put(index, "r", tool="py", pattern=failed.failure.class_, **fields)
-        advice = ask(index, None, failed=failed)
-        assert (texts(advice), advice.call) == (["Use `concat` instead of `append` in py."], sent)
-
-
 def test_after_a_failure_the_same_is_said_once(index: LoreIndex) -> None:
     put(index, "r")
     put(index, "weaker", agents=2, support=2, now=("table=car_data",))

@@ -98,14 +98,6 @@ def test_it_is_shown_after_a_failure_of_its_class_pattern_words_or_tool(after: s
     assert not shown(advise(index, situation(failed=other, now=NOW)))
 
 
-def test_scope_and_end_bound_it(index: LoreIndex) -> None:
-    hint(index, start=True, tool="sql", place="shop", task="report", until=NOW + 10)
-    asked = {"tools": ("sql",), "place": "shop", "task": "report", "now": NOW}
-    assert shown(advise(index, situation(**asked))) == SAID
-    for change in ({"tools": ("bash",)}, {"place": "lab"}, {"place": None}, {"task": ""}, {"now": NOW + 10}):
-        assert not advise(index, situation(**asked | change)), change
-
-
 def test_it_is_withheld_from_a_share_of_the_sessions_like_every_hint(index: LoreIndex) -> None:
     made = hint(index, before=("orders",))
     for session in map(str, range(40)):
@@ -321,11 +313,6 @@ def test_of_two_persons_who_edit_at_once_the_second_is_told_the_words_of_the_fir
     edited = write(index, bob, by="bob", now=NOW + 2)
     index.put_hint(edited)
     assert edited.hint is not None and edited.hint.text == "Bob's." and list(index.hints.standing) == [edited.id]
-
-
-def test_lines_of_windows_and_coloured_emoji_are_told_plainly(index: LoreIndex) -> None:
-    made = hint(index, "\u26a0\ufe0f 用 name\r\nnever nam 🎉", start=True)
-    assert made.hint is not None and made.hint.text == "\u26a0 用 name\nnever nam 🎉"
 
 
 @for_each(

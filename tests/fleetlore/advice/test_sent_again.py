@@ -122,8 +122,3 @@ def test_a_likely_failure_is_said_with_the_kinds_that_are_sure(
     advice = said(expected, error)
     assert line in advice.text
     assert advice.sure is sure
-
-
-def test_kinds_that_too_few_agents_met_are_left_out() -> None:
-    kinds = Expected("disk full", agents=1, other=Expected("quota spent", agents=1))
-    assert "This sql call will likely fail." in said(kinds).text

@@ -162,18 +162,6 @@ def test_feedback_takes_a_number(fleet: Fleet) -> None:
         fleet.feedback("s1", "failure", "yes")
 
 
-def test_what_is_printed_says_what_it_is(fleet: Fleet) -> None:
-    at = "127.0.0.1:9092"
-    assert repr(BlockingFleet("agent", broker=at)) == f"<BlockingFleet agent of tenant default at {at}, new>"
-    with fleet.session("g", session_id="s1") as session:
-        action = session.begin("sql", {"q": 1})
-        assert repr(action) == "<Action sql of session s1, open>"
-        action.end(error=KeyError("x"))
-        assert repr(action) == "<Action sql of session s1, failed: KeyError>"
-        assert repr(session) == "<Session s1 of agent, open: 1 calls, 1 failed>"
-        assert repr(session.advise("other")) == "<Advice: nothing>"
-
-
 FORKED = """
 import logging, os, sys
 from fleetlore import BlockingFleet, NotOpen

@@ -83,11 +83,6 @@ def test_a_window_counts_its_hours_and_compares_them_with_those_before() -> None
     assert health([TOOL], window=Window("days", 1)) == []
 
 
-def test_an_old_tool_is_not_in_a_window_of_today() -> None:
-    old = row("tool", tool="ftp", calls=9, failures=9, hours=((3, 9, 9),))
-    assert [each.tool for each in health([TOOL, old], window=Window("hours", 24))] == ["sql"]
-
-
 def test_by_error_and_tenant() -> None:
     other = row("tool", tool="http", calls=100, failures=0)
     [error] = health([TOOL, ERROR], "error", Window("hours", 1))
