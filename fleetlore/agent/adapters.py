@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fleetlore.adapters.slot import AdapterSlot
+from fleetlore.agent.session_parts import process_lock
 from fleetlore.calls.model import CallModel
 from fleetlore.cluster import StackFolder
 from fleetlore.config import join_keys
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 # By version. All agents of the process share a model, which is immutable.
 _loaded: WeakValueDictionary[str, CallModel] = WeakValueDictionary()
-_loading = threading.Lock()
+_loading = process_lock()
 
 
 class CallModelSlot(AdapterSlot[CallModel]):

@@ -29,7 +29,7 @@ from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_parts import Lifetime, SessionOptions, arguments_of
+from fleetlore.agent.session_parts import Lifetime, SessionOptions, arguments_of, process_lock
 from fleetlore.calls.context import keep_newest
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 _SESSIONS_REMEMBERED = 10_000
 _MOST_TIMES = 4096
-_counting = threading.Lock()
+_counting = process_lock()
 _fleets: WeakSet[Fleet] = WeakSet()
 _seconds: deque[float] = deque(maxlen=_MOST_TIMES)
 _counted: Counter[str] = Counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
@@ -29,7 +30,7 @@ from fleetlore.wire.stats import stable_hash
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over"]
+__all__ = ["Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over", "process_lock"]
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
@@ -91,9 +92,19 @@ def _count_fork() -> None:
     _forks += 1
 
 
+_FORKS_EXIST = hasattr(os, "register_at_fork")  # not on Windows
+
 # A system call for the process id several times a call is too slow.
-if hasattr(os, "register_at_fork"):  # absent on Windows
+if _FORKS_EXIST:
     os.register_at_fork(after_in_child=_count_fork)
+
+
+def process_lock() -> threading.Lock:
+    """Return a lock that no fork copies while another thread holds it: nobody would release the copy."""
+    lock = threading.Lock()
+    if _FORKS_EXIST:
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
 
 
 class Lifetime:

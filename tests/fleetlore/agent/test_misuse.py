@@ -207,6 +207,24 @@ with BlockingFleet("parent", broker=sys.argv[1], tenant=sys.argv[2]) as fleet:
 """
 
 
+HELD = """
+import os, threading, time
+from fleetlore.agent.adapters import _loading
+from fleetlore.agent.fleet import _counting
+
+for lock in (_counting, _loading):
+    lock.acquire()
+    threading.Timer(0.2, lock.release).start()
+    if not (child := os.fork()):
+        os._exit(0 if lock.acquire(timeout=2) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_copies_no_lock_that_another_thread_holds() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", HELD], check=True, timeout=60)
+
+
 @pytest.mark.long
 def test_a_forked_process_is_told_at_once(broker: EmbeddedBroker, tenant: str) -> None:
     command = [sys.executable, "-c", FORKED, broker.address, tenant]
