@@ -1,13 +1,12 @@
-"""Recorded lessons of a language model pass through the teacher's own check, and are counted without a model."""
+"""Recorded lessons of a language model pass through the teacher's own check, and verdicts are counted."""
 
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import pytest
 
 from benchmarks import judged, taught
-from benchmarks.taught import CASSETTE, measure
+from benchmarks.taught import measure
 from fleetlore.transcripts.session import LoggedSession
 from fleetlore.wire import events as ev
 from fleetlore.wire.events import Kind
@@ -45,12 +44,6 @@ async def test_lessons_are_checked_merged_and_counted_in_later_sessions(monkeypa
     assert found["last episode, raw"].startswith("4 shown, 4 right, 0 wrong")
 
 
-def test_the_recorded_answers_have_the_form_that_the_prompt_asks_for() -> None:
-    answers = orjson.loads(CASSETTE.read_bytes())
-    lessons = [lesson for answer in answers.values() for lesson in answer["lessons"]]
-    assert len(answers) == 36 and all(lesson.keys() == LESSON.keys() for lesson in lessons)
-
-
 async def test_verdicts_are_counted_against_the_hidden_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taught, "Answers", AnyPrompt)
     answer = dict.fromkeys(("complete", "grounded", "right_target"), "yes") | {"verdict": "success"}
@@ -62,9 +55,3 @@ async def test_verdicts_are_counted_against_the_hidden_end(monkeypatch: pytest.M
     assert found["tau1, model"].startswith("2 of 3 right") and found["tau1, always success"].startswith("2 of 3 right")
     unsure = await judged.measure(sessions, {"every prompt": answer | {"verdict": "unsure"}})
     assert unsure["tau1, model"].endswith("3 abstained")
-
-
-def test_the_recorded_verdicts_have_the_form_that_the_prompt_asks_for() -> None:
-    answers = orjson.loads(judged.CASSETTE.read_bytes())
-    assert len(answers) == len(judged.LOGS) * judged.SESSIONS
-    assert {each["verdict"] for each in answers.values()} == {"success", "failure", "unsure"}

@@ -66,17 +66,6 @@ def test_variables_choose_the_series_that_have_their_label(model: dict[str, Any]
             assert ("($tenant)" in target["expr"]) == ("topic" in labels)
 
 
-def test_panels_do_not_overlap(panels: list[dict[str, Any]]) -> None:
-    cells = [
-        (x, y)
-        for panel in panels
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24
-
-
 def test_grafana_finds_its_source_and_its_dashboards(panels: list[dict[str, Any]]) -> None:
     provisioning = DEPLOY / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())["datasources"]

@@ -225,12 +225,6 @@ def test_a_command_in_running_text_is_one(page: Path, span: str) -> None:
     check_span(shlex.split(span.replace("…", "")))
 
 
-def test_a_name_that_does_not_exist_is_found() -> None:
-    for wrong in ("docker compose logs keys", "fleetlore adapters verify", "fleetlore up --nothing", "make nothing"):
-        with pytest.raises(AssertionError):
-            check_span(wrong.split())
-
-
 @for_each("page, mark, content", *[each for each in command_blocks() if each[1]])
 def test_a_mark_names_what_runs_the_block_or_why_nothing_does(page: Path, mark: str, content: str) -> None:
     kind, _, about = mark.partition("not run: ")

@@ -54,11 +54,6 @@ def test_every_command_that_installs_the_packages_says_from_where() -> None:
     assert missing == []
 
 
-MAX_README_LINES = 170  # the first screen holds what runs everything, and a table of its figure
-MAX_EXPLANATION_LINES = 250
-MAX_GLOSSARY_WORDS = 15
-
-
 @pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="mkdocs-material is not installed")
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
@@ -67,14 +62,6 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     assert 'class="mermaid"' in (tmp_path / "index.html").read_text(), "the diagram is drawn in the browser"
-
-
-def test_the_pages_keep_their_size() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
-    for page in ROOT.glob("docs/explain/*.md"):
-        assert len(page.read_text().splitlines()) <= MAX_EXPLANATION_LINES, page.name
-    rows = [line for line in (ROOT / "docs/explain/glossary.md").read_text().splitlines() if line.startswith("| ")]
-    assert len(rows) - 2 <= MAX_GLOSSARY_WORDS
 
 
 def test_no_page_says_that_a_release_was_published() -> None:
@@ -87,18 +74,3 @@ def test_no_page_says_that_a_release_was_published() -> None:
     ]
     assert said == []
     assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
-
-
-MAX_LINE = 120
-
-
-@for_each("folder", ".", "docs/guide", "docs/guide/join", "docs/explain")
-def test_lines_are_not_longer_than_the_code_s(folder: str) -> None:
-    for page in (ROOT / folder).glob("*.md"):
-        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-        long = [
-            line
-            for line in prose.splitlines()
-            if len(line) > MAX_LINE and not line.startswith("|") and "](" not in line
-        ]
-        assert long == [], page.name

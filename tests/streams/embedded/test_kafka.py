@@ -280,7 +280,7 @@ async def role_of(stack: Stack, name: str) -> psutil.Process:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.slow  # `make chaos-short` kills both too
+@pytest.mark.slow
 async def test_a_killed_broker_and_a_killed_store_start_again_where_they_were(
     jars: None, tmp_path: Path, reference: Reference
 ) -> None:

@@ -116,12 +116,6 @@ async def test_a_partition_that_moved_away_is_its_new_owners_to_commit(
             assert await committed(broker.address, topic, tenant) == [9 if left == 0 else 5, 9 if left == 1 else 5]
 
 
-def test_our_partitions_are_equal_to_those_of_the_client() -> None:
-    """High watermarks and commits are looked up in dictionaries that are keyed by either."""
-    assert {KafkaPartition("t", 1): 5} == {TopicPartition("t", 1): 5}
-    assert hash(KafkaPartition("t", 1)) == hash(TopicPartition("t", 1))
-
-
 PART, OTHER = KafkaPartition("t", 0), KafkaPartition("t", 1)
 
 
