@@ -24,6 +24,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hypothesis import HealthCheck, settings
 
 from benchmarks.embedded_broker import EmbeddedBroker
+from fleetlore.agent.session_parts import Guard
 from fleetlore.errors import StackError
 from fleetlore.recall.search import connect
 from fleetlore.wire.topics import ADAPTER_TOPICS, topic
@@ -70,6 +71,11 @@ def fetch_wait(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     of_kafka = request.config.getoption("--kafka") or request.node.get_closest_marker("cluster")
     if not of_kafka and not request.node.get_closest_marker("chaos"):
         monkeypatch.setenv("FLEETLORE_FETCH_WAIT_MS", "50")
+
+
+@pytest.fixture(autouse=True)
+def defects_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guard, "raises", True)
 
 
 # Fixtures that take seconds: a worker waits for its partitions, Milvus has to listen, and a base model needs PyTorch.

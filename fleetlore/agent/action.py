@@ -123,14 +123,17 @@ class Action:
         if self._phase == "over":
             self._session.warn(f"an action of {self.tool} is begun again after its end: make one for each call")
         elif self._phase == "new":
-            self._call, self._phase = self._session.begin_call(self), "open"
+            with self._session.fleet.guard:
+                self._call = self._session.begin_call(self)
+            self._phase = "open"
         return self
 
     def change(self, arguments: object) -> None:
         """Replace the arguments of an open call, which keeps its advice."""
         self.arguments = arguments
         if self._call is not None:
-            self._call = self._session.begin_call(self, self._call)
+            with self._session.fleet.guard:
+                self._call = self._session.begin_call(self, self._call)
 
     def end(
         self,

@@ -29,7 +29,7 @@ from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_parts import Lifetime, SessionOptions, arguments_of, process_lock
+from fleetlore.agent.session_parts import Guard, Lifetime, SessionOptions, arguments_of, process_lock
 from fleetlore.calls.context import keep_newest
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
@@ -104,6 +104,7 @@ class Fleet:
         self.tenant = check_tenant(tenant)
         self.clock = clock or SystemClock()
         self.lock = threading.RLock()
+        self.guard = Guard(f"agent {agent}")
         self._lifetime = Lifetime(f"the fleet of agent {agent}")
         self._sessions_used: dict[str, None] = {}
         if not 0 <= ready_seconds < inf:

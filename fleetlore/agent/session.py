@@ -72,7 +72,7 @@ class Session:
         self.fleet.begin_session(self.id)
         self._lifetime.enter()
         about = _known({names.PLACE: self.place, names.USER: self._user, names.CONVERSATION: self._conversation})
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             self._emit("session.started", {names.GOAL: redact_fenced(self.goal), names.TASK: self.task} | about)
         self._token = OPEN_SESSION.set(self)
         return self
@@ -149,8 +149,8 @@ class Session:
 
     def message(self, role: str, text: str) -> None:
         """Record a message of a person or the model."""
-        text = str(text)
-        with self._locked():
+        with self._locked(), self.fleet.guard:
+            text = str(text)
             self._emit("message", {names.ROLE: role, names.CONTENT: self._ledger.redact_shown(text)})
 
     def succeed(self, reward: float | None = None) -> None:
@@ -213,14 +213,15 @@ class Session:
         if self._lifetime.is_forked:
             return
         with self.fleet.lock:
-            if not cancelled and self.is_open:
-                if duration_seconds is None:
-                    duration_seconds = self.fleet.clock.monotonic() - call.started
-                failure = self._send_outcome(action, call, duration_seconds)
-                error, result = action.error, arguments_text(action.result)
-                self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
-                said = result if error is None else error[1] or error[0]
-                self._history.record(call.made, said, error, failure, self.fleet.clock.now())
+            with self.fleet.guard:
+                if not cancelled and self.is_open:
+                    if duration_seconds is None:
+                        duration_seconds = self.fleet.clock.monotonic() - call.started
+                    failure = self._send_outcome(action, call, duration_seconds)
+                    error, result = action.error, arguments_text(action.result)
+                    self._watchdog.took_place(call.made.tool, call.made.json, result, failure)
+                    said = result if error is None else error[1] or error[0]
+                    self._history.record(call.made, said, error, failure, self.fleet.clock.now())
             if self._open_calls:
                 self._call_closes()
 
@@ -293,11 +294,12 @@ class Session:
             unseen: leave out tips that were shown before. False for an agent without a context.
             most: number of tips, beside hints that persons wrote.
         """
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             moment = self._advice.moment(tool, arguments, unseen=unseen)
             cautions = self.cautions() if tool is None else (*self.cautions(), *safety.cautions(tool, arguments))
             about = moment.asked.call.key(call_id) if moment.asked.call is not None else ""
             return self._advice.advise(moment, cautions, most, max_chars, about=about)
+        return Advice()
 
     def brief(
         self, tools: Sequence[str] = (), *, unseen: bool = True, most: int = MAX_TIPS, max_chars: int = MAX_CHARS
@@ -305,9 +307,10 @@ class Session:
         """Return advice before a model chooses a call: the structure of the place, ways past failures of the tools that
         it may call, and the way that solved this very goal. The other arguments are those of `advise`.
         """
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             moment = self._advice.moment(None, None, tuple(tools), unseen=unseen)
             return self._advice.advise(moment, self.cautions(), most, max_chars)
+        return Advice()
 
     def hold(self, tool: str, arguments: object = None) -> Advice | None:
         """Return the answer that replaces a failing call, or None if the call is to be made.
@@ -316,8 +319,9 @@ class Session:
         """
         if self.fleet.settings.hold == "off":
             return None
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             return self._advice.hold(tool, arguments)
+        return None
 
     async def recall(self, text: str, most: int = RECALLED, *, timeout_seconds: float = SEARCH_SECONDS) -> Advice:
         """Search the fleet's whole store for a text: a goal, an error, a question.
@@ -335,18 +339,21 @@ class Session:
         """
         self._lifetime.check()
         found = await self.fleet.lore_search.items(text, least=most, timeout_seconds=timeout_seconds)
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             return self._advice.found([item for _, item in found], most)
+        return Advice()
 
     def outlook(self, calls: Sequence[tuple[str, object]]) -> list[Outlook | None]:
         """Return the call model's outlook on calls (tool, arguments), or None for unknown tools: 2 ms for eight."""
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             return self._advice.outlook(calls)
+        return [None] * len(calls)
 
     def cautions(self) -> tuple[Tip, ...]:
         """Return the session's own warnings, which `advise` gives too."""
-        with self._locked():
+        with self._locked(), self.fleet.guard:
             return self._watchdog.cautions(self.fleet.clock.monotonic())
+        return ()
 
 
 def _ids(options: SessionOptions) -> tuple[str, str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
+from traceback import extract_tb
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
@@ -19,7 +22,7 @@ from fleetlore.advice.situation import Asked, Asker, CallHistory, FailedCall, Kn
 from fleetlore.advice.sources import PERSON, WAYS_OUT
 from fleetlore.calls.call import MadeCall
 from fleetlore.calls.model import CallModel, Outlook
-from fleetlore.errors import ConfigError, NotOpen
+from fleetlore.errors import ConfigError, FleetloreError, NotOpen
 from fleetlore.fingerprint.fingerprint import arguments_text
 from fleetlore.recall.index import is_recalled
 from fleetlore.watch.watchdog import STALL_SECONDS, Budget
@@ -30,7 +33,9 @@ from fleetlore.wire.stats import stable_hash
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over", "process_lock"]
+__all__ = ["Guard", "Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over", "process_lock"]
+
+log = logging.getLogger(__name__)
 
 Arguments = ParamSpec("Arguments")
 Given = TypeVar("Given")
@@ -147,6 +152,31 @@ class Lifetime:
 
     def __str__(self) -> str:
         return "new" if self.is_new else "open" if self.is_open else "forked" if self.is_forked else "left"
+
+
+class Guard:
+    """Ends its block at a defect of fleetlore and logs it once: no agent may fail because of it, or all that read the
+    same lore would. Errors that are raised on purpose pass, and with `raises` all others.
+    """
+
+    raises = False
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._met: set[tuple[str, int | None]] = set()
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if self.raises or not isinstance(error, Exception) or isinstance(error, FleetloreError):
+            return False
+        last = extract_tb(traceback)[-1]
+        if (last.filename, last.lineno) not in self._met:
+            self._met.add((last.filename, last.lineno))
+            log.error("%s goes on without fleetlore here, because of a defect in it:", self._what, exc_info=error)
+        return True
 
 
 def passes_over(error: BaseException | None) -> tuple[type[NotOpen], ...]:

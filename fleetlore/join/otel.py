@@ -32,7 +32,7 @@ class FleetSpanProcessor(SpanProcessor):
         self._traces = Traces(fleet)
 
     def on_end(self, span: ReadableSpan) -> None:
-        with self._fleet.lock:
+        with self._fleet.lock, self._fleet.guard:
             if not self._traces.refuses():
                 self._traces.add(_span(span))
             if span.parent is None and span.context is not None:

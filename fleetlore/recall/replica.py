@@ -287,7 +287,7 @@ class LoreReplica:
                 index.put_pattern(_pattern(value))
             else:
                 index.put_item(_item(value))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except Exception:  # the records behind it are read
             self._cannot_read(topic_name)
 
     def _cannot_read(self, topic_name: str) -> None:

@@ -146,6 +146,7 @@ class _Fleet(Fleet):
     def __init__(self, agent: str, pipeline: MemoryPipeline) -> None:
         super().__init__(agent, broker=_NO_BROKER, tenant=DEFAULT_TENANT, clock=pipeline.clock)
         self._lifetime.enter()  # events stay in this process
+        self.guard.raises = True  # figures would hide a defect
         self._pipeline = pipeline
 
     @property

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -70,6 +71,42 @@ async def test_an_exception_is_recorded_and_goes_on(fleet: Fleet, recorder: Reco
     outcome, ended = recorder.events[-2].data, recorder.events[-1].data
     assert (outcome[events.ERROR_TYPE], outcome[events.ERROR_MESSAGE]) == ("ValueError", "bad 'x'")
     assert ended[events.OUTCOME] == "failure"
+
+
+DEFECT = RecursionError("of some lore")
+PARTS = "fleetlore.agent.session_parts"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [f"{PARTS}.advise", f"{PARTS}.warn", f"{PARTS}.MadeCall", *(f"fleetlore.agent.session.{each}" for each in (
+        "MadeCall", "failure_of", "arguments_text", "CallHistory.record", "Watchdog.cautions", "redact_fenced",
+        "safety.cautions", "AdviceLedger.redact_shown", "AdviceLedger.take"))],
+)  # fmt: skip
+async def test_a_defect_in_fleetlore_stops_no_agent(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    monkeypatch.setattr(fleet.guard, "raises", False)
+    async with fleet.session("g") as session:
+        with monkeypatch.context() as broken:
+            broken.setattr(part, Mock(side_effect=DEFECT))
+            for _ in range(2):
+                assert not session.brief(("sql",)) and session.hold(*CALL) is None
+                session.advise(*CALL)
+                session.message("user", "hello")
+                with pytest.raises(ValueError, match="bad"):
+                    async with session.action(*CALL) as action:
+                        action.change({"query": "SELECT 2"})
+                        raise ValueError("bad")
+                session.record("sql", {"query": "SELECT 3"}, result="3")
+        calls = session.calls
+        async with session.action(*CALL) as action:
+            action.result = "7"
+        assert session.calls == calls + 1
+    assert fleet.adapters._open_actions == 0
+    met = [each for each in caplog.records if "a defect" in each.message]
+    assert met and len(met) <= 8, "each is logged once"
+    assert all(each.exc_info and each.exc_info[1] is DEFECT for each in met)
 
 
 async def test_what_the_agent_says_outweighs_the_exception(fleet: Fleet, recorder: Recorder) -> None:
