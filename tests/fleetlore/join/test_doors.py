@@ -1,10 +1,12 @@
-"""Calls through each door, one of which fails: one pattern with the same id, and each call recorded as what it was."""
+"""Calls through each door, one of which fails: one pattern with the same id, and each call recorded as what it was.
+
+`test_otel.py` and `tests/fleetlore/transcripts/test_read.py` say the same of spans and of logs.
+"""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,9 +17,6 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 from pydantic_ai import ToolReturn
 
@@ -28,27 +27,24 @@ from fleetlore.join.mcp.proxy import McpCalls
 from fleetlore.join.openai_agents import function_tool
 from fleetlore.relay.app import Hooks
 from fleetlore.relay.callers import Caller
-from fleetlore.transcripts.read import FORMS, files_of, read_files
-from fleetlore.transcripts.session import timed_events
 from fleetlore.wire import events
 from tests.doubles.recorder import Recorder
-from tests.fleetlore.join import test_claude, test_langchain, test_openai_agents, test_otel, test_pydantic_ai
+from tests.fleetlore.join import test_claude, test_langchain, test_openai_agents, test_pydantic_ai
 from tests.fleetlore.join.conftest import DENIED, REFUSED, SAID_FAILED, know_denied, read_file
 from tests.fleetlore.join.test_mcp_proxy import serving
-from tests.fleetlore.transcripts.test_read import WRITERS
 
-PATHS = WORKS, FAILS = test_otel.PATHS
+PATHS = WORKS, FAILS = "/srv/a", "/etc/shadow"
 TEXT = f"PermissionError: [Errno 13] Permission denied: '{FAILS}'"
-Door = Callable[[Fleet, Path], Awaitable[None]]
+Door = Callable[[Fleet], Awaitable[None]]
 
 
-async def decorator(fleet: Fleet, folder: Path) -> None:
+async def decorator(fleet: Fleet) -> None:
     async with fleet.session("g"):
         calls = [asyncio.to_thread(tool(read_file), path) for path in PATHS]
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def decorated_coroutine(fleet: Fleet, folder: Path) -> None:
+async def decorated_coroutine(fleet: Fleet) -> None:
     @tool(name="read_file")
     async def read_later(path: str) -> str:
         await asyncio.sleep(0.0 if path == FAILS else 0.01)
@@ -58,7 +54,7 @@ async def decorated_coroutine(fleet: Fleet, folder: Path) -> None:
         await asyncio.gather(*map(read_later, PATHS), return_exceptions=True)
 
 
-async def by_hand(fleet: Fleet, folder: Path) -> None:
+async def by_hand(fleet: Fleet) -> None:
     async with fleet.session("g") as session:
         begun = [session.begin("read_file", {"path": path}) for path in PATHS]
         for path, action in reversed(list(zip(PATHS, begun, strict=True))):
@@ -68,7 +64,7 @@ async def by_hand(fleet: Fleet, folder: Path) -> None:
                 action.end(read_file(path))
 
 
-async def traceback(fleet: Fleet, folder: Path) -> None:
+async def traceback(fleet: Fleet) -> None:
     async with fleet.session("g") as session:
         lines = f'Traceback (most recent call last):\n  File "a.py", line 3, in read_file\n{TEXT}'
         for path in PATHS:
@@ -111,29 +107,29 @@ async def by_decorator(function: Any, *paths: str) -> None:
 FRAMEWORKS: list[Callable[..., Awaitable[Any]]] = [with_langchain, with_openai_agents, with_pydantic_ai]
 
 
-async def langchain(fleet: Fleet, folder: Path) -> None:
+async def langchain(fleet: Fleet) -> None:
     async with fleet.session("g"):
         await with_langchain(read_file, *PATHS)
 
 
-async def langchain_that_raises(fleet: Fleet, folder: Path) -> None:
+async def langchain_that_raises(fleet: Fleet) -> None:
     with pytest.raises(PermissionError):
         async with fleet.session("g"):
             await test_langchain.agent(test_langchain.calls(*PATHS), errors=False).ainvoke(test_langchain.GO)
 
 
-async def openai_agents(fleet: Fleet, folder: Path) -> None:
+async def openai_agents(fleet: Fleet) -> None:
     async with fleet.session("g"):
         await with_openai_agents(read_file, *PATHS)
 
 
-async def pydantic_ai(fleet: Fleet, folder: Path) -> None:
+async def pydantic_ai(fleet: Fleet) -> None:
     with pytest.raises(PermissionError):
         async with fleet.session("g"):
             await with_pydantic_ai(read_file, *PATHS)
 
 
-async def claude(fleet: Fleet, folder: Path) -> None:
+async def claude(fleet: Fleet) -> None:
     async with fleet.session("g") as session:
         process = test_claude.Process(session)
         calls = [{"tool_name": "read_file", "tool_input": {"path": path}, "tool_use_id": path} for path in PATHS]
@@ -151,7 +147,7 @@ FRAME = "Chunk ID: 3f9c\nWall time: 0.05 seconds\nProcess exited with code {}\nO
 
 
 def hooks(client: str) -> Door:
-    async def door(fleet: Fleet, folder: Path) -> None:
+    async def door(fleet: Fleet) -> None:
         hooks = Hooks()
         for path in PATHS:
             call = {"session_id": "s", "tool_name": "read_file", "tool_input": {"path": path}, "tool_use_id": path}
@@ -180,7 +176,7 @@ def files_server() -> MCPServer[Any]:
     return server
 
 
-async def mcp_over_http(fleet: Fleet, folder: Path) -> None:
+async def mcp_over_http(fleet: Fleet) -> None:
     """The proxy between the official client and a real server."""
     async with (
         serving(files_server().streamable_http_app()) as address,
@@ -191,7 +187,7 @@ async def mcp_over_http(fleet: Fleet, folder: Path) -> None:
         await asyncio.gather(*(client.call_tool("read_file", {"path": path}) for path in PATHS))
 
 
-async def mcp_over_stdio(fleet: Fleet, folder: Path) -> None:
+async def mcp_over_stdio(fleet: Fleet) -> None:
     """The messages of a real server, answered in the other order."""
     async with Client(files_server()) as client, fleet.session("g") as session:
         calls = McpCalls(session)
@@ -205,29 +201,6 @@ async def mcp_over_stdio(fleet: Fleet, folder: Path) -> None:
             )
 
 
-def otlp(emitter: str) -> Door:
-    async def door(fleet: Fleet, folder: Path) -> None:
-        exporter, provider = InMemorySpanExporter(), test_otel.Provider()
-        provider.add_span_processor(SimpleSpanProcessor(exporter))
-        await asyncio.to_thread(test_otel.EMITTERS[emitter], provider)
-        body = encode_spans(exporter.get_finished_spans()).SerializeToString()
-        [answer] = await test_otel.post(fleet, (body, test_otel.PROTOBUF))
-        assert answer.status_code == 200
-        provider.shutdown()
-
-    return door
-
-
-def imported(form: str) -> Door:
-    async def door(fleet: Fleet, folder: Path) -> None:
-        WRITERS[form](folder)
-        for session in read_files(form, files_of([folder], FORMS[form][1])):
-            for event in timed_events(session, "default", 1000.0) if session is not None else ():
-                fleet.emitter.emit(event)
-
-    return door
-
-
 DOORS: dict[str, Door] = {
     **{
         each.__name__: each
@@ -237,9 +210,6 @@ DOORS: dict[str, Door] = {
         )
     },
     **{f"hooks of {client}": hooks(client) for client in ("claude-code", "codex")},
-    **{f"otlp {emitter}": otlp(emitter) for emitter in test_otel.EMITTERS},
-    # SWE-agent has no tool but a shell.
-    **{f"import {form}": imported(form) for form in FORMS if form != "swe-agent"},
 }  # fmt: skip
 # An error that ends the run cancels the calls beside it: of those nothing is known.
 ENDS_THE_RUN = {"langchain_that_raises", "pydantic_ai"}
@@ -247,9 +217,9 @@ ENDS_THE_RUN = {"langchain_that_raises", "pydantic_ai"}
 
 @pytest.mark.parametrize("door", DOORS)
 async def test_one_failure_is_one_pattern_and_the_call_beside_it_worked(
-    fleet: Fleet, recorder: Recorder, tmp_path: Path, door: str
+    fleet: Fleet, recorder: Recorder, door: str
 ) -> None:
-    await DOORS[door](fleet, tmp_path)
+    await DOORS[door](fleet)
     outcomes = {each[events.ARGUMENTS]["path"]: each for each in recorder.outcomes}
     assert len(outcomes) == len(recorder.outcomes), "a call was recorded twice"
     failed = outcomes[FAILS]
