@@ -48,12 +48,6 @@ async def test_a_call_of_another_tool_by_two_agents_is_shown_to_no_other(
     assert not leaks(doors, mark), "a tool that changes something outside takes three agents"
 
 
-@for_each("kind, command, mark", *COMMANDS[::4])
-async def test_a_command_within_the_changed_call_is_shown_to_no_other(kind: str, command: str, mark: str) -> None:
-    changed = ("bash", {"command": f"{command}; make release"})
-    assert not leaks(await read_after(SHELL, changed, 1), mark), f"to {kind} takes three agents"
-
-
 @for_each("kind, command, mark", *COMMANDS[1::4])
 async def test_a_command_within_a_way_that_solved_the_task_is_shown_to_no_other(
     kind: str, command: str, mark: str
