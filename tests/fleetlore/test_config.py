@@ -26,12 +26,6 @@ def test_settings_survive_the_way_through_an_environment() -> None:
     assert Settings.from_env({"FLEETLORE_TENANTS": "a, b,,c"}).tenants == ("a", "b", "c")
 
 
-def test_overrides_win_unless_they_are_none() -> None:
-    environ = {"FLEETLORE_BROKER": "env:1", "FLEETLORE_PARTITIONS": "3", "HOME": "/x"}
-    settings = Settings.from_env(environ, broker="mine:2", partitions=None)
-    assert (settings.broker, settings.partitions) == ("mine:2", 3)
-
-
 @for_each(
     "environ, named",
     ({"FLEETLORE_PARTITIONS": "many"}, "FLEETLORE_PARTITIONS"),
@@ -77,12 +71,6 @@ def test_a_folder_with_a_broken_stack_file_says_which(tmp_path: Path, content: b
     (tmp_path / STACK_FILE).write_bytes(content)
     with pytest.raises(ConfigError, match=r"stack\.json"):
         Settings.from_data_dir(tmp_path)
-
-
-def test_a_change_is_checked_like_a_setting() -> None:
-    assert Settings().with_(broker="x:1").broker == "x:1"
-    with pytest.raises(ConfigError):
-        Settings().with_(tenants=("a.b",))
 
 
 def test_every_variable_is_described() -> None:

@@ -57,6 +57,14 @@ def run(*arguments: str, answer: str | None = None) -> Result:
     return CliRunner().invoke(build_app(), ["install", *arguments], input=answer)
 
 
+def settings(home: Path, agent: str, text: bytes) -> Path:
+    """The settings of an agent, as they are before."""
+    file = home / FILES[agent]
+    file.parent.mkdir()
+    file.write_bytes(text)
+    return file
+
+
 def commands(value: Any) -> list[str]:
     """All hooks' commands in a file."""
     if isinstance(value, dict):
@@ -84,10 +92,8 @@ def test_it_shows_the_change_asks_and_undoes_it(home: Path, agent: str) -> None:
 
 @pytest.mark.parametrize("agent", FILES)
 def test_what_others_wrote_stays_as_it_is(home: Path, agent: str) -> None:
-    file = home / FILES[agent]
-    file.parent.mkdir()
     before = json.dumps(OTHERS[agent], indent=2, ensure_ascii=False) + "\n"
-    file.write_text(before)
+    file = settings(home, agent, before.encode())
     file.chmod(0o600)
     assert run(agent, "--yes").exit_code == 0
     given = json.loads(file.read_text())
@@ -124,18 +130,14 @@ def test_settings_that_are_a_link_stay_one(home: Path, tmp_path: Path, options: 
 
 @pytest.mark.parametrize("before", ["\ufeff{}", '{"env": {"X": "\\ud83d"}}', '{"env": {"X": "é"}}'])
 def test_settings_in_any_encoding_of_json_are_kept(home: Path, before: str) -> None:
-    file = home / FILES["claude-code"]
-    file.parent.mkdir()
-    file.write_text(before, "utf-8")
+    file = settings(home, "claude-code", before.encode())
     assert run("claude-code", "--yes").exit_code == 0
     assert json.loads(before.lstrip("\ufeff")).items() <= json.loads(file.read_text("utf-8")).items()
 
 
 @pytest.mark.parametrize("before", ["{}", '{"version": 1}', '{"hooks": {}}'])
 def test_settings_without_our_hooks_are_left_by_removing_them(home: Path, before: str) -> None:
-    file = home / FILES["cursor"]
-    file.parent.mkdir()
-    file.write_text(before)
+    file = settings(home, "cursor", before.encode())
     assert "has no hooks of fleetlore" in run("cursor", "--yes", "--remove").output
     assert file.read_text() == before
 
@@ -149,24 +151,22 @@ def test_what_would_go_unencrypted_is_said(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{// comment", "is no JSON, nothing is changed"),
-        ("[]", "of another form than is known"),
-        ('{"hooks": []}', "of another form than is known"),
-        ('{"hooks": {"Stop": {}}}', "of another form than is known"),
-        ('{"hooks": {"Stop": [{"hooks": ["x"]}]}}', "of another form than is known"),
-        ("\udc80", "cannot be read"),
-        ('{"env": {"a": 1e400}}', "1e400 is no number"),
-        ('{"a": NaN}', "NaN is no number"),
-        ('{"env": {"a": "b"}, "env": {}}', "stands twice"),
+        (b"{// comment", "is no JSON, nothing is changed"),
+        (b"[]", "of another form than is known"),
+        (b'{"hooks": []}', "of another form than is known"),
+        (b'{"hooks": {"Stop": {}}}', "of another form than is known"),
+        (b'{"hooks": {"Stop": [{"hooks": ["x"]}]}}', "of another form than is known"),
+        (b"\x80", "cannot be read"),
+        (b'{"env": {"a": 1e400}}', "1e400 is no number"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"env": {"a": "b"}, "env": {}}', "stands twice"),
     ],
 )
-def test_settings_that_it_does_not_understand_stay(home: Path, text: str, said: str) -> None:
-    file = home / FILES["claude-code"]
-    file.parent.mkdir()
-    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+def test_settings_that_it_does_not_understand_stay(home: Path, text: bytes, said: str) -> None:
+    file = settings(home, "claude-code", text)
     done = run("claude-code", "--yes")
     assert done.exit_code == 1 and said in done.output.replace("\n", " ") and str(file) in done.output
-    assert file.read_bytes() == text.encode("utf-8", "surrogateescape")
+    assert file.read_bytes() == text
 
 
 def test_a_mistake_is_told(home: Path) -> None:
