@@ -56,19 +56,29 @@ class McpCalls:
         self._begun = OpenCalls[Action | str](_abandon, _MAX_OPEN)
 
     def from_client(self, message: bytes) -> tuple[bytes, bytes]:
-        if not self._session.is_open:
-            return message, b""
-        requests = _parsed(message)[:_MAX_OPEN]
-        # A batch passes whole, because its answers come in one message.
-        if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
-            return b"", msgspec.json.encode(answer) + _end_of(message)
-        for each in requests:
-            self._take_request(each)
+        if self._session.is_open:
+            with self._session.fleet.guard:
+                if answer := self._read_requests(message):
+                    return b"", answer
         return message, b""
 
     def from_server(self, message: bytes) -> bytes:
-        if not self._begun or not self._session.is_open or (b'"result"' not in message and b'"error"' not in message):
-            return message
+        if self._begun and self._session.is_open and (b'"result"' in message or b'"error"' in message):
+            with self._session.fleet.guard:
+                return self._read_answers(message)
+        return message
+
+    def _read_requests(self, message: bytes) -> bytes:
+        """Return the answer to a call that is held, or nothing."""
+        requests = _parsed(message)[:_MAX_OPEN]
+        # A batch passes whole, because its answers come in one message.
+        if len(requests) == 1 and not _is_batch(message) and (answer := self._held(requests[0])):
+            return msgspec.json.encode(answer) + _end_of(message)
+        for each in requests:
+            self._take_request(each)
+        return b""
+
+    def _read_answers(self, message: bytes) -> bytes:
         answers = _parsed(message)
         if not any([self._take_answer(each) for each in answers]):
             return message

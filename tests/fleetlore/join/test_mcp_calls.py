@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -46,6 +47,19 @@ async def test_parallel_calls_are_joined_by_their_id_and_pass_unchanged(calls: M
     assert recorder.error(outcomes[4]) == ("_OTHER", "Unknown tool: sql")
     assert outcomes[1][events.RESULT] == {"n": 3}
     assert set(outcomes) == {1, 2, 4}
+
+
+@pytest.mark.parametrize("part", ["verdict_of", "arguments_text", "rewritten", "McpCalls._held", "tool_note"])
+async def test_a_defect_in_reading_them_stops_no_message(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, calls: McpCalls, part: str
+) -> None:
+    monkeypatch.setattr(fleet.guard, "raises", False)
+    monkeypatch.setattr(f"fleetlore.join.mcp.proxy.{part}", Mock(side_effect=IndexError))
+    listing = b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}'
+    tools = b'{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"sql"}]}}'
+    answers = answer(1, "", isError=True, structuredContent={"why": "boom"}), tools
+    assert [calls.from_client(each) for each in (call(1), listing)] == [(call(1), b""), (listing, b"")]
+    assert [calls.from_server(each) for each in answers] == list(answers)
 
 
 async def test_a_cancelled_call_and_one_that_asks_for_more_have_not_ended(calls: McpCalls, recorder: Recorder) -> None:
