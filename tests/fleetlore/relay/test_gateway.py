@@ -237,28 +237,22 @@ def test_parallel_calls_with_empty_missing_or_repeated_ids_lose_no_call(
     body = {"messages": messages, "tools": TOOLS}
     told(body, dialect=dialect)
     for turn in range(2):
-        named = [{"id": id} for id in ids] if ids else [{}, {}, {}]
-        texts = [f"{turn} {city}" for city in CITIES]
+        made: list[Any] = []
+        answers: list[Any] = []
+        for city, id in zip(CITIES, ids or (None, None, None), strict=True):
+            asked, said = {"q": f"{turn} {city}"}, {"content": f"it is {turn} {city}"}
+            answered = "tool_call_id" if dialect is CHAT_COMPLETIONS else "tool_use_id"
+            call, answer = ({} if id is None else {name: id} for name in ("id", answered))
+            if dialect is CHAT_COMPLETIONS:
+                made.append({**call, "function": {"name": "search", "arguments": json.dumps(asked)}})
+                answers.append({"role": "tool", "name": "search", **said, **answer})
+            else:
+                made.append({"type": "tool_use", "name": "search", "input": asked, **call})
+                answers.append({"type": "tool_result", **said, **answer})
         if dialect is CHAT_COMPLETIONS:
-            calls = [
-                {**id, "function": {"name": "search", "arguments": json.dumps({"q": text})}}
-                for id, text in zip(named, texts, strict=True)
-            ]
-            messages.append({"role": "assistant", "tool_calls": calls})
-            for id, text in zip(named, texts, strict=True):
-                answers = {f"tool_call_{name}": value for name, value in id.items()}
-                messages.append({"role": "tool", "name": "search", "content": f"it is {text}", **answers})
+            messages += [{"role": "assistant", "tool_calls": made}, *answers]
         else:
-            uses = [
-                {"type": "tool_use", "name": "search", "input": {"q": text}, **id}
-                for id, text in zip(named, texts, strict=True)
-            ]
-            messages.append({"role": "assistant", "content": uses})
-            answered = [
-                {"type": "tool_result", "content": f"it is {text}", **({"tool_use_id": id["id"]} if id else {})}
-                for id, text in zip(named, texts, strict=True)
-            ]
-            messages.append({"role": "user", "content": answered})
+            messages += [{"role": "assistant", "content": made}, {"role": "user", "content": answers}]
         told(body, dialect=dialect)
         told(body, dialect=dialect)
     found = [(each[names.ARGUMENTS]["q"], each[names.RESULT]) for each in recorder.outcomes]
