@@ -3,6 +3,7 @@
 import { randomUUID } from "node:crypto";
 
 import type { components } from "./api.js";
+import { plain, plainFields, textOf } from "./plain.js";
 
 type Schemas = components["schemas"];
 type Event = Schemas["CloudEvent"];
@@ -231,7 +232,7 @@ export class Session {
 
   /** What the fleet knows of a call that is about to be made; without one, of the session, as after a failure. */
   async advise(tool?: string, given?: unknown, callId = ""): Promise<Advice> {
-    const asked = { ...this.#about, tool: tool ?? null, arguments: given ?? null, call_id: callId };
+    const asked = { ...this.#about, tool: tool ?? null, arguments: plain(given), call_id: callId };
     return (await this.#relay.ask("/v1/advise", asked)) ?? SILENCE;
   }
 
@@ -241,7 +242,7 @@ export class Session {
    * @throws {CallHeld} once, in place of a call that is sure to fail.
    */
   async call<Given, Result>(tool: string, given: Given, make: (given: Given) => Promise<Result> | Result): Promise<Result> {
-    const asked = { ...this.#about, tool, arguments: given, hold: true };
+    const asked = { ...this.#about, tool, arguments: plain(given), hold: true };
     const advice = (await this.#relay.ask("/v1/advise", asked)) ?? SILENCE;
     if (advice.held) throw new CallHeld(advice.text);
     const begun = performance.now();
@@ -263,7 +264,7 @@ export class Session {
     if (ended.error instanceof Error) {
       data["error.type"] = ended.error.name;
       data["error.message"] = ended.error.message;
-    } else if (ended.error !== undefined) data["error.message"] = String(ended.error);
+    } else if (ended.error !== undefined) data["error.message"] = textOf(ended.error);
     else data["gen_ai.tool.call.result"] = ended.result ?? null;
     this.#emit("outcome", data);
   }
@@ -292,9 +293,8 @@ export class Session {
   }
 
   #emit(kind: string, data: Data): void {
-    const type = `ai.fleetlore.${kind}.v1`;
-    const time = new Date().toISOString();
-    const event = { specversion: "1.0", type, session: this.id, sequence: this.#sequence, time, data } as Event;
+    const about = { specversion: "1.0", type: `ai.fleetlore.${kind}.v1`, session: this.id, sequence: this.#sequence };
+    const event = { ...about, time: new Date().toISOString(), data: plainFields(data) } as Event;
     if (!this.#ended && this.#relay.emit(event)) this.#sequence += 1;
   }
 }

@@ -144,3 +144,32 @@ test("a relay that is away, full or mistaken loses nothing silently, and nobody 
   await away.close(50);
   assert.equal(away.dropped, 2);
 });
+
+test("a value without a form in JSON costs its own call alone, which passes on all the same", async () => {
+  const results: unknown[] = [];
+  const server = createServer((request, response) => {
+    let body = "";
+    request.on("data", (part) => (body += part));
+    request.on("end", () => {
+      const events = request.url!.startsWith("/v1/events") ? (JSON.parse(body) as { data: Record<string, unknown> }[]) : [];
+      results.push(...events.map((each) => each.data["gen_ai.tool.call.result"]).filter((each) => each !== undefined));
+      response.writeHead(202).end('{"stored":true,"relay":"r"}');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const relay = new Relay({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
+  const session = relay.session({ goal: "g" });
+  const circle: Record<string, unknown> = { name: "row" };
+  circle["self"] = circle;
+  const failing = { toJSON: () => { throw new Error("the connection is closed"); } };
+  const rows = [1];
+  for (const value of [circle, { count: 10n }, failing, rows]) {
+    assert.equal(await session.call("find", { value }, () => value), value);
+  }
+  rows.push(2);
+  await assert.rejects(session.call("find", {}, () => Promise.reject(Object.create(null))));
+  assert.equal(await session.succeed(), true);
+  assert.deepEqual(results, [{ name: "row", self: "[seen]" }, { count: "10" }, "[unreadable]", [1]]);
+  await relay.close();
+  server.close();
+});
