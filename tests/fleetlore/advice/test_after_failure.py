@@ -10,7 +10,9 @@ import orjson
 
 from benchmarks.security.times import AGENT_SECONDS, beside
 from fleetlore.advice.advice import advise
+from fleetlore.advice.before_call import look_up_quote
 from fleetlore.advice.situation import Situation
+from fleetlore.calls.document import LookUp
 from fleetlore.calls.places import Ended, PlaceNames
 from fleetlore.recall.index import LoreIndex
 from tests.build import failed_call, memory_item
@@ -145,6 +147,16 @@ def test_a_name_that_does_not_exist_is_forbidden_and_no_other(
     failed = failed_call(tool, arguments, error_type, error)
     text = advise(LoreIndex(), moment(session="s", failed=failed)).text
     assert (f"Do not use {shown} again." in text) if shown else ("Do not use" not in text)
+
+
+@for_each(
+    "text, shown",
+    ("pragma table_info(<name>)", "`pragma table_info(NAME)`"),
+    ("kubectl get <resource kind> -A", "`kubectl get RESOURCE_KIND -A`"),
+    ("select name from t where a < 3 and b > 2", "`select name from t where a < 3 and b > 2`"),
+)
+def test_the_slots_of_a_look_up_have_names_that_can_be_read(text: str, shown: str) -> None:
+    assert look_up_quote(LookUp("sql", "no such table", "sql", text, 3, 3, 3)).text == shown
 
 
 def after_a_rename(call: dict[str, Any]) -> Any:

@@ -1,11 +1,12 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetlore.advice.advice import advise
-from fleetlore.advice.before_call import _TRANSIENT_SECONDS
+from fleetlore.advice.before_call import _TRANSIENT_SECONDS, _transient_weight
 from fleetlore.advice.situation import Situation
 from fleetlore.fingerprint.fingerprint import failure_of
 from fleetlore.recall.index import LoreIndex, worth_showing
@@ -26,6 +27,17 @@ def pattern(tool: str = "shell", error: str = "", **fields: Any) -> Pattern:
 
 def tool(ended: int, failed: int) -> Pattern:
     return Pattern(id="t", level="tool", tenant="t", tool="shell", sessions_ended=ended, sessions_failed=failed)
+
+
+def test_weather_is_told_while_it_lasts_and_is_never_a_lesson() -> None:
+    def met(seconds_ago: float, agents: int = 3) -> Pattern:
+        return pattern("http", "HTTP 503 Service Unavailable", agents_lately=agents, last_seen=NOW - seconds_ago)
+
+    assert not worth_showing(met(1))
+    assert _transient_weight(met(119, agents=1), NOW) and not _transient_weight(met(121, agents=1), NOW)
+    assert not _transient_weight(met(_TRANSIENT_SECONDS + 1, agents=10_000), NOW)
+    assert _transient_weight(met(60), NOW) == pytest.approx(_transient_weight(met(0), NOW) / 2)
+    assert _transient_weight(pattern(error="exit code 1"), NOW) == 0
 
 
 @for_each(

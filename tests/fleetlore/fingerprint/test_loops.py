@@ -101,5 +101,7 @@ def test_a_call_that_fails_again_and_again_gave_no_result_to_be_used() -> None:
     failed = find_loop([("sql", "SELECT 1 FROM car", None, "no such table: car")] * 3)
     assert failed is not None and failed.failed
     assert str(failed) == "sql was called 3 times with the same arguments and failed in the same way."
+    around = "The calls bash → bash → read were gone through 2 times with the same results."
+    assert str(find_loop([A, B, C] * 2)) == around
     worked = find_loop([("sql", "SELECT 1", "1", None)] * 3)
     assert worked is not None and not worked.failed

@@ -1,8 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fleetlore.fingerprint.fingerprint import failure_of
-from fleetlore.fingerprint.names import MAX_KIND, failure_kind, spelled
+from fleetlore.fingerprint.names import MAX_KIND, failure_kind, kind_of, spelled
+from tests import build
 from tests.cpu import costs_less_than
 from tests.rows import for_each
 
@@ -58,3 +60,11 @@ def test_a_name_is_shown_as_the_call_spells_it(name: str, call: str, shown: str)
 def test_a_name_is_sought_without_a_pattern_of_its_own() -> None:
     call = "SELECT 1 FROM " + ", ".join(f"Table_{number}" for number in range(1_000))
     assert costs_less_than(0.05, lambda: [spelled(f"table_{number}", call) for number in range(1_000)])
+
+
+def test_a_step_is_not_recognised_again() -> None:
+    step = build.call("sql", "SELECT * FROM cars", error="no such table: cars")
+    assert kind_of(step) == ("no such table: <name>", ("cars",))
+    carried = replace(step, template="no such view: tours", about=("tours",))
+    assert kind_of(carried) == ("no such view: <name>", ("tours",))
+    assert kind_of(replace(step, template="", about=())) == kind_of(step), "a step of an earlier release"

@@ -120,6 +120,16 @@ def test_the_last_sight_is_known_of_a_session_that_is_not_kept() -> None:
     assert not made.add(2**52 - 1, SessionCounts(7, 1, 1), TIME + 50, TIME + 60)
 
 
+def test_transient_errors_count_the_agents_of_the_last_two_minutes() -> None:
+    start = TIME - TIME % 60
+    rows = [
+        (n, SessionCounts(agent, 1, 1), start, start + minute * 60 + 1)
+        for n, (agent, minute) in enumerate([(1, 0), (2, 0), (3, 6), (4, 7), (4, 7), (5, 7)])
+    ]
+    assert state("class", rows, transient=True).to_pattern("t").agents_lately == 3
+    assert state("class", rows).to_pattern("t").agents_lately == 0
+
+
 @for_each("delay", 0, 120 * 15)
 @for_each("honest_first", False, True)
 def test_one_agent_with_the_smallest_ids_hides_no_outage_of_others(delay: int, honest_first: bool) -> None:
