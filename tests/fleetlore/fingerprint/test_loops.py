@@ -89,6 +89,17 @@ def test_what_changes_by_itself_does_not_hide_a_loop() -> None:
     assert at(failed) == 3
 
 
+def test_small_changes_that_do_not_help_are_a_retry() -> None:
+    queries = [f"SELECT name, {column} FROM users WHERE id = {n}" for n, column in enumerate(("a", "b", "c", "d"))]
+    calls: list[Call] = [("sql", {"query": query}, "", "table users does not exist") for query in queries]
+    loop = find_loop(calls)
+    assert loop is not None and (loop.kind, loop.times, loop.tools) == ("retry", 4, ("sql",))
+    assert find_loop(calls[:3]) is None
+    assert find_loop([*calls[:2], D, *calls[2:]]) is None
+    other: Call = ("sql", {"query": queries[0]}, "", "column name does not exist")
+    assert find_loop([*calls[:3], other]) is None
+
+
 @given(st.lists(st.sampled_from([A, B, C, D]), max_size=20), st.sampled_from([[A, B], [A, B, C], [A, B, C, D], [D]]))
 def test_a_long_enough_round_is_seen_whatever_came_before(before: list[Call], block: list[Call]) -> None:
     detector = LoopDetector()

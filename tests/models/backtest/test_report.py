@@ -115,6 +115,15 @@ def test_a_name_that_the_session_has_seen_and_a_passing_fault_need_no_way_out(er
     assert list(ways_out(heard(of))) == []
 
 
+def test_silence_is_no_miss() -> None:
+    of = log(call("select * from cars", error=NO_TABLE), call("select * from car_makers"))
+    (told,) = ways_out(heard(of, after={0: SILENT._replace(way_out="`car_makers`")}))
+    quiet = told._replace(told="")
+    assert hit_rate([told, quiet]) == 1.0 and hit_rate([quiet]) is None
+    (before,) = ways_out(heard(of, SILENT._replace(way_out="`car_makers`")))
+    assert before.told == "`car_makers`", "what was told before the call counts where nothing is told after it"
+
+
 WARNING = Tip(
     "w", "foreseen", (), kind="no such table: <name>", rejected=("cars",), chance=0.7, text="sql fails with `cars`."
 )
