@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetlore.advice import gate
 from fleetlore.advice.advice import MAX_TIPS, Advice, advise
 from fleetlore.advice.sources import SOURCES
 from fleetlore.calls.call import MadeCall
@@ -101,6 +102,12 @@ def test_a_warning_says_of_what_or_is_not_said(error_class: str, template: str, 
     index = LoreIndex()
     known(index, failures=1, error_class=error_class, template=template)
     assert texts(ask(index)) == [said] * bool(said)
+
+
+def test_words_between_gaps_are_shown_if_they_are_many() -> None:
+    own = frozenset(["cannot", "stat", "no", "such", "file"])
+    assert gate._held("zzz cannot stat yyy no such file", own) == "… cannot stat … no such file"
+    assert gate._held("zzz cannot stat yyy", own) == "…"
 
 
 def test_the_working_value_comes_first_and_the_call_is_ready_to_send(index: LoreIndex) -> None:

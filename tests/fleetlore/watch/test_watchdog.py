@@ -56,6 +56,14 @@ def test_a_loop_is_told_while_it_lasts_and_counted_once() -> None:
     assert ids(guardian, 0.0)[0] == "guard:loop" and guardian.loops == 2
 
 
+def test_a_loop_of_passing_faults_is_no_reason_to_change_the_call() -> None:
+    guardian = Watchdog(0.0)
+    for _ in range(3):
+        guardian.took_place("pay", {"order": 1}, None, failure_of("pay", {}, None, "HTTP 503: Service Unavailable"))
+    (caution,) = guardian.cautions(0.0)
+    assert caution.text.startswith("Wait longer between the calls") and "change" not in caution.text
+
+
 def test_a_loop_of_several_calls_does_not_pass_by_itself() -> None:
     guardian = Watchdog(0.0)
     for _ in range(4):

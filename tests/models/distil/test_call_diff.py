@@ -67,6 +67,12 @@ def test_a_placeholder_is_no_name_that_works(masked: str) -> None:
     assert said(f"cat {masked} x", "cat notes x") is None
 
 
+def test_the_placeholder_of_an_argument_is_no_value_that_works() -> None:
+    known = "no such order_id 12345"
+    assert said('{"a": 1, "order_id": 12345}', '{"b": 2, "order_id": 99999}', known=known) is None
+    assert said('{"n": 44}', '{"m": 77}', known="44") == "add `m=<m>`, drop `n=44`", "the argument is named"
+
+
 @for_each(
     "failed, worked, change",
     ("aws s3 ls --region eu-1", "aws s3 ls --region eu-central-1", "`eu-1` → `eu-central-1`"),
