@@ -131,6 +131,10 @@ SAME = {
         ("", "Program.cs(3,9): error CS0103: The name 'foo' does not exist in the current context"),
         ("", "Program.cs(7,1): error CS0103: Der Name \"foo\" ist im aktuellen Kontext nicht vorhanden."),
     ),
+    "one quoting and another": (
+        ("", "main.c:11:3: error: unknown type name ‘FILE’"),
+        ("", "main.c:9:1: error: unknown type name 'FILE'"),
+    ),
 }  # fmt: skip
 
 

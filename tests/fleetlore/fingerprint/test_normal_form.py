@@ -66,6 +66,28 @@ def test_one_failure_is_one_pattern_whatever_the_door(door: str, name: str, text
     assert failure_of("query", "{}", *DOORS[door](name, text)) == plain
 
 
+@for_each(
+    "said, template",
+    ("warehouse berlin was renamed to ber-one", "warehouse berlin was renamed to ber-one"),
+    ("Unknown warehouse of the shop", "unknown warehouse of the shop"),
+    ("no 'x' here any more", "no 'x' here any more"),
+    ("no 'x' and no \"y\" here", "no 'x' and no \"y\" here"),
+    ("no such order\nsee the list", "no such order"),
+    ("price", "'price'"),
+    ("Net-Price", "'net-price'"),
+)
+def test_the_text_of_a_key_error_keeps_its_words_whatever_the_door(said: str, template: str) -> None:
+    quoted = repr(said)
+    plain = failure_of("query", "{}", "KeyError", quoted)
+    assert (plain.error_class, plain.template) == ("KeyError", template)
+    for door in DOORS.values():
+        assert failure_of("query", "{}", *door("KeyError", quoted)) == plain
+    assert failure_of("query", "{}", "ToolError", f"KeyError({quoted})") == plain
+    if " " in said:  # as the agent says it, and a traceback of a subclass
+        assert failure_of("query", "{}", "KeyError", said) == plain
+        assert failure_of("query", "{}", "", f"{_TRACEBACK}shop.GoneError: {quoted}").template == template
+
+
 @for_each("line", "'first name' or 'last name'", "'no end to this", "it's John's")
 def test_quotes_that_are_not_on_both_sides_of_one_text_stay(line: str) -> None:
     assert normal_form("ValueError", line).template == normal_form("ValueError", f"so {line}").template[3:]
