@@ -40,7 +40,7 @@ _LABEL = re.compile(r"(?:\| )?(?:\d{1,3}\.|[A-Z][a-z]{2,8}:) |\| ")
 _MAX_TEXT = 32 * 1024
 _MAX_FENCED = 64 * 1024
 _MAX_DEPTH = 16
-# Of 20,000 values. A list that holds itself several times expands without bound.
+# 20,000 values: a list that holds itself expands without bound.
 _MAX_WEIGHT = 8 * 20_000
 
 

@@ -215,7 +215,7 @@ def _as_error(error: Exception) -> tuple[str, str]:
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _MAX_DEPTH = 8
-# Parts of a message. A longer list is data, and is not read part by part.
+# Parts of a message: a longer list is data.
 _MOST_PARTS = 64
 _COLLECTIONS = (str, dict, list, tuple, set, frozenset)
 _MOST_VALUES = 20_000

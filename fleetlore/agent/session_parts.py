@@ -105,7 +105,7 @@ if _FORKS_EXIST:
 
 
 def process_lock() -> threading.Lock:
-    """Return a lock that no fork copies while another thread holds it: nobody would release the copy."""
+    """Return a lock that no fork copies while it is held: nobody would release the copy."""
     lock = threading.Lock()
     if _FORKS_EXIST:
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

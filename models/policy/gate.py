@@ -95,7 +95,6 @@ def log_wealth(gains: Sequence[float]) -> float:
 
 
 def _log_factors(gains: Sequence[float]) -> np.ndarray:
-    """Return a row for each stake and a column for each gain."""
     return np.asarray(np.log1p(np.multiply.outer(_STAKES, np.clip(gains, -1, 1))))
 
 
@@ -147,26 +146,21 @@ class CanaryTrial:
     def decide(self, now: float) -> _Decision:
         pairs = list(zip(self._votes[self.canary], self._votes[self.stable], strict=False))
         lost = [int(stable) - int(canary) for (_, canary), (_, stable) in pairs]
-        harm, harmless = _log_factors(lost), _log_factors([(_MARGIN - each) / (1 + _MARGIN) for each in lost])
+        harmless = [(_MARGIN - each) / (1 + _MARGIN) for each in lost]
+        logs = np.stack([_log_factors(lost), _log_factors(harmless)])
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, pair in enumerate(pairs):
             for agent in {agent for agent, _ in pair}:
                 places[agent].append(place)
-        harms, harms_not = harm.sum(axis=1), harmless.sum(axis=1)
-        found = _evidence(harms, harms_not)
+        whole = logs.sum(axis=2)
+        found = _evidence(whole)
         # Drop a principal's pairs with it: pairing the others' votes anew would change the result by chance.
-        without = (
-            _evidence(harms - harm[:, own].sum(axis=1), harms_not - harmless[:, own].sum(axis=1))
-            for own in places.values()
-        )
+        without = (_evidence(whole - logs[:, :, own].sum(axis=2)) for own in places.values())
         if found != "waiting" and all(each == found for each in without):
             return found
         return "abort" if now - self._began >= _PATIENCE_SECONDS else "waiting"
 
 
-def _evidence(harms: np.ndarray, harms_not: np.ndarray) -> _Decision:
-    """By the logs of the two wealths, for each stake."""
-    needed = -math.log(_ALPHA)
-    if _mean_wealth(harms) >= needed:
-        return "abort"
-    return "promote" if _mean_wealth(harms_not) >= needed else "waiting"
+def _evidence(logs: np.ndarray) -> _Decision:
+    harm, harmless = (_mean_wealth(each) >= -math.log(_ALPHA) for each in logs)
+    return "abort" if harm else "promote" if harmless else "waiting"

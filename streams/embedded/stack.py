@@ -191,7 +191,7 @@ class Stack:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._watchers.clear()
-        with contextlib.suppress(OSError):  # such as a read-only file system; agents check the lock
+        with contextlib.suppress(OSError):  # of a read-only file system
             (self.data / STACK_FILE).unlink(missing_ok=True)
         stores = [child for child in self.children if child.name in ("broker", "milvus")]
         await asyncio.gather(*(child.stop() for child in self.children if child not in stores))

@@ -84,8 +84,8 @@ _reported: set[tuple[str, int | None]] = set()
 def dead_letter(record: Record, error: Exception, value: bytes | None = None) -> DeadLetter:
     """Make the dead letter of a record, or of one `value` in it.
 
-    Errors other than `InvalidEvent` are our own defects, logged once for each line of code. A `MemoryError` is raised:
-    it says nothing of the record, and ends the worker.
+    Errors other than `InvalidEvent` are our own defects, logged once for each line of code. A `MemoryError` is the
+    machine's, and ends the worker.
     """
     if isinstance(error, MemoryError):
         raise error
