@@ -208,7 +208,7 @@ def _as_error(error: Exception) -> tuple[str, str]:
             case KeyError(args=(str(said),)) if text == repr(said) and is_sentence(said):
                 text = said
         return type(error).__name__, text
-    except Exception:  # its own text fails
+    except Exception:
         return type(error).__name__, ""
 
 

@@ -99,7 +99,7 @@ def _count_fork() -> None:
 
 _FORKS_EXIST = hasattr(os, "register_at_fork")  # not on Windows
 
-# A system call for the process id several times a call is too slow.
+# Asking for the process id in each call is too slow.
 if _FORKS_EXIST:
     os.register_at_fork(after_in_child=_count_fork)
 

@@ -5,10 +5,9 @@ log p(worked) - log p(failed), must exceed that of the model alone, by a bet tha
 once, however many sessions try it. The candidate must also be no worse than the version in service. Its perplexity on a
 fixed unrelated text measures forgetting, and may rise by at most `_MOST_FORGOTTEN`.
 
-A share of the agents then tries the version (`CanaryTrial`). The trial asks if sessions under it end as well. The
-version is promoted on evidence that it costs less than `_MARGIN` of success, and aborted on evidence that it costs any.
-Without enough votes it is aborted. A principal has one vote a minute, however many sessions its agents end, and only
-under the version assigned to it. No decision depends on a single principal.
+A share of the agents then tries the version (`CanaryTrial`). It is promoted on evidence that it costs less than
+`_MARGIN` of success, and aborted on evidence that it costs any, or without enough votes. A principal has one vote a
+minute, and only under the version assigned to it. No decision depends on a single principal.
 """
 
 import math
@@ -88,8 +87,8 @@ def log_wealth(gains: Sequence[float]) -> float:
     """Log of the wealth from bets on gains, clipped to -1..1, against "given the past, their mean is at most 0".
 
     If that is true, the wealth ever reaches 1 / alpha with probability alpha at most (Ville's inequality). So a
-    decision may be taken as soon as it does, and a test may run as long as data arrive (Waudby-Smith and Ramdas 2024,
-    "Estimating means of bounded random variables by betting").
+    test may be read while data arrive (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
+    betting").
     """
     return _mean_wealth(_log_factors(gains).sum(axis=1))
 

@@ -108,7 +108,6 @@ class LanguageModel:
 
     def learn(self, pairs: Sequence[Pair]) -> Lora:
         how, encoded = self.training, [self._encoded(pair) for pair in pairs]
-        # Restore the global generator.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(how.seed)
             config = LoraConfig(
