@@ -61,10 +61,6 @@ class Scene:
 Faults = Callable[[Scene], Awaitable[int]]
 
 
-async def nothing(scene: Scene) -> int:
-    return 0
-
-
 async def each_broker_killed(scene: Scene) -> int:
     """SIGKILL of one after the other: of each leader, and of the coordinator of the group."""
     for broker in scene.cluster.brokers:
@@ -289,7 +285,6 @@ async def assert_nothing_lost(
 
 
 CASES = {
-    "nothing": nothing,
     "each broker killed in turn": each_broker_killed,
     "leader, coordinator and both killed": leader_and_coordinator_killed,
     "brokers restarted in turn": brokers_restarted,

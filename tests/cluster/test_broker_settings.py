@@ -13,7 +13,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import RequestTimedOutError
 
-from benchmarks.embedded_broker import EmbeddedBroker
 from fleetlore.agent.fleet import Fleet
 from fleetlore.config import Settings
 from fleetlore.errors import ConfigError
@@ -62,14 +61,6 @@ async def test_what_is_stated_is_what_the_cluster_has(three: KafkaCluster, tenan
         async with asyncio.timeout(120):
             while await topics.compare(Allowed()):
                 await asyncio.sleep(0.1)
-
-
-async def test_producers_are_idempotent_where_the_broker_can(three: KafkaCluster, broker: EmbeddedBroker) -> None:
-    async with connected(make_producer(three.address)) as producer:
-        assert producer._txn_manager.has_pid()
-    async with connected(make_producer(broker.address)) as producer:
-        assert producer._txn_manager is None
-        assert await producer.send_and_wait("any", b"x")
 
 
 async def test_a_record_that_is_sent_again_after_its_answer_was_lost_is_there_once(

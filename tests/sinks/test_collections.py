@@ -200,15 +200,6 @@ async def test_more_rows_than_one_call_takes(store: MilvusStore, tenant: str) ->
     assert set(await store.get("patterns", ids, "body")) == set(ids)
 
 
-async def test_a_store_made_with_another_encoder_is_refused(store: MilvusStore, milvus: str, tenant: str) -> None:
-    class Other(StaticEncoder):
-        name = "another"
-
-    async with MilvusStore(milvus, "", Other(), Metrics("test")) as other:
-        with pytest.raises(ConfigError, match="another"):
-            await other.open()
-
-
 async def test_a_row_that_nobody_searches_is_not_embedded(milvus: str, store: MilvusStore, tenant: str) -> None:
     class Counting(StaticEncoder):
         texts = 0

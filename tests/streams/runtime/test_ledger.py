@@ -14,19 +14,6 @@ from tests.streams.runtime.world import World, record
 PARTITION = TopicPartition("fleetlore.acme.events", 0)
 
 
-def test_the_ledger_gives_what_has_moved_once() -> None:
-    ledger = Ledger()
-    ledger.allow(PARTITION, 5, 3)
-    assert ledger.take() == {PARTITION: 3}
-    ledger.settle({PARTITION: 3})
-    assert ledger.take() == {}
-    ledger.allow(PARTITION, 9, 3)
-    assert ledger.take() == {}, "an open session holds it back: there is nothing new to commit"
-    assert ledger.positions() == {PARTITION: 9}
-    ledger.allow(PARTITION, 9, 9)
-    assert ledger.take() == {PARTITION: 9}
-
-
 def test_a_commit_that_failed_is_tried_again_where_nothing_more_comes() -> None:
     ledger, other = Ledger(), TopicPartition(PARTITION.topic, 99)
     ledger.allow(PARTITION, 5, 5)
@@ -135,16 +122,6 @@ def test_an_answer_that_comes_late_takes_nothing_away(lease: Lease, clock: FakeC
 @pytest.fixture
 def delivery(world: World, metrics: Metrics, clock: FakeClock, ledger: Ledger, lease: Lease) -> Delivery:
     return Delivery(world, world, metrics, clock, ledger, budget_seconds=60.0, lease=lease)
-
-
-async def test_what_was_asleep_writes_nothing(
-    world: World, delivery: Delivery, lease: Lease, clock: FakeClock, ledger: Ledger
-) -> None:
-    lease.renew(lease.now())
-    clock.advance(12.0)  # SIGSTOP
-    with pytest.raises(LeaseLapsed):
-        await delivery.run(world, [record(0)])
-    assert world.happened == [] and ledger.take() == {}
 
 
 async def test_an_effect_that_waits_is_checked_again(
