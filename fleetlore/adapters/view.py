@@ -152,7 +152,6 @@ class AdapterView(Generic[Manifest]):
                 yield newest.record.key, AdapterRefused("stale", f"the log ends at epoch {epoch}, after {known}")
 
     def documents(self) -> dict[bytes, bytes]:
-        """Return the revocations and the newest document of each channel."""
         newest = {self._mine + channel.encode(): each.document for channel, each in self._newest.items()}
         return self.revocations() | newest  # a revoked key may have signed the highest epoch
 

@@ -140,7 +140,6 @@ def judged(
 
 
 def draft_of(index: LoreIndex, id: str) -> Draft | None:
-    """Return the draft of a known hint, or of a memory item's correction."""
     id = index.hints.replaced.get(id, id)
     if (known := index.hints.decisions.get(id)) is not None and known.hint is not None:
         given = {name: getattr(known.hint, name) for name in Draft.__struct_fields__ if hasattr(known.hint, name)}

@@ -183,7 +183,6 @@ class LoreIndex:
         return self._best("transient of call", call)
 
     def transient_of_tool(self, tool: str) -> tuple[Pattern, ...]:
-        """Return transient class-level patterns, the latest first."""
         return self._best("transient of tool", tool)
 
     def recoveries(self, key: str) -> tuple[MemoryItem, ...]:
@@ -198,7 +197,6 @@ class LoreIndex:
         return self._best("recoveries of tool", tool)
 
     def strategies(self, id: str) -> tuple[MemoryItem, ...]:
-        """Return what solved a goal, by `strategy_id`."""
         return self._best("strategies", id)
 
     def derived(self, work: Callable[..., _Derived], about: str, *key: str) -> _Derived:

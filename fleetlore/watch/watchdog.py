@@ -81,7 +81,6 @@ class Watchdog:
         self._money += money
 
     def cautions(self, now: float) -> tuple[Tip, ...]:
-        """Return the present warnings, most pressing first."""
         budget = self._budget
         if budget is _UNLIMITED and self.loop is None and now - self._last_event < self._stall_seconds:
             return ()

@@ -111,7 +111,6 @@ class JudgedCall(EndedCall):
         return text if class_ in text else f"{class_}: {text}"
 
     def recovery(self, trajectory: Trajectory) -> dict[str, Any]:
-        """Return the fields that all ways past this failure share."""
         made = dict(kind="recovery", side="success", tool=self.tool, pattern=self.step.pattern)
         return origin(trajectory) | made | {"when": f"{self.tool} fails with: {self.error}"}
 

@@ -145,7 +145,6 @@ def text_bytes(step: Step) -> int:
 
 
 def subjects_of_step(step: Step) -> tuple[Subject, ...]:
-    """Return the subjects of a stored step. Their patterns keep the shapes."""
     subjects = _subjects_of_call(step.tool, step.call, "")
     if step.family is not None and step.pattern is not None and step.exact is not None:
         ids = step.family, step.pattern, step.exact
