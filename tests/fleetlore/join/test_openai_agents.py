@@ -15,6 +15,8 @@ from agents import (
 )
 from agents.models.interface import Model
 from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
@@ -48,8 +50,12 @@ class Script(Model):
         self.heard.append(system_instructions)
         return ModelResponse(output=next(self._turns), usage=Usage(), response_id=None)
 
-    def stream_response(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
+    async def stream_response(self, *args: Any, **options: Any) -> Any:
+        response = Response(
+            id="r", created_at=0, model="m", object="response", output=next(self._turns), tools=[],
+            tool_choice="auto", parallel_tool_calls=True,
+        )  # fmt: skip
+        yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
 
 
 async def run(script: Script, *tools: Any, **options: Any) -> Any:
@@ -128,6 +134,14 @@ def test_sync_runs_are_recorded(fleet: Fleet, recorder: Recorder) -> None:
         asyncio.set_event_loop(runner.get_loop())  # else the package makes one that nobody closes
         Runner.run_sync(reading, "go", run_config=RunConfig(call_model_input_filter=tell))
     asyncio.set_event_loop(None)
+    assert {recorder.error(each) for each in recorder.outcomes} == {None, DENIED}
+
+
+async def test_a_streamed_run_is_recorded(fleet: Fleet, recorder: Recorder) -> None:
+    reading = Agent("a", model=Script(READ, DENY), tools=[function_tool(read_file)])
+    async with fleet.session("g"):
+        async for _ in Runner.run_streamed(reading, "go").stream_events():
+            pass
     assert {recorder.error(each) for each in recorder.outcomes} == {None, DENIED}
 
 

@@ -1,4 +1,5 @@
 import contextlib
+from asyncio import Runner, set_event_loop
 from typing import Any
 
 import pytest
@@ -33,6 +34,14 @@ def agent(*paths: str, tools: Any = (read_file,), name: str = "read_file", **opt
         return ModelResponse(calls)
 
     return Agent(FunctionModel(answer), tools=list(tools), capabilities=[FleetLore()], **options)
+
+
+def test_sync_runs_are_recorded(fleet: Fleet, recorder: Recorder) -> None:
+    with Runner() as runner, fleet.session("g"):
+        set_event_loop(runner.get_loop())  # else the package makes one that nobody closes
+        agent("/srv/a").run_sync("go")
+    set_event_loop(None)
+    assert [each[events.RESULT] for each in recorder.outcomes] == ["text of /srv/a"]
 
 
 @pytest.mark.parametrize("error", [each("no such table: cars") for each in REFUSALS])
