@@ -125,7 +125,7 @@ class Action:
         elif self._phase == "new":
             with self._session.fleet.guard:
                 self._call = self._session.begin_call(self)
-            self._phase = "open"
+            self._phase = "over" if self._call is None else "open"
         return self
 
     def change(self, arguments: object) -> None:
@@ -158,7 +158,9 @@ class Action:
         if isinstance(error, Exception):
             self.error = _as_error(error)
         elif error_text is not None:
-            self.error = names.OTHER_ERROR, str(error_text)
+            self.error = names.OTHER_ERROR, ""
+            with self._session.fleet.guard:
+                self.error = names.OTHER_ERROR, str(error_text)
         if self.raised is not None:
             self.error, self.raised = _as_error(self.raised), None
         unknown = error is not None and self.error is None

@@ -156,6 +156,11 @@ class Fleet:
         self._ready_seconds, self._warns_of_missing_lore = ready_seconds, False
 
     @property
+    def is_forked(self) -> bool:
+        """Whether a parent process opened it: its lock may then never be free."""
+        return self._lifetime.is_forked
+
+    @property
     def _senders(self) -> tuple[Emitter, Emitter]:
         return self.emitter, self.reviews
 
@@ -187,11 +192,11 @@ class Fleet:
         self.lore_search.close()
         if self.emitter.is_stranded:
             return await self.emitter.close(0.0)
-        stopping = asyncio.create_task(self._stop(timeout_seconds))
+        self._stopping = asyncio.create_task(self._stop(timeout_seconds))
         try:
-            await asyncio.shield(stopping)
+            await asyncio.shield(self._stopping)
         except asyncio.CancelledError:  # a task left behind would read for ever
-            await stopping
+            await asyncio.wait([self._stopping])  # it goes on if this is cancelled again
             raise
 
     async def _stop(self, timeout_seconds: float) -> None:

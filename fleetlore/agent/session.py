@@ -194,13 +194,14 @@ class Session:
             if begun is not None:
                 return begun._replace(made=made, recorded=recorded)
             self.fleet.replica.uses(action.tool)
-            self.fleet.adapters.action_opens()
-            self._open_calls += 1
             advice, withheld = self._ledger.take(made.key(action.call_id))
             followed = {names.ADVICE: advice, names.WITHHELD: withheld, names.ADAPTER: self.fleet.adapter_version}
             started = self.fleet.clock.monotonic()
             self._watchdog.saw_event(started)
-            return BegunCall(made, recorded, _known(followed), started)
+            begun = BegunCall(made, recorded, _known(followed), started)
+            self.fleet.adapters.action_opens()
+            self._open_calls += 1
+            return begun
 
     def end_call(
         self, action: Action, call: BegunCall, *, cancelled: bool = False, duration_seconds: float | None = None
@@ -266,7 +267,7 @@ class Session:
         Args:
             names: by recorded name, as `{"mcp__shop__find": "find"}`. One that ends in `__` is the beginning of many.
         """
-        with self.fleet.lock:
+        with self._locked():
             self._advice.know_as(names)
 
     @property
@@ -347,7 +348,7 @@ class Session:
         """Return the call model's outlook on calls (tool, arguments), or None for unknown tools: 2 ms for eight."""
         with self._locked(), self.fleet.guard:
             return self._advice.outlook(calls)
-        return [None] * len(calls)
+        return [None for _ in calls]
 
     def cautions(self) -> tuple[Tip, ...]:
         """Return the session's own warnings, which `advise` gives too."""

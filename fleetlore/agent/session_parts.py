@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
-from traceback import extract_tb
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from fleetlore.advice.advice import Advice, advise, chosen, warn
@@ -163,19 +162,21 @@ class Guard:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._met: set[tuple[str, int | None]] = set()
+        self._met: set[tuple[CodeType, int]] = set()
 
     def __enter__(self) -> None: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if self.raises or not isinstance(error, Exception) or isinstance(error, FleetloreError):
+        if self.raises or traceback is None or not isinstance(error, Exception) or isinstance(error, FleetloreError):
             return False
-        last = extract_tb(traceback)[-1]
-        if (last.filename, last.lineno) not in self._met:
-            self._met.add((last.filename, last.lineno))
-            log.error("%s goes on without fleetlore here, because of a defect in it:", self._what, exc_info=error)
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        if (place := (traceback.tb_frame.f_code, traceback.tb_lineno)) not in self._met:
+            self._met.add(place)
+            log.error("%s goes on without fleetlore here, because of an error in it or a callback:", self._what,
+                      exc_info=error)  # fmt: skip
         return True
 
 
@@ -285,12 +286,12 @@ class SessionAdvice:
         if (recorded := self._recorded) is not None:
             tips = tuple([renamed(tip, recorded, self._names) for tip in tips])
         advice = advice._replace(tips=tips, nonce=self.nonce)
+        for hear in self._fleet.on_advice:  # one that fails takes the advice away, so it may come again
+            hear(self._session, advice)
         lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
         self._ledger.show(about, advice.ids, advice.withheld, lines)
         self._ledger.shown.update(tip.key for tip in advice.tips if tip.key)
         self._brought.update(part for tip in advice.tips for part in tip.brings)
         if any(tip.source in WAYS_OUT for tip in advice.tips):
             self._led_out = self._history.failed
-        for hear in self._fleet.on_advice:
-            hear(self._session, advice)
         return advice

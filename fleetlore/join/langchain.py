@@ -8,7 +8,7 @@ Place it after `ToolErrorMiddleware`, so that it sees what a tool raised.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -104,10 +104,12 @@ def _ended(action: Action | None, answer: Any) -> Any:
 
 
 def _messages_of(update: dict[str, Any]) -> list[BaseMessage]:
-    try:
-        return convert_to_messages(update.get("messages") or [])
-    except Exception:  # of a graph whose state has something else under this key
-        return []
+    given: Any = update.get("messages")
+    found: list[BaseMessage] = []
+    for each in given if isinstance(given, list) else [given]:
+        with suppress(Exception):  # a graph's state may hold something else under this key
+            found += convert_to_messages([each])
+    return found
 
 
 def _name(name: str, tool: Any) -> str:

@@ -32,6 +32,8 @@ class FleetSpanProcessor(SpanProcessor):
         self._traces = Traces(fleet)
 
     def on_end(self, span: ReadableSpan) -> None:
+        if self._fleet.is_forked:
+            return
         with self._fleet.lock, self._fleet.guard:
             if not self._traces.refuses():
                 self._traces.add(_span(span))
@@ -39,6 +41,8 @@ class FleetSpanProcessor(SpanProcessor):
                 self._traces.close(f"{span.context.trace_id:032x}")
 
     def shutdown(self) -> None:
+        if self._fleet.is_forked:
+            return
         with self._fleet.lock:
             for _ in self._traces.close_silent(0.0):
                 pass

@@ -120,6 +120,13 @@ class McpCalls:
         begun = self._begun.pop(id) if "method" not in message and id in self._begun else None
         if begun is None:
             return False
+        try:
+            return self._end(begun, message)
+        except Exception:
+            _abandon(begun)
+            raise
+
+    def _end(self, begun: Action | str, message: dict[str, Any]) -> bool:
         result, error = message.get("result"), message.get("error")
         if isinstance(begun, str):
             add = self._note if begun == _LIST else self._introduce

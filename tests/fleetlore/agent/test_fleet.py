@@ -99,14 +99,28 @@ async def test_a_defect_in_fleetlore_stops_no_agent(
                         action.change({"query": "SELECT 2"})
                         raise ValueError("bad")
                 session.record("sql", {"query": "SELECT 3"}, result="3")
+                session.record("sql", error_text=Mock(__str__=Mock(side_effect=DEFECT)))
+        assert fleet.adapters._open_actions == 0
         calls = session.calls
         async with session.action(*CALL) as action:
             action.result = "7"
         assert session.calls == calls + 1
-    assert fleet.adapters._open_actions == 0
-    met = [each for each in caplog.records if "a defect" in each.message]
+    met = [each for each in caplog.records if "without fleetlore" in each.message]
     assert met and len(met) <= 8, "each is logged once"
     assert all(each.exc_info and each.exc_info[1] is DEFECT for each in met)
+
+
+async def test_a_callback_that_fails_stops_no_agent_and_marks_no_tip_as_shown(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet.guard, "raises", False)
+    was, now = ("path=/etc/shadow",), ("path=/srv/a",)
+    fleet.replica.index.put_item(memory_item("better", tool="read", was=was, now=now, support=3, agents=3))
+    async with fleet.session("g") as session:
+        fleet.on_advice.append(Mock(side_effect=DEFECT))
+        assert not session.advise("read", {"path": "/etc/shadow"})
+        fleet.on_advice.clear()
+        assert session.advise("read", {"path": "/etc/shadow"}).ids == ("better",)
 
 
 async def test_what_the_agent_says_outweighs_the_exception(fleet: Fleet, recorder: Recorder) -> None:
@@ -345,10 +359,12 @@ async def test_a_fleet_whose_end_is_cancelled_leaves_no_task_behind(unused_addre
     closing = asyncio.create_task(fleet.close())
     for _ in range(turns):
         await asyncio.sleep(0)
-    closing.cancel()
+    for _ in range(3):  # anyio cancels a task until it ends
+        closing.cancel()
+        await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await closing
-    assert asyncio.all_tasks() == before
+    await until(lambda: asyncio.all_tasks() == before)
 
 
 async def test_feedback_comes_later_and_each_is_an_event_of_its_own(fleet: Fleet, recorder: Recorder) -> None:

@@ -356,6 +356,15 @@ def test_a_call_that_ended_without_a_result_worked_where_its_emitter_says_so() -
     assert not session.events and session.unanswered == 1
 
 
+def test_a_span_that_ends_in_a_forked_process_waits_for_no_lock(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fleet, "is_forked", True)
+    monkeypatch.setattr(fleet, "lock", None)  # its parent may have held it
+    provider = Provider()
+    provider.add_span_processor(FleetSpanProcessor(fleet))
+    provider.get_tracer("test").start_span("look").end()
+    provider.shutdown()
+
+
 def test_two_traces_of_a_conversation_are_two_parts_of_it(fleet: Fleet, recorder: Recorder) -> None:
     provider = Provider()
     provider.add_span_processor(FleetSpanProcessor(fleet))

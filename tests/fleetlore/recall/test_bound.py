@@ -46,6 +46,15 @@ def test_what_is_best_backed_is_held_whatever_the_order(
             assert id in held
 
 
+def test_it_says_whether_something_of_a_tool_was_left_out() -> None:
+    bound = Bound(2)
+    for number in range(4):
+        bound.take(f"{number}", backing("shell", standing=number))
+    assert not bound.prefer("sql")
+    assert bound.prefer("shell")
+    assert not bound.prefer("shell")  # it is known by now
+
+
 def item(number: int, **fields: Any) -> MemoryItem:
     error = f'relation "table_{number}" does not exist in the schema of order {number}'
     call = f"select name, total from table_{number} where customer = {number} order by total"
