@@ -286,7 +286,7 @@ class SessionAdvice:
         if (recorded := self._recorded) is not None:
             tips = tuple([renamed(tip, recorded, self._names) for tip in tips])
         advice = advice._replace(tips=tips, nonce=self.nonce)
-        for hear in self._fleet.on_advice:  # one that fails takes the advice away, so it may come again
+        for hear in self._fleet.on_advice:  # before its tips count as shown
             hear(self._session, advice)
         lines = [line.strip() for tip in advice.tips for line in tip.text.split("\n")]
         self._ledger.show(about, advice.ids, advice.withheld, lines)
