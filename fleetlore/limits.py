@@ -1,16 +1,26 @@
 """Bound what callers make a process hold, and count what it refuses."""
 
 import logging
+import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterable, Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Share", "Shares", "bounded", "refusals", "refused"]
+__all__ = ["Share", "Shares", "bounded", "process_lock", "refusals", "refused"]
 
 log = logging.getLogger(__name__)
 
-_counting = threading.Lock()
+
+def process_lock() -> threading.Lock:
+    """Return a lock that is free in each forked process. No thread of the child could release a held one."""
+    lock = threading.Lock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
+_counting = process_lock()
 _refused: Counter[str] = Counter()
 
 

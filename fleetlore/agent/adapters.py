@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from fleetlore.adapters.slot import AdapterSlot
-from fleetlore.agent.session_parts import process_lock
 from fleetlore.calls.model import CallModel
 from fleetlore.cluster import StackFolder
 from fleetlore.config import join_keys
 from fleetlore.errors import AdapterRefused, ConfigError
 from fleetlore.kafka.client import backoff
+from fleetlore.limits import process_lock
 from fleetlore.wire.adapter_manifest import CallsManifest
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from fleetlore.advice.provenance import new_nonce
 from fleetlore.agent.action import Action
 from fleetlore.agent.adapters import AgentAdapters
 from fleetlore.agent.session import Session
-from fleetlore.agent.session_parts import Guard, Lifetime, SessionOptions, arguments_of, process_lock
+from fleetlore.agent.session_parts import Guard, Lifetime, SessionOptions, arguments_of
 from fleetlore.calls.context import keep_newest
 from fleetlore.calls.model import CallModel
 from fleetlore.clock import Clock, SystemClock
@@ -38,6 +38,7 @@ from fleetlore.config import DEFAULT_TENANT, Settings, check_tenant
 from fleetlore.errors import ConfigError
 from fleetlore.kafka.emitter import Emitter
 from fleetlore.kafka.encode import personal_data_of
+from fleetlore.limits import process_lock
 from fleetlore.recall.replica import LoreReplica
 from fleetlore.recall.search import LoreSearch
 from fleetlore.wire import events as names

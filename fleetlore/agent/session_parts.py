@@ -6,7 +6,6 @@ import inspect
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from time import perf_counter
@@ -32,7 +31,7 @@ from fleetlore.wire.stats import stable_hash
 if TYPE_CHECKING:
     from fleetlore.agent.fleet import Fleet
 
-__all__ = ["Guard", "Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over", "process_lock"]
+__all__ = ["Guard", "Lifetime", "SessionAdvice", "SessionOptions", "arguments_of", "passes_over"]
 
 log = logging.getLogger(__name__)
 
@@ -96,19 +95,9 @@ def _count_fork() -> None:
     _forks += 1
 
 
-_FORKS_EXIST = hasattr(os, "register_at_fork")  # not on Windows
-
 # Asking for the process id in each call is too slow.
-if _FORKS_EXIST:
+if hasattr(os, "register_at_fork"):  # absent on Windows
     os.register_at_fork(after_in_child=_count_fork)
-
-
-def process_lock() -> threading.Lock:
-    """Return a lock that no fork copies while it is held: nobody would release the copy."""
-    lock = threading.Lock()
-    if _FORKS_EXIST:
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-    return lock
 
 
 class Lifetime:
@@ -154,8 +143,9 @@ class Lifetime:
 
 
 class Guard:
-    """Ends its block at a defect of fleetlore and logs it once: no agent may fail because of it, or all that read the
-    same lore would. Errors that are raised on purpose pass, and with `raises` all others.
+    """Suppresses unexpected errors, and logs each once: one item could stop all agents that read it.
+
+    Errors that are raised on purpose pass. `raises`: all errors pass.
     """
 
     raises = False
@@ -175,8 +165,8 @@ class Guard:
             traceback = traceback.tb_next
         if (place := (traceback.tb_frame.f_code, traceback.tb_lineno)) not in self._met:
             self._met.add(place)
-            log.error("%s goes on without fleetlore here, because of an error in it or a callback:", self._what,
-                      exc_info=error)  # fmt: skip
+            message = "%s goes on without advice or a record here: an unexpected error in fleetlore or a callback"
+            log.error(message, self._what, exc_info=error)
         return True
 
 

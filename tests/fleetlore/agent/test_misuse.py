@@ -211,8 +211,9 @@ HELD = """
 import os, threading, time
 from fleetlore.agent.adapters import _loading
 from fleetlore.agent.fleet import _counting
+from fleetlore.limits import _counting as refusing
 
-for lock in (_counting, _loading):
+for lock in (_counting, _loading, refusing):
     lock.acquire()
     threading.Timer(0.2, lock.release).start()
     if not (child := os.fork()):
