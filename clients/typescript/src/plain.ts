@@ -1,13 +1,14 @@
-/** Longer texts are cut: the relay keeps 8 KiB of a value, and takes no request of more than 4 MiB. */
+/** Longer texts are cut: the relay keeps 8 KiB of a value. */
 const MOST_CHARACTERS = 65_536;
+/** A longer value becomes a text: the relay takes no request of more than 4 MiB, and a character has up to three bytes. */
+const MOST_OF_VALUE = 400_000;
 
-/** A copy in JSON's types: a value that cannot be sent would hold up all later events. What holds itself is cut. */
+/** Copy a value in JSON's types: one that cannot be sent would hold up all later events. Circles are cut. */
 export function plain(value: unknown): unknown {
   const seen = new WeakSet<object>();
   const asText = (_: string, each: unknown): unknown => {
     const text = typeof each === "bigint" ? String(each) : each;
-    if (typeof text !== "string" || text.length <= MOST_CHARACTERS) return text;
-    return `${text.slice(0, MOST_CHARACTERS)}… [${text.length - MOST_CHARACTERS} characters cut]`;
+    return typeof text === "string" ? cut(text, MOST_CHARACTERS) : text;
   };
   const once = (name: string, each: unknown): unknown => {
     if (typeof each !== "object" || each === null) return asText(name, each);
@@ -17,7 +18,8 @@ export function plain(value: unknown): unknown {
   };
   for (const known of [asText, once]) {
     try {
-      return JSON.parse(JSON.stringify(value, known) ?? "null");
+      const json = JSON.stringify(value, known) ?? "null";
+      return json.length > MOST_OF_VALUE ? cut(json, MOST_CHARACTERS) : JSON.parse(json);
     } catch {} // a circle, or a getter or `toJSON` that throws
   }
   return "[unreadable]";
@@ -29,4 +31,8 @@ export function plainFields(data: Record<string, unknown>): Record<string, unkno
 
 export function textOf(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(plain(value));
+}
+
+function cut(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most)}… [${text.length - most} characters cut]` : text;
 }

@@ -169,9 +169,11 @@ test("a value without a form in JSON costs its own call alone, which passes on a
   }
   rows.push(2);
   await session.call("find", {}, () => "x".repeat(65_538));
+  await session.call("find", {}, () => Array(100).fill("x".repeat(60_000)));
   await assert.rejects(session.call("find", {}, () => Promise.reject(Object.create(null))));
   assert.equal(await session.succeed(), true);
   const cut = `${"x".repeat(65_536)}… [2 characters cut]`;
+  assert.match(String(results.pop()), /^\["x{60000}","x+… \[\d+ characters cut\]$/);
   assert.deepEqual(results, [{ name: "row", self: "[seen]" }, { count: "10" }, "[unreadable]", [1], cut]);
   await relay.close();
   server.close();
