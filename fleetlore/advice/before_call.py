@@ -70,7 +70,6 @@ def changed(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
 
 
 def sent_again(index: LoreIndex, moment: Situation) -> Iterator[Tip]:
-    """Say whether such a failed call ever works unchanged, if that is sure."""
     failed = moment.unchanged
     if failed is None:
         return

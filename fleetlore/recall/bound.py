@@ -1,4 +1,4 @@
-"""Bound the lore in an agent's memory: entries of its own tools first, then those with most evidence."""
+"""Bound the lore in an agent's memory: the entries of its own tools first, the others by their evidence."""
 
 from collections.abc import Callable
 from functools import partial

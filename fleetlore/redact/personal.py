@@ -204,6 +204,7 @@ class PersonalData:
         self._regions = tuple(region for region in regions if region != ANYWHERE)
 
     def masked_json(self, data: bytes) -> bytes:
+        """Return the same object if there is nothing to mask."""
         if b"@" not in data and not any(each.search(data) for each in _IN_JSON):
             return data
         value = orjson.loads(data)

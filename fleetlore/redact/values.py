@@ -211,7 +211,6 @@ def weight(value: Mapping[str, Any] | Sequence[Any], most: int, longest: int = _
 
 
 def cut_text(text: str, longest: int) -> str:
-    """Cut, and state the number of missing characters."""
     if len(text) <= longest:
         return text
     kept = whole_tokens(text, longest)

@@ -67,6 +67,7 @@ class Native:
         return mirror.answer(await mirror.since(asked.positions, wait) if wait else ())
 
     def take(self, fleet: Fleet, caller: Caller, event: Event) -> bool:
+        """Send an event that its agent has numbered. Return False for a duplicate."""
         key = fleet.tenant, event.agent, event.session
         last = self._last.get(key)
         if last is not None and event.sequence <= last:

@@ -94,6 +94,7 @@ class Timeline:
                 yield from sample.seen
 
     def to_rows(self) -> list[list[int]]:
+        """Sorted rows (period, session, agent, calls, failures, ended)."""
         return [[number, *row] for number, sample in sorted(self.samples.items()) for row in sample.to_rows()]
 
     def restore(self, rows: Iterable[list[int]], k: int) -> None:
@@ -145,6 +146,7 @@ class Wordings(dict[int, tuple[Words, tuple[int, ...]]]):
         return True
 
     def to_rows(self) -> list[list[Any]]:
+        """Sorted rows (words, pairs of agent and sessions)."""
         agents = defaultdict[Words, list[tuple[int, tuple[int, ...]]]](list)
         for agent, (words, witnesses) in sorted(self.items()):
             agents[words].append((agent, witnesses))
