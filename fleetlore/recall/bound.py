@@ -1,4 +1,4 @@
-"""Bound the lore in an agent's memory: the entries of its own tools first, the others by their evidence."""
+"""Bound the lore in an agent's memory, by the tools in use and by evidence."""
 
 from collections.abc import Callable
 from functools import partial
